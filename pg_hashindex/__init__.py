@@ -1,0 +1,1 @@
+"""Learned binary codes for pgvector."""

@@ -1,0 +1,77 @@
+"""The errors of pg_hashindex: one base class, one class for each thing a caller may handle.
+
+Every message says what was wrong, with the value, and what to do about it.
+"""
+
+__all__ = [
+    "ConnectionFailedError",
+    "DatabaseStateError",
+    "DuplicateNameError",
+    "EmbeddedServerError",
+    "HashIndexError",
+    "InUseError",
+    "InvalidInputError",
+    "MissingExtensionError",
+    "MissingRightsError",
+    "MissingSchemaError",
+    "NotFittedError",
+    "OldServerError",
+    "UnknownIndexError",
+    "UnknownModelError",
+]
+
+
+class HashIndexError(Exception):
+    """Anything that pg_hashindex refuses or fails at."""
+
+
+class InvalidInputError(HashIndexError, ValueError):
+    """An argument is not usable: wrong shape, type, range or content."""
+
+
+class NotFittedError(HashIndexError):
+    """A hasher was asked to project or encode before ``fit``."""
+
+
+class UnknownModelError(HashIndexError, LookupError):
+    """No model is stored under that name and version."""
+
+
+class UnknownIndexError(HashIndexError, LookupError):
+    """No index has that name."""
+
+
+class DuplicateNameError(HashIndexError):
+    """An object of that name exists already."""
+
+
+class InUseError(HashIndexError):
+    """Something else depends on the object, so it cannot be dropped."""
+
+
+class ConnectionFailedError(HashIndexError):
+    """The database could not be reached."""
+
+
+class OldServerError(HashIndexError):
+    """PostgreSQL or pgvector is older than pg_hashindex supports."""
+
+
+class MissingExtensionError(HashIndexError):
+    """The extension pgvector is not installed in the database."""
+
+
+class MissingSchemaError(HashIndexError):
+    """The schema ``hashindex`` is not installed in the database, or is out of date."""
+
+
+class MissingRightsError(HashIndexError):
+    """The database role lacks a right that the command needs."""
+
+
+class DatabaseStateError(HashIndexError):
+    """The database refused a statement for any other reason."""
+
+
+class EmbeddedServerError(HashIndexError):
+    """The embedded PostgreSQL could not be started, stopped or found."""
