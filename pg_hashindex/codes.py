@@ -1,0 +1,112 @@
+"""Binary codes: the only place that decides the order of their bits.
+
+A code of ``n_bits`` bits is kept as ``ceil(n_bits / 8)`` bytes, most significant bit first, the
+unused low bits of the last byte zero. That is also the wire format of PostgreSQL's ``bit(n)``, so
+no bit changes place between NumPy and the database.
+"""
+
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import Bit
+
+from .errors import InvalidInputError
+
+__all__ = ["code_bytes", "hamming_distances", "pack", "to_postgres", "unpack"]
+
+
+def code_bytes(n_bits: int) -> int:
+    """Return the number of bytes that hold ``n_bits`` bits."""
+    return (n_bits + 7) // 8
+
+
+def pack(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Pack booleans into codes.
+
+    Parameters
+    ----------
+    bits : bool (n, n_bits)
+
+    Returns
+    -------
+    uint8 (n, ceil(n_bits / 8))
+    """
+    return np.packbits(bits, axis=1)
+
+
+def unpack(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.bool_]:
+    """Unpack codes into booleans; the inverse of `pack`.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    bool (n, n_bits)
+
+    Raises
+    ------
+    InvalidInputError
+        If the codes do not have the width of ``n_bits`` bits.
+    """
+    _check_width(codes, n_bits)
+    return np.unpackbits(codes, axis=1, count=n_bits).astype(bool)
+
+
+def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
+    """Wrap codes as pgvector ``Bit`` values, for parameters and COPY.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    list of pgvector.Bit
+    """
+    _check_width(codes, n_bits)
+    length = struct.pack(">i", n_bits)
+    return [Bit.from_binary(length + row.tobytes()) for row in np.ascontiguousarray(codes)]
+
+
+def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Count the differing bits of every query code and every code.
+
+    Parameters
+    ----------
+    queries : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+
+    Returns
+    -------
+    uint16 (n_queries, n)
+        Callers pass queries in blocks: the result and one temporary of 8 bytes an entry are the
+        memory this takes.
+    """
+    if queries.shape[1] != codes.shape[1]:
+        raise InvalidInputError(
+            f"query codes have {queries.shape[1]} bytes and codes {codes.shape[1]}; "
+            "encode both with the same model"
+        )
+    query_words, code_words = _as_words(queries), _as_words(codes)
+    distances = np.zeros((len(queries), len(codes)), dtype=np.uint16)
+    for word in range(query_words.shape[1]):
+        # One word of the codes at a time keeps the temporary to n_queries x n.
+        distances += np.bitwise_count(query_words[:, word, None] ^ code_words[None, :, word])
+    return distances
+
+
+def _as_words(codes: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    padding = -codes.shape[1] % 8
+    return np.ascontiguousarray(np.pad(codes, ((0, 0), (0, padding)))).view(np.uint64)
+
+
+def _check_width(codes: NDArray[np.uint8], n_bits: int) -> None:
+    if codes.ndim != 2 or codes.shape[1] != code_bytes(n_bits):
+        raise InvalidInputError(
+            f"codes have shape {codes.shape}; {n_bits} bits need (n, {code_bytes(n_bits)})"
+        )

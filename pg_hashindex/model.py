@@ -1,0 +1,300 @@
+"""Models: what a fitted hasher leaves behind, independent of the method that made it."""
+
+import hashlib
+import io
+import json
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import codes
+from .errors import InvalidInputError
+from .layers import MAX_DIMENSION, Layer
+
+__all__ = ["MAX_BITS", "Metric", "Model", "as_rows"]
+
+#: The most bits of a code: projections travel as pgvector ``vector`` values.
+MAX_BITS = MAX_DIMENSION
+MAX_LAYERS = 64
+
+Metric = Literal["l2", "cosine", "ip"]
+
+_FILE_FORMAT = 1
+# Rows evaluated at a time, so that memory does not grow with the input.
+_BLOCK_ROWS = 8192
+# What NumPy, zipfile, zlib and json raise on bytes that are no model file.
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A named list of layers that maps vectors to binary codes.
+
+    Parameters
+    ----------
+    name : str
+        At most 63 characters, without ``:`` (which separates name and version).
+    method : str
+        The registered name of the hasher that made it, for instance ``"itq"``.
+    dimension : int
+        Dimensions of the vectors it takes.
+    layers : sequence of Layer
+        At least one and at most 64; the last gives one number for each bit.
+    metric : {"l2", "cosine", "ip"}
+        The distance it was trained for; an index uses it unless told otherwise.
+    parameters : mapping
+        The hasher's parameters, as JSON values.
+    training : mapping
+        What training saw and measured, as JSON values.
+    version : int, optional
+        Given by the store when the model is saved.
+
+    Raises
+    ------
+    InvalidInputError
+        If the layers do not fit each other or the dimension, or a value is out of range.
+    """
+
+    name: str
+    method: str
+    dimension: int
+    layers: Sequence[Layer]
+    metric: Metric = "l2"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        check_model_name(self.name)
+        if self.metric not in get_args(Metric):
+            raise InvalidInputError(f"metric {self.metric!r} is unknown; use l2, cosine or ip")
+        if not 1 <= self.dimension <= MAX_DIMENSION:
+            raise InvalidInputError(f"dimension {self.dimension} is not in 1 to {MAX_DIMENSION}")
+        if not 1 <= len(self.layers) <= MAX_LAYERS:
+            raise InvalidInputError(f"a model has 1 to {MAX_LAYERS} layers, got {len(self.layers)}")
+        object.__setattr__(self, "layers", tuple(self.layers))
+        _ = self.n_bits
+
+    @property
+    def n_bits(self) -> int:
+        """The number of bits of a code."""
+        dimension = self.dimension
+        for layer in self.layers:
+            dimension = layer.output_dimension(dimension)
+        return dimension
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of the layers, in hexadecimal; equal models have equal checksums."""
+        digest = hashlib.sha256(str(self.dimension).encode())
+        for layer in self.layers:
+            digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
+            for array in (layer.weights, layer.bias):
+                if array is not None:
+                    digest.update(str(array.shape).encode() + array.astype("<f4").tobytes())
+        return digest.hexdigest()
+
+    def project(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Evaluate the layers.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        float32 (n, n_bits)
+
+        Raises
+        ------
+        InvalidInputError
+            If X has another dimension, or NaN or infinite values.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        result = np.empty((len(rows), self.n_bits), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = rows[start : start + _BLOCK_ROWS].astype(np.float32, copy=False)
+            for layer in self.layers:
+                block = layer.apply(block)
+            result[start : start + _BLOCK_ROWS] = block
+        return result
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Compute codes: bit 1 where the projection is above 0.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        uint8 (n, ceil(n_bits / 8))
+            Most significant bit first.
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        result = np.empty((len(rows), codes.code_bytes(self.n_bits)), dtype=np.uint8)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            result[block] = codes.pack(self.project(rows[block]) > 0)
+        return result
+
+    def to_bytes(self) -> bytes:
+        """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
+        header = {
+            "format": _FILE_FORMAT,
+            "name": self.name,
+            "method": self.method,
+            "dimension": self.dimension,
+            "metric": self.metric,
+            "parameters": dict(self.parameters),
+            "training": dict(self.training),
+            "layers": [{"kind": layer.kind, "scale": layer.scale} for layer in self.layers],
+            "checksum": self.checksum,
+        }
+        arrays: dict[str, NDArray[Any]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        }
+        for position, layer in enumerate(self.layers):
+            for what in ("weights", "bias"):
+                if (array := getattr(layer, what)) is not None:
+                    arrays[f"{what}_{position}"] = array
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Model":
+        """Read what `to_bytes` wrote; nothing in it is executed.
+
+        Raises
+        ------
+        InvalidInputError
+            If the data is not a model, is of a newer format, or fails its checksum.
+        """
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                header = json.loads(archive["header"].tobytes())
+                if header["format"] != _FILE_FORMAT:
+                    raise InvalidInputError(
+                        f"the model file has format {header['format']}, this release reads "
+                        f"{_FILE_FORMAT}; upgrade pg_hashindex"
+                    )
+                layers = [
+                    Layer(
+                        spec["kind"],
+                        _member(archive, f"weights_{position}"),
+                        _member(archive, f"bias_{position}"),
+                        spec["scale"],
+                    )
+                    for position, spec in enumerate(header["layers"])
+                ]
+            model = cls(
+                header["name"],
+                header["method"],
+                header["dimension"],
+                layers,
+                header["metric"],
+                header["parameters"],
+                header["training"],
+            )
+        except InvalidInputError:
+            raise
+        except _UNREADABLE as error:
+            raise InvalidInputError(f"not a model file of pg_hashindex: {error}") from error
+        if model.checksum != header["checksum"]:
+            raise InvalidInputError(
+                f"the model file is damaged: its checksum is {model.checksum}, "
+                f"recorded is {header['checksum']}"
+            )
+        return model
+
+
+def _member(archive: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
+    return archive.get(name)
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that no model may have.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not re.fullmatch(r"[^:\x00-\x1f]{1,63}", name):
+        raise InvalidInputError(
+            f"{name!r} cannot name a model: use 1 to 63 characters, none of them ':' or a control "
+            "character"
+        )
+
+
+def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
+    """Check that X holds finite vectors as rows, and return it as a float array.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        float16, float32 or float64; anything else numeric becomes float32.
+    dimension : int, optional
+        The d that is asked for.
+
+    Returns
+    -------
+    floating (n, d)
+        X itself where it is of a float type already.
+
+    Raises
+    ------
+    InvalidInputError
+        If X is not of two dimensions, is of another d, or has NaN or infinite values.
+    """
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise InvalidInputError(f"vectors cannot be read as an array: {error}") from error
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float32)
+    if array.dtype.kind != "f":
+        raise InvalidInputError(f"vectors must be numbers, got an array of {array.dtype}")
+    if array.ndim != 2:
+        raise InvalidInputError(
+            f"vectors must be the rows of an array (n, d), got shape {array.shape}"
+        )
+    if dimension is not None and array.shape[1] != dimension:
+        raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
+    if not 1 <= array.shape[1] <= MAX_DIMENSION:
+        raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
+    for start in range(0, len(array), _BLOCK_ROWS):
+        # Vectors are float32, here and in pgvector: a float64 beyond its range becomes infinite.
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array[start : start + _BLOCK_ROWS].astype(np.float32, copy=False))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise InvalidInputError(
+                f"row {start + row}, dimension {column} is {array[start + row, column]}; "
+                "vectors must be finite float32 numbers"
+            )
+    return array
