@@ -1,0 +1,59 @@
+"""The methods: arrays in, fitted hasher out. Nothing here knows a database."""
+
+from typing import Any
+
+from ..errors import InvalidInputError
+from .base import Hasher
+from .itq import ITQ
+from .lsh import LSH
+from .pcah import PCAH
+from .rows import BlockSource, RowsLike
+from .sgh import SGH
+from .sign import Sign
+
+__all__ = [
+    "HASHERS",
+    "ITQ",
+    "LSH",
+    "PCAH",
+    "SGH",
+    "BlockSource",
+    "Hasher",
+    "RowsLike",
+    "Sign",
+    "make_hasher",
+]
+
+#: Every method under the name that models, the command line and SQL know it by.
+HASHERS: dict[str, type[Hasher]] = {hasher.method: hasher for hasher in (Sign, LSH, PCAH, ITQ, SGH)}
+
+
+def make_hasher(name: str, **params: Any) -> Hasher:
+    """Make a hasher by its registered name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `HASHERS`.
+    **params
+        The parameters of that class.
+
+    Returns
+    -------
+    Hasher
+        Not fitted yet; ``fit`` checks the values of the parameters.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such hasher, or it has no such parameter.
+    """
+    if name not in HASHERS:
+        raise InvalidInputError(f"hasher {name!r} is unknown; known are {', '.join(HASHERS)}")
+    accepted = HASHERS[name].parameter_names()
+    if unknown := sorted(set(params) - set(accepted)):
+        raise InvalidInputError(
+            f"{name} has no parameter {', '.join(map(repr, unknown))}; "
+            f"it accepts {', '.join(accepted)}"
+        )
+    return HASHERS[name](**params)

@@ -1,0 +1,233 @@
+"""What all hashers share: checked parameters, training rows, and a model of what was learned."""
+
+import inspect
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import NotFittedError
+from ..layers import Layer, affine, normalize
+from ..model import MAX_BITS, Metric, Model
+from .checks import check_choice, check_integer
+from .rows import RowsLike, RowSource
+
+__all__ = ["Hasher", "Normalize"]
+
+Normalize = Literal["l2"] | None
+
+
+class Hasher(ABC):
+    """A method that learns binary codes from rows.
+
+    Subclasses store their keyword-only parameters in ``__init__`` as they come, check them in
+    `_check_parameters`, and learn layers in `_learn`. What `fit` learns goes through a `Model`
+    at once, so that a hasher and the model stored from it can never disagree.
+
+    Attributes
+    ----------
+    layers_ : list of Layer
+        What was learned.
+    dimension_ : int
+        Dimensions of the rows.
+    n_bits_ : int
+        Bits of a code.
+    seed_ : int
+        ``random_state``, or the seed that was drawn in its place; it repeats the training.
+    training_ : dict
+        What training saw and measured, as JSON values; models carry it.
+    """
+
+    #: The name in the registry and in stored models.
+    method: ClassVar[str]
+
+    n_bits: int | None
+    random_state: int | None
+    normalize: Normalize
+
+    layers_: list[Layer]
+    dimension_: int
+    n_bits_: int
+    seed_: int
+    training_: dict[str, Any]
+
+    @classmethod
+    def parameter_names(cls) -> list[str]:
+        """Return the names of the parameters that the class takes."""
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self) -> dict[str, Any]:
+        """Return the parameters as they were given, by name."""
+        return {name: getattr(self, name) for name in self.parameter_names()}
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({given})"
+
+    def fit(self, X: RowsLike, y: ArrayLike | None = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like (n, d), or callable
+            float16, float32 or float64 rows; or a function without arguments that returns a fresh
+            iterator of blocks (n_i, d) at every call, for rows that do not fit in memory.
+        y : array-like (n,), optional
+            Labels, for the methods that learn from them; the others ignore them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidInputError
+            If a parameter is out of range, a value is NaN or infinite, rows differ in dimension,
+            or fewer than 2 of them are distinct.
+        """
+        started = time.perf_counter()
+        self._check_parameters()
+        first = [normalize()] if self.normalize else []
+        rows = RowSource(X, first)
+        seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
+        learned = self._learn(rows, np.random.default_rng(seed))
+        layers = [*first, *learned]
+        # Checks that the layers fit each other before anything of an earlier fit is replaced.
+        n_bits = Model(self.method, self.method, rows.dimension, layers).n_bits
+        self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
+        self.seed_ = seed
+        self.training_ = {
+            "rows": rows.n_rows,
+            "seconds": round(time.perf_counter() - started, 3),
+            **self._summary(),
+        }
+        return self
+
+    @abstractmethod
+    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+        """Learn the layers that follow the normalisation."""
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that no rows can make usable; subclasses add their own."""
+        self._check_n_bits()
+        if self.random_state is not None:
+            check_integer("random_state", self.random_state, 0, 2**63 - 1)
+        check_choice("normalize", self.normalize, ("l2", None))
+
+    def _check_n_bits(self) -> None:
+        check_integer("n_bits", self.n_bits, 1, MAX_BITS)
+
+    def _summary(self) -> dict[str, Any]:
+        """Return what the method itself measured, as JSON values."""
+        return {}
+
+    def project(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Compute projections, one number for each bit.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        float32 (n, n_bits)
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If X has another dimension than the training rows, or NaN or infinite values.
+        """
+        return self.to_model(self.method).project(X)
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Compute codes: bit 1 where the projection is above 0, most significant bit first.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        uint8 (n, ceil(n_bits / 8))
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            As `project`.
+        """
+        return self.to_model(self.method).encode(X)
+
+    def to_model(
+        self, name: str, *, metric: Metric = "l2", training: Mapping[str, Any] | None = None
+    ) -> Model:
+        """Return what was learned, under a name, ready to be stored.
+
+        Parameters
+        ----------
+        name : str
+        metric : {"l2", "cosine", "ip"}
+            The distance that an index of this model ranks by.
+        training : mapping, optional
+            JSON values to record beside ``training_``; they win over its values.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If the name or the metric is not usable.
+        """
+        if not hasattr(self, "layers_"):
+            raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
+        return Model(
+            name,
+            self.method,
+            self.dimension_,
+            self.layers_,
+            metric,
+            self._json_parameters(),
+            {**self.training_, **(training or {})},
+        )
+
+    def _json_parameters(self) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name, value in self.get_params().items():
+            if isinstance(value, np.generic):
+                value = value.item()
+            elif not isinstance(value, str | int | float | None):
+                # Given arrays are in the layers already; their shape tells the rest.
+                value = f"given, {' x '.join(map(str, np.shape(value)))}"
+            result[name] = value
+        return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
+
+
+def centred_affine(weights: NDArray[np.floating], mean: NDArray[np.float64]) -> Layer:
+    """Return the layer W (x - mean), as W x + b.
+
+    The bias is made in float64 from the float32 weights that the layer keeps, so that rounding
+    the weights does not move the centre.
+    """
+    kept = weights.astype(np.float32)
+    return affine(kept, -(kept.astype(np.float64) @ mean))
+
+
+def with_fixed_signs(directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows (k, d), each with its largest entry above 0.
+
+    An eigenvector has no sign of its own; without one fixed, models would differ by machine.
+    """
+    largest = np.abs(directions).argmax(axis=1)
+    flipped = directions[np.arange(len(directions)), largest] < 0
+    return directions * np.where(flipped, -1, 1)[:, None]

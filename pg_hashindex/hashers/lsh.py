@@ -1,0 +1,43 @@
+"""LSH: random hyperplanes through the mean of the rows."""
+
+import numpy as np
+
+from ..layers import Layer
+from .base import Hasher, Normalize, centred_affine
+from .rows import RowSource
+
+__all__ = ["LSH"]
+
+
+class LSH(Hasher):
+    """Random Gaussian directions after centring: it learns nothing but the mean.
+
+    The share of differing bits of two rows tends to the angle between them, seen from the mean,
+    over pi.
+
+    Parameters
+    ----------
+    n_bits : int
+        1 to 16,000.
+    random_state : int, optional
+        Seed of the directions; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+    """
+
+    method = "lsh"
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+        directions = rng.standard_normal((self.n_bits, rows.dimension))
+        return [centred_affine(directions, rows.mean())]

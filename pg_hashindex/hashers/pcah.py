@@ -1,0 +1,96 @@
+"""PCAH: the signs of the leading principal components."""
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from ..layers import Layer
+from .base import Hasher, Normalize, centred_affine, with_fixed_signs
+from .rows import RowSource
+
+__all__ = ["PCAH", "principal_directions"]
+
+# A direction whose variance is below this part of the leading one is rounding, not data.
+_NO_VARIANCE = 1e-12
+
+
+class PCAH(Hasher):
+    """The leading principal directions, one bit each.
+
+    Later directions carry less and less variance but count as much as the first, so long codes
+    rank worse than short ones: ITQ is the remedy.
+
+    Parameters
+    ----------
+    n_bits : int
+        At most the number of directions in which the rows vary, so at most d.
+    random_state : int, optional
+        Recorded with the model; nothing here is random.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    explained_variance_ : float64 (n_bits,)
+        The variance of the rows along each direction.
+    """
+
+    method = "pcah"
+
+    explained_variance_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+        if self.n_bits > rows.dimension:
+            raise InvalidInputError(
+                f"pcah gives at most one bit for each dimension: n_bits is {self.n_bits}, the rows "
+                f"have {rows.dimension}; ask for fewer bits, or use sgh or lsh"
+            )
+        mean = rows.mean()
+        variances, directions = principal_directions(rows, mean, self.n_bits)
+        varying = int(np.count_nonzero(variances > _NO_VARIANCE * variances[0]))
+        if varying < self.n_bits:
+            raise InvalidInputError(
+                f"n_bits is {self.n_bits}, but the rows vary in only {varying} directions; the "
+                "bits of the others would be noise: ask for fewer bits, or use itq, sgh or lsh"
+            )
+        self.explained_variance_ = variances
+        return [centred_affine(directions.T, mean)]
+
+
+def principal_directions(
+    rows: RowSource, mean: NDArray[np.float64], n_directions: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute the directions of greatest variance, in one pass over the rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+    mean : float64 (d,)
+        The mean row.
+    n_directions : int
+        At most d.
+
+    Returns
+    -------
+    variances : float64 (n_directions,)
+        Falling.
+    directions : float64 (d, n_directions)
+        Orthonormal columns, each with its largest entry above 0.
+    """
+    d = rows.dimension
+    variances, directions = scipy.linalg.eigh(
+        rows.covariance(mean), subset_by_index=[d - n_directions, d - 1], check_finite=False
+    )
+    return variances[::-1], with_fixed_signs(directions.T[::-1]).T

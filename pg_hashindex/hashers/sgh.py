@@ -1,0 +1,264 @@
+"""SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.blas import sgemv
+
+from ..errors import InvalidInputError
+from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
+from ..model import as_rows
+from .base import Hasher, Normalize, with_fixed_signs
+from .checks import check_choice, check_integer, check_positive
+from .rows import RowSource, scratch_array
+
+__all__ = ["SGH"]
+
+# Added to the diagonal of Z; the papers' value.
+_RIDGE = 1e-6
+_BLOCK_ROWS = 8192
+# A combination of kernel values that varies less than this (standard deviation, unit weights) is
+# too near to the rounding of float32, about 1e-7, for a bit to be made of it.
+_NO_SPREAD = 1e-4
+# Unit rows of float32 may be this much longer than 1.
+_ROUNDING = 1e-5
+
+
+class SGH(Hasher):
+    """Bits that together rebuild the similarity of every pair of training rows.
+
+    The similarity is S~_ij = 2 exp(-||x_i - x_j||^2 / rho) - 1, which P(x_i)'Q(x_j) approximates
+    with vectors of d + 2 numbers, so the n x n matrix never exists. A bit is the sign of a
+    combination of kernel values to the anchors; bits are learned one after another, each on what
+    the others leave unexplained, and then once more in random order.
+
+    Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
+    file. The rows themselves are read five times and never held.
+
+    Parameters
+    ----------
+    n_bits : int
+        1 to 16,000; it may exceed d.
+    n_anchors : int
+        Kernel bases, drawn at random from the training rows, equal ones once; where there are
+        fewer rows, all of them.
+    anchors : array-like (m, d), optional
+        Kernel bases to use instead, as rows of the input space.
+    rho : float
+        Width of the similarity. The approximation holds where ``|2 x'y| <= rho``, so rho must be
+        at least twice the greatest squared length of a (scaled) row: 2 for unit rows.
+    scale : {"unit"} or None
+        "unit" centres the rows by their mean and scales them to unit length; None takes them as
+        they come.
+    random_state : int, optional
+        Seed of the anchors and of the order of the second pass; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length before all this, for cosine distance.
+
+    Attributes
+    ----------
+    anchors_ : float32 (m, d)
+        The kernel bases, scaled like the rows.
+    width_ : float
+        Mean squared distance of the (scaled) rows to the anchors; the kernel is
+        exp(-distance^2 / (2 width_)).
+    """
+
+    method = "sgh"
+
+    anchors_: NDArray[np.float32]
+    width_: float
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        n_anchors: int = 300,
+        anchors: ArrayLike | None = None,
+        rho: float = 2.0,
+        scale: Literal["unit"] | None = "unit",
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.rho = rho
+        self.scale = scale
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def _check_parameters(self) -> None:
+        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
+        check_positive("rho", self.rho)
+        check_choice("scale", self.scale, ("unit", None))
+        super()._check_parameters()
+
+    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+        scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []
+        scaled = rows.through(*scaling)
+        if self.anchors is not None:
+            given = as_rows(self.anchors, dimension=rows.dimension)
+            if not len(given):
+                raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
+            anchors = scaled.transform(given)
+        else:
+            anchors = _draw_anchors(scaled, int(self.n_anchors), rng)
+        width = _mean_squared_distance(scaled, anchors)
+        kernel = rbf(anchors, 1 / (2 * width))
+        graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
+        weights = graph.learn_bits(self.n_bits, rng)
+        self.anchors_, self.width_ = anchors, width
+        # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.
+        weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+        return [*scaling, kernel, shift(-graph.kernel_mean), affine(weights)]
+
+    def _summary(self) -> dict[str, Any]:
+        return {"anchors": len(self.anchors_), "width": self.width_}
+
+
+def _draw_anchors(
+    scaled: RowSource, n_anchors: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draw distinct rows; twice as many are looked at, since some may be equal."""
+    n_drawn = min(scaled.n_rows, 2 * n_anchors)
+    drawn = scaled.rows(rng.choice(scaled.n_rows, n_drawn, replace=False))
+    _, first_places = np.unique(drawn, axis=0, return_index=True)
+    return drawn[np.sort(first_places)[:n_anchors]]
+
+
+def _mean_squared_distance(scaled: RowSource, anchors: NDArray[np.float32]) -> float:
+    # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
+    centre = anchors.mean(axis=0, dtype=np.float64)
+    total = 0.0
+    for block in scaled.blocks():
+        total += float(np.square(block - centre).sum())
+    return total / scaled.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
+
+
+class _Graph(NamedTuple):
+    """The similarity of all training rows, as the eigenproblem of a bit sees it.
+
+    With T such that T'ZT = I, substituting w = T u turns the generalised eigenproblem of (A, Z)
+    into that of T'AT alone and K into KT, so that taking away a bit's term is a rank-one update.
+    The inverse Cholesky factor of Z is one such T. This one comes from the eigenvectors of Z,
+    because they also tell which directions to leave out: those in which the kernel does not vary.
+    There eigenvalues are 0, which would be the greatest once bits have explained all the rest.
+    """
+
+    kernel: NDArray[np.float32]  # (n, r) KT, K centred
+    kernel_mean: NDArray[np.float64]  # (m,)
+    similarity: NDArray[np.float64]  # (r, r) T'(K'P')(QK)T
+    whitening: NDArray[np.float64]  # (m, r) T
+
+    @classmethod
+    def measure(
+        cls, scaled: RowSource, rbf_layer: Layer, anchors: NDArray[np.float32], rho: float
+    ) -> "_Graph":
+        n, m, d = scaled.n_rows, len(anchors), scaled.dimension
+        # Sums are taken about a centre near the mean, which is known only afterwards.
+        centre = rbf_layer.apply(anchors).mean(axis=0, dtype=np.float64)
+        kernel = scratch_array((n, m))
+        total, products = np.zeros(m), np.zeros((m, m))
+        KP, P_total = np.zeros((m, d + 1)), np.zeros(d + 1)
+        start = 0
+        for block in scaled.blocks():
+            P = _transform(block, rho)
+            values = rbf_layer.apply(block)
+            kernel[start : start + len(block)] = values
+            start += len(block)
+            K = values - centre
+            total += K.sum(axis=0)
+            products += K.T @ K
+            KP += K.T @ P
+            P_total += P.sum(axis=0)
+        offset = total / n
+        products -= n * np.outer(offset, offset)
+        KP -= np.outer(offset, P_total)
+        whitening = _whitening(products, n)
+        # P and Q differ in the sign of a last number, 1; centred kernel columns sum to 0 and so
+        # take no notice of it: what is left is symmetric.
+        KP = whitening.T @ KP
+        mean = centre + offset
+        return cls(_whiten(kernel, mean, whitening), mean, KP @ KP.T, whitening)
+
+    def learn_bits(self, n_bits: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Learn the weights of the kernel values, float64 (n_bits, m)."""
+        residual = n_bits * self.similarity
+        directions = np.empty((n_bits, len(residual)))
+        terms = np.zeros_like(directions)
+        for bit in [*range(n_bits), *rng.permutation(n_bits)]:
+            # In the first pass the term is still 0; in the second the bit's own comes back.
+            residual += np.outer(terms[bit], terms[bit])
+            directions[bit] = _leading_eigenvector(residual)
+            terms[bit] = self._term(directions[bit])
+            residual -= np.outer(terms[bit], terms[bit])
+        return with_fixed_signs(directions @ self.whitening.T)
+
+    def _term(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return K's for the signs s of one bit, in one pass over the kernel."""
+        direction32, result = direction.astype(np.float32), np.zeros(len(direction))
+        for start in range(0, len(self.kernel), _BLOCK_ROWS):
+            block = self.kernel[start : start + _BLOCK_ROWS]
+            # SciPy's BLAS, since the eigenproblem between two calls is SciPy's too: NumPy brings a
+            # BLAS of its own, and the idle threads of each would wait on the cores of the other.
+            projections = sgemv(1, block.T, direction32, trans=1)
+            signs = np.where(projections > 0, np.float32(1), np.float32(-1))
+            result += sgemv(1, block.T, signs)
+        return result
+
+
+def _whitening(products: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return T with T'ZT = I, for Z = K'K + ridge, on the directions in which K varies."""
+    squares, directions = scipy.linalg.eigh(products, check_finite=False)
+    varying = squares > n * _NO_SPREAD**2
+    if not varying.any():
+        raise InvalidInputError(
+            f"all rows are equally far from the {len(products)} anchors; choose other anchors"
+        )
+    whitening: NDArray[np.float64] = directions[:, varying] / np.sqrt(squares[varying] + _RIDGE)
+    return whitening
+
+
+def _whiten(
+    kernel: NDArray[np.float32], mean: NDArray[np.float64], whitening: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return (kernel - mean) T, in the memory of ``kernel``."""
+    n, r = len(kernel), whitening.shape[1]
+    # T has no more columns than rows, so what is written never reaches what is still to be read.
+    result = kernel.reshape(-1)[: n * r].reshape(n, r)
+    for start in range(0, n, _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        result[rows] = (kernel[rows] - mean) @ whitening
+    return result
+
+
+def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
+    """Return P(x) for each row, without its constant last number.
+
+    Raises
+    ------
+    InvalidInputError
+        If a row is too long for the approximation.
+    """
+    rows = X.astype(np.float64)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    if 2 * squares.max() > rho * (1 + _ROUNDING):
+        raise InvalidInputError(
+            f"rho is {rho}, but must be at least twice the greatest squared length of a row, "
+            f"{2 * squares.max():.6g} here; give that, or scale='unit'"
+        )
+    decay = np.exp(-squares / rho)
+    linear = math.sqrt(2 * (math.e**2 - 1) / (math.e * rho)) * decay
+    constant = math.sqrt((math.e**2 + 1) / math.e) * decay
+    return np.column_stack([linear[:, None] * rows, constant])
+
+
+def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    last = len(matrix) - 1
+    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
+    vector: NDArray[np.float64] = vectors[:, 0]
+    return vector

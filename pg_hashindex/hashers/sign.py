@@ -1,0 +1,80 @@
+"""Sign: the sign of each dimension, the baseline that learning has to beat."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from ..layers import Layer, shift
+from .base import Hasher, Normalize
+from .checks import check_choice
+from .rows import RowSource
+
+__all__ = ["Sign"]
+
+# Rows for a median are held at once, up to this many values (1 GiB of float32).
+_MEDIAN_VALUES = 1 << 28
+
+
+class Sign(Hasher):
+    """One bit for each dimension: whether it is above its centre.
+
+    Parameters
+    ----------
+    n_bits : int, optional
+        None means one bit for each dimension; no other number is possible.
+    center : {"mean", "median"} or None
+        What each dimension is compared with. None is 0: pgvector's ``binary_quantize``. The median
+        gives every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), and of more
+        rows a uniform random sample of that size is taken.
+    random_state : int, optional
+        Seed of that sample.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+    """
+
+    method = "sign"
+
+    def __init__(
+        self,
+        *,
+        n_bits: int | None = None,
+        center: Literal["mean", "median"] | None = "mean",
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.center = center
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def _check_parameters(self) -> None:
+        check_choice("center", self.center, ("mean", "median", None))
+        super()._check_parameters()
+
+    def _check_n_bits(self) -> None:
+        if self.n_bits is not None:
+            super()._check_n_bits()
+
+    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+        if self.n_bits not in (None, rows.dimension):
+            raise InvalidInputError(
+                f"sign gives one bit for each dimension, so n_bits must be {rows.dimension} or "
+                f"left out, got {self.n_bits}; for another length use itq, lsh or sgh"
+            )
+        center: NDArray[np.floating] = np.zeros(rows.dimension)
+        if self.center == "mean":
+            center = rows.mean()
+        elif self.center == "median":
+            center = _median(rows, rng)
+        return [shift(-center)]
+
+
+def _median(rows: RowSource, rng: np.random.Generator) -> NDArray[np.floating]:
+    n_held = min(rows.n_rows, _MEDIAN_VALUES // rows.dimension)
+    numbers = np.arange(rows.n_rows)
+    if n_held < rows.n_rows:
+        numbers = rng.choice(rows.n_rows, n_held, replace=False)
+    result: NDArray[np.floating] = np.median(rows.rows(numbers), axis=0, overwrite_input=True)
+    return result

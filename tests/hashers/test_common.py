@@ -1,0 +1,320 @@
+"""What every hasher must do, whatever its method."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from pg_hashindex import codes
+from pg_hashindex.errors import InvalidInputError, NotFittedError
+from pg_hashindex.hashers import HASHERS, Hasher, make_hasher
+from pg_hashindex.hashers.rows import RowSource
+from pg_hashindex.model import Model
+
+D = 12
+
+each_hasher = pytest.mark.parametrize("name", list(HASHERS))
+
+
+def make(name, **params):
+    return make_hasher(name, **{"n_bits": D, "random_state": 3, **params})
+
+
+def in_blocks(X, *ends):
+    return lambda: iter(np.split(X, ends))
+
+
+def assert_near(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-3 * expected.std())
+
+
+@each_hasher
+def test_learns_and_encodes(name, rows):
+    hasher = make(name)
+
+    assert hasher.fit(rows) is hasher
+    projections, encoded = hasher.project(rows), hasher.encode(rows)
+
+    assert projections.shape == (len(rows), D)
+    assert projections.dtype == np.float32
+    assert encoded.shape == (len(rows), 2)
+    assert encoded.dtype == np.uint8
+    assert (hasher.dimension_, hasher.n_bits_) == (D, D)
+    assert hasher.training_["rows"] == len(rows)
+    ones = (projections > 0).mean(axis=0)
+    assert (ones > 0.05).all()
+    assert (ones < 0.95).all()
+
+
+@each_hasher
+def test_bits_are_signs_most_significant_first(name, rows):
+    hasher = make(name).fit(rows)
+    encoded, projections = hasher.encode(rows), hasher.project(rows)
+    for row in (0, 1, 399):
+        text = "".join(f"{byte:08b}" for byte in encoded[row])
+        assert text == "".join("01"[int(value > 0)] for value in projections[row]) + "0000"
+
+
+@each_hasher
+def test_keeps_near_rows_near(name, rows):
+    encoded = make(name).fit(rows).encode(rows)
+    true = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    hamming = codes.hamming_distances(encoded, encoded)
+    assert np.corrcoef(true.ravel(), hamming.ravel())[0, 1] > 0.4
+
+
+@each_hasher
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_takes_every_float(name, dtype, rows):
+    rows = rows.astype(np.float16)
+    hasher = make(name).fit(rows.astype(dtype))
+    expected = make(name).fit(rows)
+    assert hasher.to_model("m").checksum == expected.to_model("m").checksum
+    assert np.array_equal(hasher.encode(rows.astype(dtype)), expected.encode(rows))
+
+
+@each_hasher
+@pytest.mark.parametrize("center", [{}, {"normalize": "l2"}], ids=["raw", "normalized"])
+def test_blocks_give_the_model_of_the_array(name, center, rows):
+    whole = make(name, **center).fit(rows).to_model("m")
+    for source in (
+        in_blocks(rows, 1, 1, 100, 390),
+        in_blocks(rows.astype(np.float64), 200),
+        lambda: [rows],
+        lambda: (row[None] for row in rows),
+    ):
+        assert make(name, **center).fit(source).to_model("m").checksum == whole.checksum
+
+
+@each_hasher
+def test_models_of_many_blocks_agree_too(name, rows, monkeypatch):
+    """Sums over blocks that no longer fit the working size, and values that go to a file."""
+    expected = make(name).fit(rows)
+    monkeypatch.setattr("pg_hashindex.hashers.rows._BLOCK_VALUES", 70 * D)
+    monkeypatch.setattr("pg_hashindex.hashers.rows._SCRATCH_BYTES", 0)
+    for module in ("itq", "sgh"):
+        monkeypatch.setattr(f"pg_hashindex.hashers.{module}._BLOCK_ROWS", 33)
+    whole, blocks = make(name).fit(rows), make(name).fit(in_blocks(rows, 3, 250))
+    assert whole.to_model("m").checksum == blocks.to_model("m").checksum
+    assert_near(whole.project(rows), expected.project(rows))
+
+
+@each_hasher
+def test_same_seed_same_model(name, rows):
+    first = make(name).fit(rows)
+    again = make(name).fit(rows)
+    assert first.to_model("m").checksum == again.to_model("m").checksum
+    assert again.fit(rows).to_model("m").checksum == first.to_model("m").checksum
+
+
+@each_hasher
+def test_fresh_seed_is_recorded_and_repeats(name, rows):
+    hasher = make(name, random_state=None).fit(rows)
+    recorded = hasher.to_model("m").parameters
+    repeated = make_hasher(name, **recorded).fit(rows)
+    assert recorded["random_state"] == hasher.seed_
+    assert repeated.to_model("m").checksum == hasher.to_model("m").checksum
+
+
+@pytest.mark.parametrize("name", ["lsh", "itq", "sgh"])
+def test_other_seed_other_model(name, rows):
+    checksums = {make(name, random_state=s).fit(rows).to_model("m").checksum for s in range(3)}
+    assert len(checksums) == 3
+
+
+@each_hasher
+def test_normalized_codes_do_not_see_length(name, rows):
+    hasher = make(name, normalize="l2").fit(rows)
+    lengths = 2.0 ** np.random.default_rng(0).integers(-3, 4, (len(rows), 1))
+    scaled = (rows * lengths).astype(np.float32)
+    assert hasher.layers_[0].kind == "normalize"
+    assert np.array_equal(hasher.encode(scaled), hasher.encode(rows))
+    # What was learned is about directions too, not only what is evaluated.
+    again = make(name, normalize="l2").fit(scaled)
+    assert_near(again.project(rows), hasher.project(rows))
+
+
+@each_hasher
+def test_does_not_change_its_input(name, rows):
+    given = rows.copy()
+    given.flags.writeable = False
+    make(name).fit(given).encode(given)
+    assert np.array_equal(given, rows)
+
+
+@each_hasher
+def test_constructor_only_stores(name):
+    hasher = make_hasher(name, n_bits=-5, random_state="no", normalize=4)
+    assert hasher.get_params()["n_bits"] == -5
+    assert set(hasher.get_params()) == set(hasher.parameter_names())
+    assert repr(hasher).startswith(f"{type(hasher).__name__}(")
+    assert vars(hasher).keys() == hasher.get_params().keys()
+    assert {"n_bits", "random_state", "normalize"} <= set(hasher.parameter_names())
+
+
+@each_hasher
+def test_model_carries_everything(name, rows):
+    hasher = make(name, normalize="l2").fit(rows)
+    model = hasher.to_model("packages", metric="cosine", training={"rows": 7, "note": "x"})
+    assert (model.name, model.method, model.metric) == ("packages", name, "cosine")
+    assert (model.dimension, model.n_bits) == (D, D)
+    assert model.parameters["n_bits"] == D
+    assert model.parameters["normalize"] == "l2"
+    assert model.training["rows"] == 7
+    assert model.training["note"] == "x"
+    assert set(model.parameters) == set(hasher.parameter_names())
+    json.dumps([dict(model.parameters), dict(model.training)], allow_nan=False)
+    assert np.array_equal(model.encode(rows), hasher.encode(rows))
+
+
+@each_hasher
+def test_model_survives_bytes(name, rows):
+    model = make(name).fit(rows).to_model("m", metric="ip")
+    again = Model.from_bytes(model.to_bytes())
+    assert again.checksum == model.checksum
+    assert np.array_equal(again.project(rows), model.project(rows))
+    for what in ("name", "method", "dimension", "metric", "parameters", "training"):
+        assert getattr(again, what) == getattr(model, what)
+
+
+@each_hasher
+def test_numpy_parameters_become_json(name, rows):
+    params = {"n_bits": np.int32(D), "random_state": np.int64(3)}
+    model = make_hasher(name, **params).fit(rows).to_model("m")
+    assert json.loads(json.dumps(dict(model.parameters)))["n_bits"] == D
+    assert model.checksum == make(name).fit(rows).to_model("m").checksum
+
+
+@each_hasher
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_refuses_what_is_not_finite(name, bad, blocks, rows):
+    rows = rows.copy()
+    rows[250, 4] = bad
+    with pytest.raises(InvalidInputError, match=f"row .*dimension 4 is {bad}"):
+        make(name).fit(in_blocks(rows, 200) if blocks else rows)
+
+
+@each_hasher
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones(12), r"shape \(12,\)"),
+        (np.ones((2, 3, 4)), r"shape \(2, 3, 4\)"),
+        (np.ones((5, 0)), "0 dimensions"),
+        (np.ones((0, 12)), "no rows"),
+        (lambda: iter([]), "no rows"),
+        (lambda: [np.ones((0, 12))], "no rows"),
+        (np.ones((1, 12)), "2 distinct rows, got 1 row$"),
+        (np.full((50, 12), 0.25), "2 distinct rows, got 50 rows, all equal"),
+        (lambda: iter([np.ones((3, 12)), np.ones((4, 12))]), "got 7 rows, all equal"),
+        (lambda: iter([np.eye(12), np.eye(13)]), "13 dimensions, expected 12"),
+        (iter([np.eye(12)]), "fresh iterator"),
+        (np.full((3, 12), 1e300), "1e\\+300"),
+        ([["a"] * 12] * 3, "must be numbers"),
+        ([[1.0, 2.0], [3.0]], "cannot be read"),
+        (np.eye(12) * 1j, "must be numbers"),
+        (None, "must be numbers"),
+    ],
+)
+def test_refuses_rows(name, X, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make(name).fit(X)
+
+
+@each_hasher
+def test_refuses_rows_of_one_direction(name, rows):
+    multiples = np.outer(np.arange(1, 50), rows[0])
+    with pytest.raises(InvalidInputError, match="distinct"):
+        make(name, normalize="l2").fit(multiples)
+
+
+@each_hasher
+def test_refuses_a_source_that_runs_dry(name, rows):
+    blocks = iter([rows, rows[:1], rows[:2]])
+    with pytest.raises(InvalidInputError, match="400 rows at first and 1 when read again"):
+        make(name).fit(lambda: [next(blocks)])
+
+
+def test_refuses_a_source_that_grows(rows):
+    sizes = iter([100, 400])
+    source = RowSource(lambda: [rows[: next(sizes)]])
+    with pytest.raises(InvalidInputError, match="100 rows at first and 400 when read again"):
+        source.mean()
+
+
+@each_hasher
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("n_bits", 0),
+        ("n_bits", -8),
+        ("n_bits", 16_001),
+        ("n_bits", 8.0),
+        ("n_bits", True),
+        ("n_bits", "8"),
+        ("random_state", -1),
+        ("random_state", 1.5),
+        ("random_state", "seed"),
+        ("random_state", 2**63),
+        ("normalize", "l1"),
+        ("normalize", True),
+        ("normalize", []),
+    ],
+)
+def test_refuses_parameters(name, parameter, value, rows):
+    with pytest.raises(InvalidInputError, match=f"{parameter} must be .*{re.escape(str(value))}"):
+        make(name, **{parameter: value}).fit(rows)
+
+
+@pytest.mark.parametrize("name", [name for name in HASHERS if name != "sign"])
+def test_n_bits_is_a_number(name, rows):
+    with pytest.raises(InvalidInputError, match=r"n_bits must be .*None"):
+        make(name, n_bits=None).fit(rows)
+
+
+@each_hasher
+def test_refuses_before_fit(name, rows):
+    hasher = make(name)
+    for act in (hasher.project, hasher.encode, hasher.to_model):
+        with pytest.raises(NotFittedError, match="call fit first"):
+            act(rows if act != hasher.to_model else "m")
+
+
+@each_hasher
+def test_failed_fit_leaves_the_earlier_one(name, rows):
+    hasher = make(name).fit(rows)
+    before = hasher.encode(rows)
+    with pytest.raises(InvalidInputError):
+        hasher.fit(np.full((5, 3), np.nan))
+    assert np.array_equal(hasher.encode(rows), before)
+
+
+@each_hasher
+def test_refuses_queries(name, rows):
+    hasher = make(name).fit(rows)
+    for act in (hasher.project, hasher.encode):
+        with pytest.raises(InvalidInputError, match="11 dimensions, expected 12"):
+            act(rows[:, :11])
+        with pytest.raises(InvalidInputError, match="is nan"):
+            act(np.full((1, D), np.nan))
+        with pytest.raises(InvalidInputError, match=r"\(12,\)"):
+            act(rows[0])
+        assert len(act(rows[:0])) == 0
+
+
+def test_registry_names_every_method():
+    assert list(HASHERS) == ["sign", "lsh", "pcah", "itq", "sgh"]
+    for name, hasher in HASHERS.items():
+        assert isinstance(make_hasher(name), hasher)
+        assert issubclass(hasher, Hasher)
+        assert hasher.method == name
+        assert hasher.__doc__
+
+
+def test_make_hasher_says_what_there_is():
+    with pytest.raises(InvalidInputError, match="'minhash' is unknown; known are sign, lsh"):
+        make_hasher("minhash")
+    with pytest.raises(InvalidInputError, match="no parameter 'bits'; it accepts n_bits, n_iter"):
+        make_hasher("itq", bits=32)

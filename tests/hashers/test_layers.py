@@ -1,0 +1,109 @@
+import math
+
+import numpy as np
+import pytest
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.layers import Layer, affine, normalize, rbf, shift
+from pg_hashindex.model import Model
+
+X = np.array([[3.0, 4.0], [0.0, 0.0], [-1.0, 2.0]], dtype=np.float32)
+
+BY_HAND = [
+    (normalize(), [[0.6, 0.8], [0, 0], [-1 / math.sqrt(5), 2 / math.sqrt(5)]]),
+    (shift(np.array([1.0, -1.0])), [[4, 3], [1, -1], [0, 1]]),
+    (
+        affine(np.array([[1.0, 2], [0, -1], [1, 1]]), np.array([0.5, 0, 1])),
+        [[11.5, -4, 8], [0.5, 0, 1], [3.5, -2, 2]],
+    ),
+    (affine(np.array([[1.0, 2]])), [[11], [0], [3]]),
+    (
+        rbf(np.array([[3.0, 4], [0, 0]]), 0.1),
+        [[1, math.exp(-2.5)], [math.exp(-2.5), 1], [math.exp(-2), math.exp(-0.5)]],
+    ),
+    (Layer("relu"), [[3, 4], [0, 0], [0, 2]]),
+    (Layer("tanh"), np.tanh(X)),
+    (Layer("sin"), [[math.sin(3), math.sin(4)], [0, 0], [math.sin(-1), math.sin(2)]]),
+    (Layer("cos"), [[math.cos(3), math.cos(4)], [1, 1], [math.cos(-1), math.cos(2)]]),
+]
+
+
+@pytest.mark.parametrize(("layer", "expected"), BY_HAND, ids=lambda x: getattr(x, "kind", ""))
+def test_maps_rows(layer, expected):
+    found = layer.apply(X)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    assert found.shape[1] == layer.output_dimension(2)
+
+
+def test_normalize_takes_the_longest_and_shortest_vectors():
+    extremes = np.array([[3e38, 3e38], [1e-45, 0]], dtype=np.float32)
+    np.testing.assert_allclose(normalize().apply(extremes), [[math.sqrt(0.5)] * 2, [1, 0]])
+
+
+def test_rbf_tells_near_rows_apart():
+    anchors = np.array([[1000.0, 0.001], [1000.0, 0.0]])
+    found = rbf(anchors, 1e6).apply(np.array([[1000.0, 0.0]], dtype=np.float32))
+    np.testing.assert_allclose(found, [[math.exp(-1), 1]], rtol=1e-3)
+
+
+def test_keeps_what_the_database_keeps():
+    layer = rbf(np.array([[0.1]]), 0.1)
+    assert layer.weights.dtype == np.float32
+    assert layer.scale == float(np.float32(0.1))
+    with pytest.raises(ValueError, match="read-only"):
+        layer.weights[0] = 2
+
+
+ONE, TWO = np.ones(1), np.ones((2, 2))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("conv",), "kind 'conv' is unknown"),
+        (("normalize", TWO), "takes no weights"),
+        (("relu", None, ONE), "takes no bias"),
+        (("tanh", None, None, 1.0), "has scale 1.0"),
+        (("shift",), "needs bias"),
+        (("shift", None, TWO), r"shape \(2, 2\)"),
+        (("affine", TWO), "needs bias"),
+        (("affine", None, ONE), "needs weights"),
+        (("affine", ONE, ONE), r"weights .* shape \(1,\)"),
+        (("affine", TWO, np.ones(3)), "2 rows of weights but 3 biases"),
+        (("affine", np.ones((0, 2)), np.ones(0)), r"shape \(0, 2\)"),
+        (("affine", TWO * np.nan, np.ones(2)), "not all finite"),
+        (("affine", TWO, np.array([1, np.inf])), "not all finite"),
+        (("rbf", TWO), "has scale None"),
+        (("rbf", TWO, None, 0.0), "above 0, got 0"),
+        (("rbf", TWO, None, -1.0), "above 0, got -1"),
+        (("rbf", TWO, None, 1e-60), "above 0, got 0"),
+        (("rbf", TWO, None, math.nan), "above 0, got nan"),
+        (("shift", None, np.ones(16_001)), "1 to 16000"),
+    ],
+)
+def test_refuses_bad_layers(args, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Layer(*args)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([], "1 to 64 layers, got 0"),
+        ([normalize()] * 65, "1 to 64 layers, got 65"),
+        ([affine(TWO)], "takes 2 dimensions, got 3"),
+        ([affine(np.ones((2, 3))), shift(np.ones(3))], "takes 3 dimensions, got 2"),
+        ([rbf(np.ones((4, 2)), 1.0)], "takes 2 dimensions, got 3"),
+    ],
+)
+def test_models_refuse_layers_that_do_not_fit(layers, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Model("m", "lsh", 3, layers)
+
+
+def test_models_apply_layers_in_turn():
+    model = Model("m", "test", 2, [shift(np.array([-3.0, -4])), Layer("relu"), affine(TWO)])
+    assert model.n_bits == 2
+    assert model.project([[4, 4], [0, 6]]).tolist() == [[1, 1], [2, 2]]
+    assert model.encode([[4, 4], [0, 0]]).tolist() == [[0b1100_0000], [0]]
