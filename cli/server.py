@@ -1,0 +1,109 @@
+"""``pg-hashindex server``: the embedded PostgreSQL."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
+
+from ._shared import json_option, note, print_json, print_table
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# As pg_ctl status has it.
+_NOT_RUNNING = 3
+
+
+def _server_options(command: _Command) -> _Command:
+    """Add the options that say which server is meant."""
+    command = click.option(
+        "--pg-version",
+        type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
+        help=f"Major version of PostgreSQL.  [default: the data's, {DEFAULT_VERSION} for new data]",
+    )(command)
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        envvar="PG_HASHINDEX_SERVER_DIR",
+        show_envvar=True,
+        help="Folder of the server's data.  [default: one of its own for each version]",
+    )(command)
+
+
+def _find(data_dir: Path | None, pg_version: str | None) -> EmbeddedServer:
+    return EmbeddedServer(data_dir, version=int(pg_version) if pg_version else None)
+
+
+@click.group()
+def server() -> None:
+    """Start and stop an embedded PostgreSQL with pgvector."""
+
+
+@server.command()
+@_server_options
+def start(data_dir: Path | None, pg_version: str | None) -> None:
+    """Start the server, leave it running, and print its URL."""
+    embedded = _find(data_dir, pg_version)
+    if embedded.is_running:
+        note(f"PostgreSQL {embedded.version} is running already in {embedded.data_dir}")
+    else:
+        note(f"starting PostgreSQL {embedded.version} in {embedded.data_dir}")
+    embedded.start()
+    click.echo(embedded.uri())
+    note(f"open it:  {embedded.psql_command()}")
+    note(f"stop it:  pg-hashindex server stop{_options(data_dir, pg_version)}")
+
+
+@server.command()
+@_server_options
+def stop(data_dir: Path | None, pg_version: str | None) -> None:
+    """Stop the server; its data stays."""
+    embedded = _find(data_dir, pg_version)
+    stopped = embedded.stop()
+    note(f"stopped: {embedded.data_dir}" if stopped else f"not running: {embedded.data_dir}")
+
+
+@server.command()
+@_server_options
+@json_option
+def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None:
+    """Say whether the server runs; exit code 3 if it does not."""
+    found = _find(data_dir, pg_version).status
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_table(
+            ["", "server"],
+            [
+                ["state", "running" if found.running else "not running"],
+                ["version", str(found.version)],
+                ["process", str(found.pid or "")],
+                ["data", str(found.data_dir)],
+                ["log", str(found.log)],
+                ["url", found.uri or ""],
+            ],
+        )
+    if not found.running:
+        raise click.exceptions.Exit(_NOT_RUNNING)
+
+
+@server.command()
+@_server_options
+@click.option("--database", default="postgres", show_default=True, help="Database in the URL.")
+def uri(data_dir: Path | None, pg_version: str | None, database: str) -> None:
+    """Print the URL of a database of the running server."""
+    click.echo(_find(data_dir, pg_version).uri(database))
+
+
+def _options(data_dir: Path | None, pg_version: str | None) -> str:
+    """Repeat the options given, for a command line to paste."""
+    arguments: list[str] = []
+    if data_dir is not None:
+        arguments += ["--data-dir", str(data_dir)]
+    elif pg_version is not None:
+        arguments += ["--pg-version", pg_version]
+    return f" {shlex.join(arguments)}" if arguments else ""

