@@ -1,0 +1,15 @@
+"""Runs the migrations of schema hashindex on the connection that pg_hashindex.schema hands over."""
+
+from alembic import context
+
+from pg_hashindex.tables import SCHEMA, metadata
+
+options = {"target_metadata": metadata, "version_table_schema": SCHEMA, "include_schemas": True}
+
+if context.is_offline_mode():
+    context.configure(dialect_name="postgresql", **options)
+else:
+    context.configure(connection=context.config.attributes["connection"], **options)
+
+# The caller owns the transaction: sql/ is replayed in the same one.
+context.run_migrations()

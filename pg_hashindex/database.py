@@ -1,0 +1,197 @@
+"""Connections to PostgreSQL, and PostgreSQL's errors as ours."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from pgvector.psycopg import register_vector
+from psycopg import sql
+
+from .errors import (
+    ConnectionFailedError,
+    DatabaseStateError,
+    DuplicateNameError,
+    HashIndexError,
+    InUseError,
+    InvalidInputError,
+    MissingExtensionError,
+    MissingRightsError,
+    MissingSchemaError,
+    OldServerError,
+    UnknownIndexError,
+    UnknownModelError,
+)
+
+__all__ = ["Connection", "connect", "create_engine", "prepare", "translated_errors"]
+
+Connection = psycopg.Connection[Any]
+
+_INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
+
+
+def connect(url: str) -> Connection:
+    """Open a connection that knows pgvector's types, in autocommit mode.
+
+    Parameters
+    ----------
+    url : str
+        A libpq URI or key=value string, or an SQLAlchemy URL (``postgresql+psycopg://...``).
+
+    Returns
+    -------
+    psycopg.Connection
+
+    Raises
+    ------
+    ConnectionFailedError
+        If the server cannot be reached.
+    MissingExtensionError, OldServerError
+        If the server cannot serve pg_hashindex.
+    """
+    connection = _open(url)
+    try:
+        prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare(connection: Connection) -> None:
+    """Check the server and register pgvector's types on a connection of the caller's own.
+
+    Does nothing the second time.
+
+    Raises
+    ------
+    MissingExtensionError, OldServerError
+        If the server cannot serve pg_hashindex.
+    """
+    if connection.adapters.types.get("vector") is not None:
+        return
+    if connection.info.server_version < 150_000:
+        raise OldServerError(
+            f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
+            "pg_hashindex needs 15 or later; upgrade the server"
+        )
+    with connection.transaction():
+        extension = connection.execute(
+            "SELECT n.nspname, e.extversion FROM pg_extension e "
+            "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+        ).fetchone()
+        if extension is None:
+            raise MissingExtensionError(
+                f"the extension pgvector is not installed in database "
+                f"{connection.info.dbname!r}; as its owner, run: CREATE EXTENSION vector;"
+            )
+        schema, version = extension
+        if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
+            raise OldServerError(
+                f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
+                "run: ALTER EXTENSION vector UPDATE;"
+            )
+        # The types are looked up by bare name, and pgvector may live outside the search_path.
+        before = connection.execute("SHOW search_path").fetchone()
+        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+        register_vector(connection)
+        connection.execute("SELECT set_config('search_path', %s, true)", before)
+
+
+def create_engine(url: str) -> sa.Engine:
+    """Make an SQLAlchemy engine, for migrations, from any URL that `connect` takes."""
+    return sa.create_engine(
+        "postgresql+psycopg://", creator=lambda: _open(url, autocommit=False), poolclass=sa.NullPool
+    )
+
+
+def _open(url: str, *, autocommit: bool = True) -> Connection:
+    try:
+        return psycopg.connect(_libpq(url), autocommit=autocommit)
+    except psycopg.Error as error:
+        raise ConnectionFailedError(
+            f"cannot connect to {_without_password(url)}: {str(error).strip()}; "
+            "check the URL and that the server runs"
+        ) from error
+
+
+def _libpq(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}://{rest}" if separator else url
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(_libpq(url))
+    except psycopg.Error:
+        return "the database"
+    shown = {key: value for key, value in parts.items() if key != "password"}
+    return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translate(error) from error
+    except sa.exc.DBAPIError as error:
+        if isinstance(error.orig, psycopg.Error):
+            raise _translate(error.orig) from error.orig
+        raise
+
+
+# SQLSTATEs that our own functions raise, and that PostgreSQL raises for arguments of theirs.
+_INVALID_INPUT = frozenset(
+    {
+        "22000",  # data_exception: pgvector on dimensions
+        "22003",  # numeric_value_out_of_range
+        "22004",  # null_value_not_allowed
+        "22023",  # invalid_parameter_value
+        "22P02",  # invalid_text_representation
+        "42602",  # invalid_name
+        "42703",  # undefined_column
+        "42804",  # datatype_mismatch
+        "42809",  # wrong_object_type
+        "42P16",  # invalid_table_definition
+    }
+)
+
+
+def _translate(error: psycopg.Error) -> HashIndexError:
+    diagnosis = error.diag
+    message = diagnosis.message_primary or str(error).strip()
+    if diagnosis.message_detail:
+        message += f" ({diagnosis.message_detail})"
+    if diagnosis.message_hint:
+        message += f"; {diagnosis.message_hint}"
+    state = error.sqlstate or ""
+    if state == "42704" and message.startswith("model "):
+        return UnknownModelError(message)
+    if state == "42704" and message.startswith("index "):
+        return UnknownIndexError(message)
+    if state == "42704" and "pgvector" in message:
+        return MissingExtensionError(message)
+    if state == "0A000" and "old" in message:
+        return OldServerError(message)
+    if state in {"42P01", "42883", "3F000"} and "hashindex" in message:
+        return MissingSchemaError(
+            f"the schema hashindex is missing or old: {message}. {_INSTALL_SCHEMA}"
+        )
+    if state in {"42P01", "3F000"}:
+        return InvalidInputError(f"{message}; check the name and the schema it is in")
+    if state == "42501":
+        return MissingRightsError(
+            f"{message}; connect as the owner, or have the owner GRANT the right"
+        )
+    if state in {"42710", "42P07", "23505"}:
+        return DuplicateNameError(message)
+    if state == "23503":
+        return InUseError(message)
+    if state in _INVALID_INPUT:
+        return InvalidInputError(message)
+    if isinstance(error, psycopg.OperationalError) and not state:
+        return ConnectionFailedError(f"the connection failed: {message}")
+    return DatabaseStateError(message)

@@ -1,0 +1,258 @@
+"""Schema ``hashindex``: its tables by alembic, its types and functions by replaying ``sql/``.
+
+Both run in one transaction of the caller's connection, so a failure leaves what was there before.
+An application's own alembic installs it from a revision of its own::
+
+    from alembic import op
+    from pg_hashindex import schema
+
+    def upgrade():
+        schema.upgrade(op.get_bind())
+
+    def downgrade():
+        schema.downgrade(op.get_bind())
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.resources
+import io
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import alembic.context
+import alembic.op
+import alembic.script
+import sqlalchemy as sa
+
+from .database import translated_errors
+from .errors import InUseError
+
+__all__ = ["SchemaStatus", "downgrade", "script", "status", "upgrade"]
+
+# Any constant will do, as long as every release uses this one: the bytes of "pghashix".
+_LOCK_KEY = 0x7067686173686978
+
+# Files below 100 make what the tables need, the others what needs the tables.
+_FIRST_AFTER_TABLES = 100
+
+
+@dataclass(frozen=True)
+class SchemaStatus:
+    """What is installed in a database, against what this release would install.
+
+    Parameters
+    ----------
+    installed : bool
+        Whether there is a schema ``hashindex`` of ours at all.
+    revision, head : str or None
+        The alembic revision there, and the latest.
+    functions, packaged_functions : str or None
+        The fingerprint of ``sql/`` there, and of this release.
+    """
+
+    installed: bool
+    revision: str | None
+    head: str
+    functions: str | None
+    packaged_functions: str
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether an upgrade would change nothing."""
+        return self.revision == self.head and self.functions == self.packaged_functions
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "up_to_date": self.up_to_date}
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Install the schema, or bring it up to this release; a second call changes nothing.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        The caller commits. Two upgrades at once wait for each other.
+
+    Raises
+    ------
+    MissingExtensionError, OldServerError, MissingRightsError
+        If the database does not allow it; nothing is changed then.
+    """
+    with translated_errors(), _kept_search_path(connection):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+        for file in _sql_files(before_tables=True):
+            _run(connection, file.read_text("utf-8"))
+        with _kept_proxies():
+            alembic.command.upgrade(_config(connection), "head")
+        for file in _sql_files(before_tables=False):
+            _run(connection, file.read_text("utf-8"))
+        _run(connection, _stamp())
+
+
+def downgrade(connection: sa.Connection) -> None:
+    """Remove the schema with its models; the user's own tables stay as they are.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        The caller commits.
+
+    Raises
+    ------
+    InUseError
+        If there are indexes, or objects of the user's that use our functions.
+    """
+    with translated_errors():
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+        if not status(connection).installed:
+            return
+        names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
+        if names:
+            raise InUseError(
+                f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
+            )
+        _run(connection, "DROP TRIGGER IF EXISTS immutable ON hashindex.model")
+        # In one statement, since some call others; without CASCADE, which could reach the user's.
+        functions = connection.scalar(
+            sa.text(
+                "SELECT string_agg(p.oid::regprocedure::text, ', ') FROM pg_proc p "
+                "WHERE p.pronamespace = 'hashindex'::regnamespace"
+            )
+        )
+        if functions:
+            _run(connection, f"DROP FUNCTION {functions}")
+        with _kept_proxies():
+            alembic.command.downgrade(_config(connection), "base")
+        _run(
+            connection,
+            "DROP TABLE hashindex.alembic_version; DROP TYPE hashindex.layer; "
+            "DROP SCHEMA hashindex",
+        )
+
+
+def status(connection: sa.Connection) -> SchemaStatus:
+    """Compare the database with this release."""
+    with translated_errors():
+        comment = connection.scalar(
+            sa.text("SELECT obj_description(to_regnamespace('hashindex'), 'pg_namespace')")
+        )
+        installed = bool(
+            connection.scalar(
+                sa.text("SELECT to_regclass('hashindex.alembic_version') IS NOT NULL")
+            )
+        )
+        revision = (
+            connection.scalar(sa.text("SELECT version_num FROM hashindex.alembic_version"))
+            if installed
+            else None
+        )
+    return SchemaStatus(
+        installed=installed,
+        revision=revision,
+        head=_head(),
+        functions=comment.rpartition(" ")[2] if installed and comment else None,
+        packaged_functions=_fingerprint(),
+    )
+
+
+def script() -> str:
+    """Return one SQL script that installs everything with psql alone.
+
+    For a database without the schema; Python may upgrade it later, since the script records the
+    revision as `upgrade` does.
+    """
+    tables = io.StringIO()
+    config = _config()
+    config.output_buffer = tables
+    with _kept_proxies():
+        alembic.command.upgrade(config, "head", sql=True)
+    parts = [
+        "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
+        "\\set ON_ERROR_STOP on",
+        "BEGIN;",
+        f"SELECT pg_advisory_xact_lock({_LOCK_KEY});",
+        *(file.read_text("utf-8") for file in _sql_files(before_tables=True)),
+        tables.getvalue(),
+        *(file.read_text("utf-8") for file in _sql_files(before_tables=False)),
+        _stamp(),
+        "COMMIT;",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _run(connection: sa.Connection, statements: str) -> None:
+    # Without parameters the driver sends the text as it is: several statements, % signs and all.
+    connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
+
+def _folder(name: str) -> Path:
+    # Installed, sql/ and alembic/ are subpackages; in a checkout they stand beside the package.
+    package = Path(str(importlib.resources.files("pg_hashindex")))
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+def _sql_files(*, before_tables: bool) -> list[Traversable]:
+    files = sorted(_folder("sql").glob("*.sql"), key=lambda file: file.name)
+    return [file for file in files if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables]
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for file in (*_sql_files(before_tables=True), *_sql_files(before_tables=False)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _stamp() -> str:
+    release = importlib.metadata.version("pg_hashindex")
+    return (
+        f"COMMENT ON SCHEMA hashindex IS 'pg_hashindex {release}: hash models, indexes of binary "
+        f"codes, search. Functions {_fingerprint()}';"
+    )
+
+
+def _config(connection: sa.Connection | None = None) -> alembic.config.Config:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(_folder("alembic")).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _head() -> str:
+    head = alembic.script.ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None  # noqa: S101
+    return head
+
+
+@contextlib.contextmanager
+def _kept_search_path(connection: sa.Connection) -> Iterator[None]:
+    # sql/ sets the search_path for its transaction, which here is the caller's.
+    before = connection.scalar(sa.text("SELECT current_setting('search_path')"))
+    yield
+    connection.execute(sa.text("SELECT set_config('search_path', :path, true)"), {"path": before})
+
+
+@contextlib.contextmanager
+def _kept_proxies() -> Iterator[None]:
+    """Let alembic run inside a revision of another alembic.
+
+    ``alembic.op`` and ``alembic.context`` are module-wide and not re-entrant: our run would leave
+    the application's revision without its ``op``.
+    """
+    outer = [getattr(module, "_proxy", None) for module in (alembic.op, alembic.context)]
+    try:
+        yield
+    finally:
+        for proxy in outer:
+            if proxy is not None:
+                proxy._install_proxy()

@@ -1,0 +1,84 @@
+"""The tables of schema ``hashindex`` as SQLAlchemy sees them: the target of alembic."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import UserDefinedType
+
+__all__ = ["SCHEMA", "index", "metadata", "model"]
+
+SCHEMA = "hashindex"
+
+metadata = sa.MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+    },
+)
+
+
+class LayerArray(UserDefinedType[Any]):
+    """``hashindex.layer[]``, made by ``sql/010_types.sql`` and read and written by the store."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Return the type's name in DDL."""
+        return "hashindex.layer[]"
+
+
+model = sa.Table(
+    "model",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("method", sa.Text, nullable=False),
+    sa.Column("dimension", sa.Integer, nullable=False),
+    sa.Column("n_bits", sa.Integer, nullable=False),
+    sa.Column("metric", sa.Text, nullable=False),
+    sa.Column("parameters", JSONB, nullable=False),
+    sa.Column("training", JSONB, nullable=False),
+    sa.Column("layers", LayerArray, nullable=False),
+    sa.Column("checksum", sa.Text, nullable=False),
+    sa.Column(
+        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.UniqueConstraint("name", "version"),
+    sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", "name"),
+    sa.CheckConstraint("version >= 1", "version"),
+    sa.CheckConstraint("dimension BETWEEN 1 AND 16000", "dimension"),
+    sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", "n_bits"),
+    sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
+    sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", "layers"),
+    comment="trained hash models; a saved model never changes",
+)
+
+# Schema and table names are text, never oids: oids differ between nodes and after a restore.
+index = sa.Table(
+    "index",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("model_id", sa.ForeignKey(model.c.id, ondelete="RESTRICT"), nullable=False),
+    sa.Column("schema_name", sa.Text, nullable=False),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("column_name", sa.Text, nullable=False),
+    sa.Column("id_column", sa.Text, nullable=False),
+    sa.Column("id_type", sa.Text, nullable=False),
+    sa.Column("metric", sa.Text, nullable=False),
+    sa.Column("layout", sa.Text, nullable=False),
+    sa.Column("code_schema", sa.Text, nullable=False),
+    sa.Column("code_table", sa.Text, nullable=False),
+    sa.Column("code_column", sa.Text, nullable=False),
+    sa.Column(
+        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", "name"),
+    sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
+    sa.CheckConstraint("layout IN ('table', 'column')", "layout"),
+    comment="indexes: which column is searched with which model, and where its codes are",
+)

@@ -1,0 +1,60 @@
+-- Evaluates the layers of a model. Reads no table, so it may be used anywhere. The same layers in
+-- Python: pg_hashindex/layers.py.
+
+CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v vector)
+RETURNS vector
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    layer hashindex.layer;
+    x vector := v;
+    expected integer;
+BEGIN
+    FOREACH layer IN ARRAY layers LOOP
+        expected := vector_dims(coalesce(layer.weights[1], layer.bias));
+        IF expected <> vector_dims(x) THEN
+            RAISE EXCEPTION 'the vector has % dimensions, the model takes %',
+                vector_dims(x), expected
+                USING ERRCODE = 'invalid_parameter_value',
+                      HINT = 'Use a vector from the same source as the rows that the model was trained on.';
+        END IF;
+        CASE layer.kind
+            WHEN 'normalize' THEN
+                x := l2_normalize(x);
+            WHEN 'shift' THEN
+                x := x + layer.bias;
+            WHEN 'affine' THEN
+                x := ARRAY(SELECT inner_product(w, x) FROM unnest(layer.weights) w)::vector
+                    + layer.bias;
+            WHEN 'rbf' THEN
+                -- exp() of less than about -745 is an underflow error, not 0.
+                x := ARRAY(
+                    SELECT exp(greatest(-layer.scale * vector_l2_squared_distance(w, x), -700))
+                    FROM unnest(layer.weights) w
+                )::vector;
+            WHEN 'relu' THEN
+                x := ARRAY(SELECT greatest(e, 0) FROM unnest(x::real[]) e)::vector;
+            WHEN 'tanh' THEN
+                x := ARRAY(SELECT tanh(e::double precision) FROM unnest(x::real[]) e)::vector;
+            WHEN 'sin' THEN
+                x := ARRAY(SELECT sin(e::double precision) FROM unnest(x::real[]) e)::vector;
+            WHEN 'cos' THEN
+                x := ARRAY(SELECT cos(e::double precision) FROM unnest(x::real[]) e)::vector;
+        END CASE;
+    END LOOP;
+    RETURN x;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], vector) IS
+    'projection of a vector by the layers of a model: one number for each bit';
+
+-- A body that is parsed now: names cannot change their meaning, and the call can be inlined.
+CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v vector)
+RETURNS bit
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN binary_quantize(hashindex.project_with(layers, v));
+
+COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], vector) IS
+    'code of a vector by the layers of a model: bit 1 where the projection is above 0';

@@ -1,0 +1,77 @@
+-- Stored models by name: look-up, encoding, and the promise that a saved model never changes.
+
+CREATE OR REPLACE FUNCTION hashindex.find_model(reference text)
+RETURNS hashindex.model
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found hashindex.model;
+    -- 'name' or 'name:version'; names hold no colon.
+    wanted_version text := substring(reference FROM ':(.*)$');
+BEGIN
+    IF wanted_version IS NOT NULL AND wanted_version !~ '^[1-9][0-9]{0,8}$' THEN
+        RAISE EXCEPTION 'version "%" of model reference "%" is not a number', wanted_version, reference
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as name or name:version.';
+    END IF;
+    SELECT m.* INTO found
+    FROM hashindex.model m
+    WHERE m.name = split_part(reference, ':', 1)
+      AND (wanted_version IS NULL OR m.version = wanted_version::integer)
+    ORDER BY m.version DESC
+    LIMIT 1;
+    IF found.id IS NULL THEN
+        RAISE EXCEPTION 'model "%" does not exist', reference
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'See SELECT name, version FROM hashindex.model.';
+    END IF;
+    RETURN found;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_model(text) IS
+    'stored model of a reference: name (its latest version) or name:version';
+
+CREATE OR REPLACE FUNCTION hashindex.project(model text, v vector)
+RETURNS vector
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN hashindex.project_with((hashindex.find_model(model)).layers, v);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.project(text, vector) IS
+    'projection of a vector by a stored model, named as name or name:version';
+
+CREATE OR REPLACE FUNCTION hashindex.encode(model text, v vector)
+RETURNS bit
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN hashindex.encode_with((hashindex.find_model(model)).layers, v);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.encode(text, vector) IS
+    'code of a vector by a stored model, named as name or name:version';
+
+CREATE OR REPLACE FUNCTION hashindex.refuse_model_update()
+RETURNS trigger
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE EXCEPTION 'model "%" version % cannot be changed', OLD.name, OLD.version
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Save the changed model under the same name: it becomes the next version.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.refuse_model_update() IS
+    'trigger: saved models are immutable, since codes were made with them';
+
+CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
+FOR EACH ROW EXECUTE FUNCTION hashindex.refuse_model_update();

@@ -1,0 +1,274 @@
+-- The statements that an index is made of, written for one index each: static, so that PostgreSQL
+-- keeps their plans. Nothing here executes anything.
+
+CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text)
+RETURNS hashindex.index
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found hashindex.index;
+BEGIN
+    SELECT i.* INTO found FROM hashindex.index i WHERE i.name = index_name;
+    IF found.name IS NULL THEN
+        RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'See SELECT name, table_name FROM hashindex.index.';
+    END IF;
+    RETURN found;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
+
+-- Qualified, since the query may run under a caller's search_path.
+CREATE OR REPLACE FUNCTION hashindex.distance_operator(metric text)
+RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT format(
+        'OPERATOR(%I.%s)', n.nspname,
+        CASE metric WHEN 'l2' THEN '<->' WHEN 'cosine' THEN '<=>' WHEN 'ip' THEN '<#>' END
+    )
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    WHERE e.extname = 'vector';
+END;
+
+COMMENT ON FUNCTION hashindex.distance_operator(text) IS
+    'pgvector''s distance operator for a metric (l2, cosine or ip)';
+
+-- The query that every search runs: candidates by code, answers by exact distance. The terms are
+-- SQL for the query vector, k, the number of candidates and the query's code; filter is a condition
+-- on the table's columns, written with the table's own name. Shape and tie-breaks: the distance
+-- must not stand in the inner select list, where it would be computed for every row.
+CREATE OR REPLACE FUNCTION hashindex.search_query(
+    i hashindex.index,
+    query_term text,
+    k_term text,
+    candidates_term text,
+    code_term text,
+    filter text DEFAULT NULL
+)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    id text := format('%s.%I', base, i.id_column);
+    code_id text := id;
+    code text := format('%s.%I', base, i.code_column);
+    source text := base;
+BEGIN
+    IF i.layout = 'table' THEN
+        code_id := 'c.id';
+        code := 'c.code';
+        source := format('%I.%I c', i.code_schema, i.code_table);
+        IF filter IS NOT NULL THEN
+            source := format('%s JOIN %s ON %s = c.id', source, base, id);
+        END IF;
+    END IF;
+    RETURN format(
+        $query$
+SELECT %1$s AS id, %2$s.%3$I %4$s %5$s AS distance
+FROM %2$s
+WHERE %1$s = ANY (ARRAY(
+    SELECT %6$s
+    FROM %7$s
+    WHERE %8$s IS NOT NULL%9$s
+    ORDER BY bit_count(%8$s # %10$s), %6$s
+    LIMIT greatest(coalesce(%11$s, 200), %12$s)
+))
+ORDER BY distance, id
+LIMIT %12$s$query$,
+        id, base, i.column_name,
+        hashindex.distance_operator(i.metric), query_term, code_id, source, code,
+        ' AND (' || filter || ')', code_term, candidates_term, k_term
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.search_query(hashindex.index, text, text, text, text, text) IS
+    'text of the query that searches an index, from SQL terms for its arguments';
+
+-- The typed search function of one index.
+CREATE OR REPLACE FUNCTION hashindex.search_function_source(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        $source$
+CREATE OR REPLACE FUNCTION hashindex.%1$I(
+    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL
+)
+RETURNS TABLE (id %2$s, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET jit = off
+AS %3$L$source$,
+        'search_' || i.name, i.id_type, format(
+            $body$
+#variable_conflict use_column
+DECLARE
+    query_code bit(%1$s);
+BEGIN
+    PERFORM hashindex.check_search_arguments($1, $2, $3);
+    -- Into a variable: the ordering below must not encode the query once for each row.
+    query_code := hashindex.encode_with(m.layers, $1) FROM hashindex.model m WHERE m.id = %2$s;
+    RETURN QUERY %3$s;
+END
+$body$,
+            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
+            hashindex.search_query(i, '$1', '$2', '$3', 'query_code')
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.search_function_source(hashindex.index) IS
+    'text of the CREATE FUNCTION of an index''s own search function';
+
+CREATE OR REPLACE FUNCTION hashindex.check_search_arguments(
+    query vector, k integer, candidates integer
+)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF query IS NULL THEN
+        RAISE EXCEPTION 'the query vector is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a vector.';
+    END IF;
+    IF k IS NULL OR k < 1 THEN
+        RAISE EXCEPTION 'k is %; it must be 1 or more', coalesce(k::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF candidates < 1 THEN
+        RAISE EXCEPTION 'candidates is %; it must be 1 or more', candidates
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Leave it out for the default of 200.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_search_arguments(vector, integer, integer) IS
+    'refuses arguments that no search can answer';
+
+-- The trigger function that keeps a code table fresh: AFTER each statement, with transition tables.
+CREATE OR REPLACE FUNCTION hashindex.table_sync_source(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        $source$
+CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS %2$L$source$,
+        'sync_' || i.name, format(
+            $body$
+DECLARE
+    model_layers hashindex.layer[];
+    -- The encoder may have committed a code after this transaction's snapshot was taken. DELETE
+    -- would not see it and leave a code without a row; meeting it in INSERT ... ON CONFLICT raises
+    -- the serialization failure that callers of these isolation levels expect.
+    snapshot_is_old boolean :=
+        current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        TRUNCATE %1$s;
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'DELETE' THEN
+        IF snapshot_is_old THEN
+            INSERT INTO %1$s AS c (id, code) SELECT o.%2$I, 0::bit(%4$s) FROM old_rows o
+            ON CONFLICT (id) DO UPDATE SET code = c.code;
+        END IF;
+        DELETE FROM %1$s c USING old_rows o WHERE c.id = o.%2$I;
+        RETURN NULL;
+    END IF;
+
+    IF TG_OP = 'UPDATE' THEN
+        -- Most updates leave vector and key alone: say so before anything is read or encoded.
+        PERFORM FROM old_rows o FULL JOIN new_rows n ON n.%2$I = o.%2$I
+        WHERE o.%2$I IS NULL OR n.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        IF snapshot_is_old THEN
+            INSERT INTO %1$s AS c (id, code) SELECT o.%2$I, 0::bit(%4$s) FROM old_rows o
+            ON CONFLICT (id) DO UPDATE SET code = c.code;
+        END IF;
+        DELETE FROM %1$s c USING old_rows o
+        WHERE c.id = o.%2$I AND NOT EXISTS (
+            SELECT FROM new_rows n WHERE n.%2$I = o.%2$I AND n.%3$I IS NOT NULL
+        );
+    END IF;
+
+    -- Into a variable: read and unpacked once, not once for each row.
+    SELECT m.layers INTO model_layers FROM hashindex.model m WHERE m.id = %5$s;
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO %1$s (id, code)
+        SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
+        FROM new_rows n
+        WHERE n.%3$I IS NOT NULL
+        ON CONFLICT (id) DO UPDATE SET code = excluded.code;
+    ELSE
+        INSERT INTO %1$s (id, code)
+        SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
+        FROM new_rows n LEFT JOIN old_rows o ON o.%2$I = n.%2$I
+        WHERE n.%3$I IS NOT NULL AND (o.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I)
+        ON CONFLICT (id) DO UPDATE SET code = excluded.code;
+    END IF;
+    RETURN NULL;
+END
+$body$,
+            format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name,
+            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.table_sync_source(hashindex.index) IS
+    'text of the CREATE FUNCTION of the trigger that keeps an index''s code table fresh';
+
+-- The trigger function that keeps a code column fresh: BEFORE each row, since the code is part of it.
+CREATE OR REPLACE FUNCTION hashindex.column_sync_source(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        $source$
+CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS %2$L$source$,
+        'sync_' || i.name, format(
+            $body$
+BEGIN
+    IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN
+        NEW.%2$I := CASE WHEN NEW.%1$I IS NOT NULL THEN (
+            SELECT hashindex.encode_with(m.layers, NEW.%1$I)
+            FROM hashindex.model m WHERE m.id = %3$s
+        ) END;
+    END IF;
+    RETURN NEW;
+END
+$body$,
+            i.column_name, i.code_column, i.model_id
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.column_sync_source(hashindex.index) IS
+    'text of the CREATE FUNCTION of the trigger that keeps an index''s code column fresh';

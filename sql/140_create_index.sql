@@ -1,0 +1,306 @@
+-- Making and dropping an index, each in the caller's one transaction.
+
+CREATE OR REPLACE FUNCTION hashindex.create_index(
+    name text,
+    table_name regclass,
+    column_name text,
+    model text,
+    id_column text DEFAULT NULL,
+    metric text DEFAULT NULL,
+    layout text DEFAULT 'table'
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+    used hashindex.model := hashindex.find_model(model);
+BEGIN
+    i.name := create_index.name;
+    i.model_id := used.id;
+    i.metric := coalesce(create_index.metric, used.metric);
+    i.layout := create_index.layout;
+    i.created_at := now();
+    -- Under 41 bytes, names made from it (the longest is zz_hashindex_NAME) are never cut.
+    IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
+        RAISE EXCEPTION 'index name "%" has % bytes', i.name, octet_length(i.name)
+            USING ERRCODE = 'invalid_name', HINT = 'Use 1 to 40 bytes.';
+    END IF;
+    IF EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.name) THEN
+        RAISE EXCEPTION 'index "%" exists already', i.name
+            USING ERRCODE = 'duplicate_object', HINT = 'Drop it first, or choose another name.';
+    END IF;
+    IF i.metric NOT IN ('l2', 'cosine', 'ip') THEN
+        RAISE EXCEPTION 'metric "%" is unknown', i.metric
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
+    END IF;
+    IF i.layout IS NULL OR i.layout NOT IN ('table', 'column') THEN
+        RAISE EXCEPTION 'layout "%" is unknown', i.layout
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use table or column.';
+    END IF;
+
+    SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = create_index.table_name;
+    i.column_name := create_index.column_name;
+    PERFORM hashindex.check_vector_column(create_index.table_name, i.column_name, used.dimension);
+    SELECT k.id_column, k.id_type INTO STRICT i.id_column, i.id_type
+    FROM hashindex.find_key(create_index.table_name, create_index.id_column) k;
+
+    IF i.layout = 'table' THEN
+        i.code_schema := 'hashindex';
+        i.code_table := i.name || '_codes';
+        i.code_column := 'code';
+    ELSE
+        i.code_schema := i.schema_name;
+        i.code_table := i.table_name;
+        i.code_column := i.name || '_code';
+    END IF;
+    INSERT INTO hashindex.index SELECT (i).*;
+
+    IF i.layout = 'table' THEN
+        -- CREATE TABLE AS takes the key's type, modifier and collation over as they are.
+        EXECUTE format(
+            'CREATE TABLE %I.%I AS SELECT %I AS id, NULL::bit(%s) AS code FROM %s WITH NO DATA',
+            i.code_schema, i.code_table, i.id_column, used.n_bits, create_index.table_name
+        );
+        EXECUTE format(
+            'ALTER TABLE %I.%I ADD PRIMARY KEY (id), ALTER COLUMN code SET NOT NULL',
+            i.code_schema, i.code_table
+        );
+        EXECUTE format(
+            'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
+            format('codes of index %s, kept fresh by triggers on %s', i.name, create_index.table_name)
+        );
+        EXECUTE hashindex.table_sync_source(i);
+    ELSE
+        EXECUTE format(
+            'ALTER TABLE %s ADD COLUMN %I bit(%s)',
+            create_index.table_name, i.code_column, used.n_bits
+        );
+        EXECUTE hashindex.column_sync_source(i);
+    END IF;
+    PERFORM hashindex.create_triggers(i, create_index.table_name);
+    EXECUTE hashindex.search_function_source(i);
+    EXECUTE format(
+        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer) IS %L', 'search_' || i.name,
+        format('nearest rows of %s by index %s', create_index.table_name, i.name)
+    );
+    PERFORM hashindex.grant_like_table(i.name);
+END
+$$;
+
+COMMENT ON FUNCTION
+    hashindex.create_index(text, regclass, text, text, text, text, text) IS
+    'creates an index: codes, triggers, search function; rows there already are still to be encoded';
+
+CREATE OR REPLACE FUNCTION hashindex.check_vector_column(
+    table_name regclass, column_name text, dimension integer
+)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kind "char";
+    column_type text;
+    column_dimension integer;
+BEGIN
+    SELECT c.relkind INTO kind FROM pg_class c WHERE c.oid = table_name;
+    IF kind NOT IN ('r', 'p') THEN
+        RAISE EXCEPTION '% is not a table', table_name
+            USING ERRCODE = 'wrong_object_type', HINT = 'Index the table behind it.';
+    END IF;
+    SELECT format_type(a.atttypid, NULL), a.atttypmod INTO column_type, column_dimension
+    FROM pg_attribute a
+    WHERE a.attrelid = table_name AND a.attname = column_name
+      AND a.attnum > 0 AND NOT a.attisdropped;
+    IF column_type IS NULL THEN
+        RAISE EXCEPTION 'table % has no column "%"', table_name, coalesce(column_name, 'NULL')
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    IF column_type <> 'vector' THEN
+        RAISE EXCEPTION 'column "%" of % is of type %, not vector', column_name, table_name, column_type
+            USING ERRCODE = 'datatype_mismatch';
+    END IF;
+    IF column_dimension = -1 THEN
+        -- vector without a dimension: look for a row that the model could not take.
+        EXECUTE format(
+            'SELECT vector_dims(%1$I) FROM %2$s WHERE vector_dims(%1$I) <> $1 LIMIT 1',
+            column_name, table_name
+        ) INTO column_dimension USING dimension;
+    END IF;
+    IF column_dimension <> dimension THEN
+        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
+            column_name, table_name, column_dimension, dimension
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_vector_column(regclass, text, integer) IS
+    'refuses a column whose vectors a model of that dimension cannot take';
+
+CREATE OR REPLACE FUNCTION hashindex.find_key(
+    table_name regclass, wanted text, OUT id_column text, OUT id_type text
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF wanted IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = table_name AND a.attname = wanted AND a.attnum > 0 AND NOT a.attisdropped
+    ) THEN
+        RAISE EXCEPTION 'table % has no column "%"', table_name, wanted
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    -- One column, unique at every moment (a deferred constraint is not), never NULL.
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod) INTO id_column, id_type
+    FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
+      AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
+      AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
+    LIMIT 1;
+    IF id_column IS NULL AND wanted IS NULL THEN
+        RAISE EXCEPTION 'table % has no primary key of one column', table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = 'Name a unique NOT NULL column as id_column, or add a primary key.';
+    ELSIF id_column IS NULL THEN
+        RAISE EXCEPTION 'column "%" of % is not a key: it must be NOT NULL with a unique index of its own',
+            wanted, table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);',
+                                table_name, wanted, wanted);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_key(regclass, text) IS
+    'the key column of a table (the primary key unless another is wanted) and its type';
+
+CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    part regclass;
+    event text;
+BEGIN
+    IF i.layout = 'column' THEN
+        -- Triggers fire in order of their names: after the user's own, which may change the vector.
+        EXECUTE format(
+            'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s '
+            'FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
+            'zz_hashindex_' || i.name, table_name, 'sync_' || i.name
+        );
+        RETURN;
+    END IF;
+    -- A statement on the parent of partitions fires the parent's triggers only, one on a partition
+    -- the partition's only: each needs its own.
+    FOR part IN
+        SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
+    LOOP
+        FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
+            CONTINUE WHEN event = 'TRUNCATE' AND part <> table_name;
+            EXECUTE format(
+                'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
+                format('hashindex_%s_%s', i.name, lower(event)), event, part,
+                CASE event
+                    WHEN 'INSERT' THEN 'REFERENCING NEW TABLE AS new_rows'
+                    WHEN 'UPDATE' THEN 'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
+                    WHEN 'DELETE' THEN 'REFERENCING OLD TABLE AS old_rows'
+                    ELSE ''
+                END,
+                'sync_' || i.name
+            );
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_triggers(hashindex.index, regclass) IS
+    'creates the triggers that keep the codes of an index fresh';
+
+-- Triggers run with the writer's own rights, searches with the reader's: whoever may write or read
+-- the table must be able to do the same to its codes, or creating an index would break the writers.
+CREATE OR REPLACE FUNCTION hashindex.grant_like_table(index_name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    holder record;
+    writes text := 'SELECT, INSERT, UPDATE, DELETE';
+BEGIN
+    FOR holder IN
+        SELECT
+            CASE WHEN acl.grantee = 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END AS role,
+            bool_or(acl.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')) AS writer,
+            bool_or(acl.privilege_type = 'TRUNCATE') AS truncator
+        FROM (
+            SELECT (aclexplode(c.relacl)).* FROM pg_class c WHERE c.oid = base
+            UNION ALL
+            SELECT (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
+        ) acl
+        WHERE acl.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
+        GROUP BY acl.grantee
+    LOOP
+        EXECUTE format('GRANT USAGE ON SCHEMA hashindex TO %s', holder.role);
+        EXECUTE format('GRANT SELECT ON hashindex.model, hashindex.index TO %s', holder.role);
+        IF i.layout = 'table' THEN
+            EXECUTE format(
+                'GRANT %s ON %I.%I TO %s',
+                concat_ws(', ',
+                    CASE WHEN holder.writer THEN writes ELSE 'SELECT' END,
+                    CASE WHEN holder.truncator THEN 'TRUNCATE' END),
+                i.code_schema, i.code_table, holder.role
+            );
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.grant_like_table(text) IS
+    'grants on an index''s codes what roles hold on its table; run it again after new grants';
+
+CREATE OR REPLACE FUNCTION hashindex.drop_index(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(drop_index.name);
+    trigger_row record;
+BEGIN
+    -- Found by their function: the table may have been renamed, or may be gone.
+    FOR trigger_row IN
+        SELECT t.tgname, t.tgrelid::regclass AS table_name
+        FROM pg_trigger t
+        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.name))
+          AND t.tgparentid = 0
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
+    END LOOP;
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I()', 'sync_' || i.name);
+    EXECUTE format(
+        'DROP FUNCTION IF EXISTS hashindex.%I(vector, integer, integer)', 'search_' || i.name
+    );
+    IF i.layout = 'table' THEN
+        EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
+    ELSE
+        EXECUTE format(
+            'ALTER TABLE IF EXISTS %I.%I DROP COLUMN IF EXISTS %I',
+            i.code_schema, i.code_table, i.code_column
+        );
+    END IF;
+    DELETE FROM hashindex.index x WHERE x.name = i.name;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_index(text) IS
+    'drops an index with its codes, triggers and search function; the table itself stays';

@@ -1,0 +1,77 @@
+-- Searching any index by its name: ids as text, filters as JSON. Applications that know their index
+-- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
+
+CREATE OR REPLACE FUNCTION hashindex.search(
+    index_name text,
+    query vector,
+    k integer DEFAULT 10,
+    candidates integer DEFAULT NULL,
+    where_equals jsonb DEFAULT NULL
+)
+RETURNS TABLE (id text, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    query_code bit varying;
+BEGIN
+    PERFORM hashindex.check_search_arguments(query, k, candidates);
+    query_code := hashindex.encode_with(m.layers, query)
+    FROM hashindex.model m WHERE m.id = i.model_id;
+    RETURN QUERY EXECUTE
+        'SELECT s.id::text, s.distance FROM ('
+        || hashindex.search_query(i, '$1', '$2', '$3', '$4', hashindex.filter_of(i, where_equals))
+        || ') s'
+        USING query, k, candidates, query_code;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb) IS
+    'nearest rows by any index: ids as text; where_equals {"column": value} restricts the rows';
+
+CREATE OR REPLACE FUNCTION hashindex.filter_of(i hashindex.index, where_equals jsonb)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    pair record;
+    conditions text[] := '{}';
+BEGIN
+    IF where_equals IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF jsonb_typeof(where_equals) <> 'object' THEN
+        RAISE EXCEPTION 'where_equals is %, not an object', where_equals
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"column": value}.';
+    END IF;
+    FOR pair IN SELECT key, value FROM jsonb_each(where_equals) LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_attribute a
+            WHERE a.attrelid = base AND a.attname = pair.key AND a.attnum > 0 AND NOT a.attisdropped
+        ) THEN
+            RAISE EXCEPTION 'where_equals names column "%", which % has not', pair.key, base
+                USING ERRCODE = 'undefined_column';
+        END IF;
+        IF jsonb_typeof(pair.value) IN ('array', 'object') THEN
+            RAISE EXCEPTION 'where_equals asks that column "%" equal %', pair.key, pair.value
+                USING ERRCODE = 'invalid_parameter_value',
+                      HINT = 'Values are text, numbers, true, false or null.';
+        END IF;
+        conditions := conditions || CASE jsonb_typeof(pair.value)
+            WHEN 'null' THEN
+                format('%I.%I.%I IS NULL', i.schema_name, i.table_name, pair.key)
+            ELSE
+                -- A literal without a type takes the column's.
+                format('%I.%I.%I = %L', i.schema_name, i.table_name, pair.key, pair.value #>> '{}')
+        END;
+    END LOOP;
+    RETURN nullif(array_to_string(conditions, ' AND '), '');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.filter_of(hashindex.index, jsonb) IS
+    'SQL condition that holds where every named column equals its value';

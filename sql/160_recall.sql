@@ -1,0 +1,78 @@
+-- How good an index is, measured on its own table.
+
+CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query vector, k integer DEFAULT 10)
+RETURNS TABLE (id text, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+BEGIN
+    PERFORM hashindex.check_search_arguments(query, k, NULL);
+    RETURN QUERY EXECUTE format(
+        -- "+ 0" hides the ordering from an HNSW or IVFFlat index, whose answers are approximate.
+        'SELECT b.%2$I::text, b.%3$I %4$s $1 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
+        'ORDER BY (b.%3$I %4$s $1) + 0, b.%2$I LIMIT $2',
+        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
+        hashindex.distance_operator(i.metric)
+    ) USING query, k;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.exact_search(text, vector, integer) IS
+    'nearest rows by exact distance to every row of an index''s table: slow, and the truth';
+
+CREATE OR REPLACE FUNCTION hashindex.recall(
+    index_name text, k integer DEFAULT 10, sample integer DEFAULT 100, candidates integer DEFAULT NULL
+)
+RETURNS double precision
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    row_of record;
+    worst double precision;
+    wanted bigint;
+    found bigint;
+    wanted_in_all bigint := 0;
+    found_in_all bigint := 0;
+BEGIN
+    IF sample IS NULL OR sample < 1 THEN
+        RAISE EXCEPTION 'sample is %; it must be 1 or more', coalesce(sample::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    FOR row_of IN EXECUTE format(
+        'SELECT %2$I::text AS id, %3$I AS query FROM %1$s WHERE %3$I IS NOT NULL '
+        'ORDER BY random() LIMIT $1',
+        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name
+    ) USING sample
+    LOOP
+        -- The row itself would always be found: ask for one more, and leave it out.
+        SELECT max(e.distance), count(*) INTO worst, wanted
+        FROM (
+            SELECT x.distance FROM hashindex.exact_search(index_name, row_of.query, k + 1) x
+            WHERE x.id <> row_of.id ORDER BY x.distance LIMIT k
+        ) e;
+        SELECT count(*) INTO found
+        FROM (
+            SELECT s.distance
+            FROM hashindex.search(index_name, row_of.query, k + 1, candidates) s
+            WHERE s.id <> row_of.id ORDER BY s.distance LIMIT k
+        ) e
+        -- Any row as near as the k-th is as good an answer.
+        WHERE e.distance <= worst;
+        wanted_in_all := wanted_in_all + wanted;
+        found_in_all := found_in_all + found;
+    END LOOP;
+    IF wanted_in_all = 0 THEN
+        RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN found_in_all::double precision / wanted_in_all;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.recall(text, integer, integer, integer) IS
+    'recall@k of an index for a sample of its own rows as queries, ties counted as correct';

@@ -1,0 +1,16 @@
+-- Brings the functions of indexes made by an earlier release up to what sql/ now writes.
+DO $$
+DECLARE
+    i hashindex.index;
+BEGIN
+    FOR i IN SELECT * FROM hashindex.index LOOP
+        -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
+        CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
+        EXECUTE CASE i.layout
+            WHEN 'table' THEN hashindex.table_sync_source(i)
+            ELSE hashindex.column_sync_source(i)
+        END;
+        EXECUTE hashindex.search_function_source(i);
+    END LOOP;
+END
+$$;
