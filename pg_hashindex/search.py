@@ -1,0 +1,144 @@
+"""Searching an index from Python; the query itself is written by ``sql/130_index_parts.sql``."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
+from pgvector import Vector
+from psycopg import RawCursor, sql
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from .database import translated_errors
+from .errors import InvalidInputError
+from .model import as_rows
+
+if TYPE_CHECKING:
+    from .index import HashIndex
+
+__all__ = ["Hit", "as_query", "search"]
+
+# Conditions become $1, $2, ...: what the server numbers, so that nothing needs escaping twice.
+_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+
+
+class Hit(NamedTuple):
+    """One answer: the row's key, and its exact distance to the query."""
+
+    id: Any
+    distance: float
+
+
+def search(
+    index: "HashIndex",
+    query: ArrayLike | Vector,
+    k: int = 10,
+    *,
+    candidates: int | None = None,
+    where: sa.ColumnElement[bool] | None = None,
+) -> list[Hit]:
+    """Find the nearest rows; see `HashIndex.search`."""
+    vector = as_query(query, index.dimension)
+    with translated_errors():
+        if where is not None:
+            return _filtered(index, vector, k, candidates, where)
+        rows = index.connection.execute(
+            sql.SQL("SELECT id, distance FROM hashindex.{}(%s, %s, %s)").format(
+                sql.Identifier(f"search_{index.name}")
+            ),
+            [vector, k, candidates],
+            prepare=True,
+            binary=True,
+        ).fetchall()
+    return [Hit(*row) for row in rows]
+
+
+def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:
+    """Check that a query is one finite vector, and wrap it for pgvector.
+
+    Parameters
+    ----------
+    query : array-like (dimension,)
+    dimension : int
+
+    Returns
+    -------
+    pgvector.Vector
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    array = np.asarray(query.to_numpy() if isinstance(query, Vector) else query)
+    if array.ndim != 1:
+        raise InvalidInputError(f"a query is one vector ({dimension},), got shape {array.shape}")
+    return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
+
+
+def _filtered(
+    index: "HashIndex",
+    query: Vector,
+    k: int,
+    candidates: int | None,
+    where: sa.ColumnElement[bool],
+) -> list[Hit]:
+    condition, values = _compile(index, where)
+    first = len(values) + 1
+    template = index.connection.execute(
+        """
+        SELECT hashindex.search_query(
+            hashindex.find_index(%(name)s), %(query)s, %(k)s, %(candidates)s,
+            format(
+                '(SELECT hashindex.encode_with(m.layers, %%s) FROM hashindex.model m '
+                'WHERE m.id = %%s)', %(query)s::text, %(model_id)s::bigint
+            ),
+            %(condition)s
+        ),
+        hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s)
+        """,
+        {
+            "name": index.name,
+            "query": f"${first}",
+            "k": f"${first + 1}",
+            "candidates": f"${first + 2}",
+            "model_id": index.model_id,
+            "condition": condition,
+            "vector": query,
+            "k_value": k,
+            "candidates_value": candidates,
+        },
+    ).fetchone()
+    assert template is not None  # noqa: S101
+    rows = (
+        RawCursor(index.connection)
+        .execute(template[0], [*values, query, k, candidates], binary=True)
+        .fetchall()
+    )
+    return [Hit(*row) for row in rows]
+
+
+def _compile(index: "HashIndex", where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:
+    if not isinstance(where, sa.ColumnElement):
+        raise InvalidInputError(
+            f"where must be an SQLAlchemy condition on {index.qualified_table}, "
+            f"got {type(where).__name__}"
+        )
+    for element in visitors.iterate(where):
+        table = getattr(element, "table", None)
+        if isinstance(table, sa.Table) and table.name != index.table_name:
+            raise InvalidInputError(
+                f"where names column {element}; only columns of {index.qualified_table} can "
+                "restrict this search"
+            )
+    compiled = where.compile(dialect=_DIALECT)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101
+    # IN lists and the like get their parameters only here.
+    expanded = compiled.construct_expanded_state()
+    values = []
+    for name in expanded.positiontup or ():
+        process = expanded.processors.get(name)
+        value = expanded.parameters[name]
+        values.append(process(value) if callable(process) else value)
+    return expanded.statement, values

@@ -1,0 +1,242 @@
+"""Models in the database: the only reader and writer of ``hashindex.model``.
+
+A model is named as ``name`` (its latest version) or ``name:version``.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from pgvector import Vector
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from .database import Connection, prepare, translated_errors
+from .errors import DatabaseStateError, InUseError
+from .layers import Layer
+from .model import Metric, Model
+
+__all__ = ["StoredModel", "describe", "drop", "list_models", "load", "save"]
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What the database knows about a model, without its layers."""
+
+    name: str
+    version: int
+    method: str
+    dimension: int
+    n_bits: int
+    metric: Metric
+    parameters: dict[str, Any]
+    training: dict[str, Any]
+    checksum: str
+    layer_kinds: list[str]
+    size_bytes: int
+    created_at: datetime
+    indexes: list[str]
+
+
+def save(connection: Connection, model: Model) -> Model:
+    """Store a model as the next version of its name.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    model : Model
+
+    Returns
+    -------
+    Model
+        The same model with its version.
+
+    Raises
+    ------
+    MissingSchemaError, MissingRightsError
+        If the schema is not installed, or the role may not write to it.
+    """
+    layers: list[str] = []
+    values: list[Any] = []
+    for layer in model.layers:
+        layers.append("ROW(%s, %s::vector[], %s::vector, %s)::hashindex.layer")
+        values += [
+            layer.kind,
+            None if layer.weights is None else [Vector(row) for row in layer.weights],
+            None if layer.bias is None else Vector(layer.bias),
+            layer.scale,
+        ]
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            # Two savers of one name must not both compute the same next version.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('hashindex.model:' || %s, 0))",
+                [model.name],
+            )
+            row = connection.execute(
+                f"""
+                INSERT INTO hashindex.model (
+                    name, version, method, dimension, n_bits, metric, parameters, training,
+                    checksum, layers
+                )
+                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s,
+                       ARRAY[{", ".join(layers)}]
+                FROM hashindex.model WHERE name = %s
+                RETURNING version
+                """.encode(),  # noqa: S608
+                [
+                    model.name,
+                    model.method,
+                    model.dimension,
+                    model.n_bits,
+                    model.metric,
+                    Jsonb(dict(model.parameters)),
+                    Jsonb(dict(model.training)),
+                    model.checksum,
+                    *values,
+                    model.name,
+                ],
+            ).fetchone()
+    assert row is not None  # noqa: S101
+    return replace(model, version=row[0])
+
+
+def load(connection: Connection, reference: str) -> Model:
+    """Read a model.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    reference : str
+        ``name`` or ``name:version``.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    DatabaseStateError
+        If its layers are not what was saved.
+    """
+    with translated_errors():
+        prepare(connection)
+        row = connection.execute(
+            "SELECT id, name, method, dimension, metric, parameters, training, version, checksum "
+            "FROM hashindex.find_model(%s)",
+            [reference],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        layers = connection.execute(
+            "SELECT l.kind, l.weights, l.bias, l.scale FROM hashindex.model m, "
+            "unnest(m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, position) "
+            "WHERE m.id = %s ORDER BY l.position",
+            [row[0]],
+            binary=True,
+        ).fetchall()
+    model = Model(
+        name=row[1],
+        method=row[2],
+        dimension=row[3],
+        layers=[_layer(*layer) for layer in layers],
+        metric=row[4],
+        parameters=row[5],
+        training=row[6],
+        version=row[7],
+    )
+    if model.checksum != row[8]:
+        raise DatabaseStateError(
+            f"model {reference!r} is damaged: its layers have checksum {model.checksum}, saved was "
+            f"{row[8]}; import it again from a file, or train it anew"
+        )
+    return model
+
+
+def _layer(
+    kind: Any, weights: list[Vector] | None, bias: Vector | None, scale: float | None
+) -> Layer:
+    return Layer(
+        kind,
+        None if weights is None else np.stack([row.to_numpy() for row in weights]),
+        None if bias is None else bias.to_numpy(),
+        scale,
+    )
+
+
+def list_models(connection: Connection) -> list[StoredModel]:
+    """Return every version of every model, by name and version."""
+    return _describe(connection, "ORDER BY m.name, m.version", [])
+
+
+def describe(connection: Connection, reference: str) -> StoredModel:
+    """Return what is known about one model.
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    """
+    return _describe(connection, "WHERE m.id = (hashindex.find_model(%s)).id", [reference])[0]
+
+
+def _describe(connection: Connection, which: str, values: list[str]) -> list[StoredModel]:
+    with translated_errors():
+        prepare(connection)
+        cursor = connection.cursor(row_factory=class_row(StoredModel))
+        cursor.execute(
+            f"""
+            SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
+                   m.training, m.checksum, pg_column_size(m.layers) AS size_bytes, m.created_at,
+                   ARRAY(
+                       SELECT l.kind FROM unnest(m.layers) WITH ORDINALITY
+                           AS l(kind, weights, bias, scale, position) ORDER BY l.position
+                   ) AS layer_kinds,
+                   ARRAY(
+                       SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
+                   ) AS indexes
+            FROM hashindex.model m {which}
+            """.encode(),  # noqa: S608
+            values,
+        )
+        return cursor.fetchall()
+
+
+def drop(connection: Connection, reference: str) -> list[StoredModel]:
+    """Drop one version (``name:version``), or every version (``name``) of a model.
+
+    Returns
+    -------
+    list of StoredModel
+        What was dropped.
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    InUseError
+        If an index uses one of them; nothing is dropped then.
+    """
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            latest = describe(connection, reference)
+            models = (
+                [latest]
+                if ":" in reference
+                else _describe(connection, "WHERE m.name = %s ORDER BY m.version", [latest.name])
+            )
+            users = sorted({index for model in models for index in model.indexes})
+            if users:
+                raise InUseError(
+                    f"model {reference!r} is used by index {', '.join(users)}; drop that first, "
+                    "with: pg-hashindex index drop"
+                )
+            connection.execute(
+                "DELETE FROM hashindex.model WHERE name = %s AND version = ANY (%s)",
+                [latest.name, [model.version for model in models]],
+            )
+    return models
