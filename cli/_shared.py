@@ -1,0 +1,102 @@
+"""What the commands share: the database option, errors without tracebacks, tables and JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import HashIndexError
+
+__all__ = [
+    "CatchingGroup",
+    "connected",
+    "database_option",
+    "json_option",
+    "note",
+    "print_json",
+    "print_table",
+]
+
+
+database_option = click.option(
+    "--database-url",
+    envvar="PG_HASHINDEX_DATABASE_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL.",
+    callback=lambda context, parameter, value: _required(value),
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _required(url: str | None) -> str:
+    if not url:
+        raise click.UsageError(
+            "no database: give --database-url or set PG_HASHINDEX_DATABASE_URL; "
+            "'pg-hashindex server start' starts one and prints its URL"
+        )
+    return url
+
+
+class CatchingGroup(click.Group):
+    """A group whose commands end in one line of error, never in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (HashIndexError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """Open a connection for one command."""
+    with connect(url) as connection:
+        yield connection
+
+
+def note(message: str) -> None:
+    """Tell the user something on stderr; stdout is for results."""
+    click.echo(message, err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, times in ISO 8601."""
+    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows under headings; numbers stand to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [
+        max(len(line[position]) for line in [list(headings), *cells])
+        for position in range(len(headings))
+    ]
+    to_the_right = [
+        bool(rows) and all(isinstance(row[position], int | float) for row in rows)
+        for position in range(len(headings))
+    ]
+    for line in [list(headings), *cells]:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, to_the_right, strict=True)
+        )
+        click.echo("  ".join(padded).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    return str(value)

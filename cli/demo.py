@@ -1,0 +1,135 @@
+"""``pg-hashindex demo``: the whole way, from vectors to answers, on an embedded PostgreSQL."""
+
+import time
+from pathlib import Path
+
+import click
+
+from pg_hashindex import store
+from pg_hashindex.data import Packages
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.demo import DATABASE, TABLE, create_database
+from pg_hashindex.evaluate import evaluate
+from pg_hashindex.index import HashIndex
+from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
+from pg_hashindex.training import sample_table, train
+
+from ._shared import note, print_table
+
+_BITS = 128
+_METHODS = ("sgh", "itq")
+_ASKED = ("nginx", "fluidsynth", "python3-sklearn")
+_CANDIDATES = (25, 50, 100, 200)
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    envvar="PG_HASHINDEX_SERVER_DIR",
+    show_envvar=True,
+    help="Folder of the embedded server's data.",
+)
+@click.option(
+    "--pg-version",
+    type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
+    default=str(DEFAULT_VERSION),
+    show_default=True,
+)
+@click.option("--stop", is_flag=True, help="Stop the server at the end.")
+def demo(data_dir: Path | None, pg_version: str, stop: bool) -> None:
+    """Train, index, search and evaluate 5,000 package descriptions.
+
+    Starts the embedded PostgreSQL, makes the database pg_hashindex_demo anew, and leaves the server
+    running for you to try more.
+    """
+    started = time.perf_counter()
+    server = EmbeddedServer(data_dir, version=int(pg_version))
+    note(f"starting PostgreSQL {pg_version} in {server.data_dir}")
+    # Until the demo has come to its end, the server goes down with it.
+    server.start(until_exit=True)
+    note(f"making database {DATABASE} anew, and loading the packages")
+    packages = create_database(server)
+    with connect(server.uri(DATABASE)) as connection:
+        indexes = [_index(connection, method) for method in _METHODS]
+        for index in indexes:
+            _print_neighbours(index, packages)
+        for index in indexes:
+            _print_recall(index)
+        _print_sizes(indexes)
+    note(f"done in {time.perf_counter() - started:.0f} s")
+    if stop:
+        server.stop()
+        return
+    server.keep_running()
+    _print_next(server)
+
+
+def _index(connection: Connection, method: str) -> HashIndex:
+    rows = sample_table(connection, TABLE, "embedding")
+    model = store.save(connection, train(rows, method, method, n_bits=_BITS, metric="cosine"))
+    note(
+        f"trained {method}: {_BITS} bits from {model.training['rows']} rows in "
+        f"{model.training['seconds']:.1f} s, bits with ones in "
+        f"{model.training['share_of_ones']['mean']:.0%} of the rows"
+    )
+    index = HashIndex.create(
+        connection, f"packages_{method}", table=TABLE, column="embedding", model=method
+    )
+    note(f"indexed {index.encode(progress=True)} rows as {index.name}")
+    return index
+
+
+def _print_neighbours(index: HashIndex, packages: Packages) -> None:
+    click.echo(f"\nNearest packages by {index.name} ({index.n_bits} bits, {index.method}):")
+    for name in _ASKED:
+        position = packages.name.index(name)
+        click.echo(f"\n  {name}: {packages.text[position]}")
+        for hit in index.search(packages.embedding[position], 5)[1:]:
+            found = hit.id - 1
+            click.echo(f"    {hit.distance:.3f}  {packages.name[found]}: {packages.text[found]}")
+
+
+def _print_recall(index: HashIndex) -> None:
+    result = evaluate(index, queries=100, candidates=_CANDIDATES)
+    click.echo(f"\n{index.name}, {result.queries} rows searched for among the others:")
+    print_table(
+        ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],
+        [
+            *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
+            ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
+        ],
+    )
+
+
+def _print_sizes(indexes: list[HashIndex]) -> None:
+    summary = indexes[0].summary()
+    click.echo(
+        f"\nOne code takes {indexes[0].n_bits // 8} bytes, one vector "
+        f"{4 * indexes[0].dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
+        f"for {summary.vector_bytes / 1e6:.2f} MB of vectors."
+    )
+
+
+def _print_next(server: EmbeddedServer) -> None:
+    click.echo(
+        f"""
+Try next, in psql:
+  {server.psql_command(DATABASE)}
+
+  SELECT p.name, s.distance
+  FROM hashindex.search_packages_itq(
+      (SELECT embedding FROM packages WHERE name = 'nginx'), k => 5) s
+  JOIN packages p USING (id) ORDER BY s.distance;
+
+  SELECT * FROM hashindex.search('packages_sgh', (SELECT embedding FROM packages WHERE id = 1),
+      where_equals => '{{"section": "games"}}');
+
+  SELECT hashindex.recall('packages_itq');
+
+or from the shell:
+  export PG_HASHINDEX_DATABASE_URL='{server.uri(DATABASE)}'
+  pg-hashindex search packages_itq --like 1
+
+The server keeps running; stop it with: pg-hashindex server stop"""
+    )

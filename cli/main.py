@@ -1,0 +1,24 @@
+"""The program ``pg-hashindex``."""
+
+import click
+
+from ._shared import CatchingGroup
+from .demo import demo
+from .evaluate import evaluate
+from .index import index
+from .model import model
+from .schema import schema
+from .search import search
+from .server import server
+
+__all__ = ["main"]
+
+
+@click.group(cls=CatchingGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pg_hashindex", prog_name="pg-hashindex")
+def main() -> None:
+    """Learned binary codes for pgvector: train a model, index a table, search it."""
+
+
+for command in (demo, server, schema, model, index, search, evaluate):
+    main.add_command(command)

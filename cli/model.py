@@ -1,0 +1,209 @@
+"""``pg-hashindex model``: train, keep and move models."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from pg_hashindex import store
+from pg_hashindex.hashers import HASHERS
+from pg_hashindex.model import Metric, Model
+from pg_hashindex.training import SAMPLE_ROWS, load_rows, sample_table, train
+
+from ._shared import connected, database_option, json_option, note, print_json, print_table
+
+
+@click.group()
+def model() -> None:
+    """Train, list, show, drop and move models."""
+
+
+@model.command("train")
+@click.argument("name")
+@click.option("--method", required=True, type=click.Choice(list(HASHERS)), help="How to learn.")
+@click.option("--bits", type=int, help="Bits of a code; 'sign' has one for each dimension.")
+@click.option("--table", help="Table to learn from, as SQL writes it.")
+@click.option("--column", help="Its column of type vector.")
+@click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Learn from a .npy or .npz file instead of a table.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(get_args(Metric)),
+    default="l2",
+    show_default=True,
+    help="Distance that searches rank by; cosine scales rows to unit length.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=SAMPLE_ROWS,
+    show_default=True,
+    help="Rows to learn from at the most.",
+)
+@click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter of the method; may be given again.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--force", is_flag=True, help="Train on too few rows all the same.")
+@database_option
+@json_option
+def train_model(
+    database_url: str,
+    name: str,
+    method: str,
+    bits: int | None,
+    table: str | None,
+    column: str | None,
+    file: Path | None,
+    metric: Metric,
+    sample: int,
+    parameters: tuple[str, ...],
+    seed: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train model NAME and store it; a taken name gets the next version."""
+    with connected(database_url) as connection:
+        if file is not None and table is None and column is None:
+            rows: Any = load_rows(file, rows=sample, random_state=seed)
+        elif table is not None and column is not None and file is None:
+            rows = sample_table(
+                connection, table, column, rows=sample, random_state=seed, progress=True
+            )
+        else:
+            raise click.UsageError("give either --table and --column, or --from")
+        note(f"training {method} on {len(rows)} rows of {rows.shape[1]} dimensions")
+        saved = store.save(
+            connection,
+            train(
+                rows,
+                name,
+                method,
+                n_bits=bits,
+                metric=metric,
+                random_state=seed,
+                parameters=dict(map(_parameter, parameters)),
+                force=force,
+            ),
+        )
+        _print_model(store.describe(connection, f"{saved.name}:{saved.version}"), as_json)
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise click.UsageError(f"--param {text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+@model.command("list")
+@database_option
+@json_option
+def list_models(database_url: str, as_json: bool) -> None:
+    """List every version of every model."""
+    with connected(database_url) as connection:
+        models = store.list_models(connection)
+    if as_json:
+        print_json([vars(stored) for stored in models])
+        return
+    print_table(
+        ["name", "version", "method", "dimension", "bits", "metric", "created", "indexes"],
+        [
+            [
+                stored.name,
+                stored.version,
+                stored.method,
+                stored.dimension,
+                stored.n_bits,
+                stored.metric,
+                stored.created_at,
+                ", ".join(stored.indexes),
+            ]
+            for stored in models
+        ],
+    )
+
+
+@model.command()
+@click.argument("reference", metavar="NAME[:VERSION]")
+@database_option
+@json_option
+def show(database_url: str, reference: str, as_json: bool) -> None:
+    """Show what is known about a model."""
+    with connected(database_url) as connection:
+        _print_model(store.describe(connection, reference), as_json)
+
+
+def _print_model(stored: store.StoredModel, as_json: bool) -> None:
+    if as_json:
+        print_json(vars(stored))
+        return
+    lines = {
+        "model": f"{stored.name}:{stored.version}",
+        "method": stored.method,
+        "dimension": stored.dimension,
+        "bits": stored.n_bits,
+        "metric": stored.metric,
+        "parameters": _flat(stored.parameters),
+        "layers": f"{' > '.join(stored.layer_kinds)} ({stored.size_bytes / 1024:.0f} kB)",
+        **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},
+        "checksum": stored.checksum[:16],
+        "indexes": ", ".join(stored.indexes) or "none",
+    }
+    if isinstance(recall := stored.training.get("recall"), dict):
+        lines["recall"] = (
+            f"{recall['value']} estimated, @{recall['k']} within {recall['candidates']} "
+            f"candidates of {recall['among']} rows"
+        )
+    print_table(["", ""], [[key, str(value)] for key, value in lines.items()])
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_flat(item)}" for key, item in value.items())
+    return str(value)
+
+
+@model.command()
+@click.argument("reference", metavar="NAME[:VERSION]")
+@database_option
+def drop(database_url: str, reference: str) -> None:
+    """Drop one version, or every version, of a model that no index uses."""
+    with connected(database_url) as connection:
+        for dropped in store.drop(connection, reference):
+            note(f"dropped model {dropped.name}:{dropped.version}")
+
+
+@model.command("export")
+@click.argument("reference", metavar="NAME[:VERSION]")
+@click.argument("file", type=click.Path(path_type=Path))
+@database_option
+def export_model(database_url: str, reference: str, file: Path) -> None:
+    """Write a model to FILE: one archive with a checksum, nothing in it is code."""
+    with connected(database_url) as connection:
+        loaded = store.load(connection, reference)
+    file.write_bytes(loaded.to_bytes())
+    note(f"wrote {file}, {file.stat().st_size / 1024:.0f} kB")
+
+
+@model.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@database_option
+def import_model(database_url: str, file: Path) -> None:
+    """Store the model in FILE under its name, as the next version."""
+    read = Model.from_bytes(file.read_bytes())
+    with connected(database_url) as connection:
+        saved = store.save(connection, read)
+    note(f"imported model {saved.name}:{saved.version}")

@@ -1,0 +1,64 @@
+"""``pg-hashindex schema``: install, remove and inspect schema hashindex."""
+
+import click
+
+from pg_hashindex import schema as installed
+from pg_hashindex.database import create_engine
+
+from ._shared import database_option, json_option, note, print_json, print_table
+
+
+@click.group()
+def schema() -> None:
+    """Install, upgrade or remove the schema in a database."""
+
+
+@schema.command()
+@database_option
+def upgrade(database_url: str) -> None:
+    """Install the schema, or bring it up to this release."""
+    with create_engine(database_url).begin() as connection:
+        before = installed.status(connection)
+        installed.upgrade(connection)
+        after = installed.status(connection)
+    note("already up to date" if before == after else f"schema is at revision {after.revision}")
+
+
+@schema.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@database_option
+def downgrade(database_url: str, yes: bool) -> None:
+    """Remove the schema with its models; refused while there are indexes."""
+    if not yes:
+        click.confirm("Remove schema hashindex and all models in it?", abort=True, err=True)
+    with create_engine(database_url).begin() as connection:
+        installed.downgrade(connection)
+    note("schema hashindex is removed")
+
+
+@schema.command()
+@database_option
+@json_option
+def status(database_url: str, as_json: bool) -> None:
+    """Compare the database with this release; exit code 1 if an upgrade is due."""
+    with create_engine(database_url).connect() as connection:
+        found = installed.status(connection)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_table(
+            ["", "database", "this release"],
+            [
+                ["revision", found.revision or "none", found.head],
+                ["functions", found.functions or "none", found.packaged_functions],
+            ],
+        )
+    if not found.up_to_date:
+        note("run: pg-hashindex schema upgrade")
+        raise click.exceptions.Exit(1)
+
+
+@schema.command()
+def sql() -> None:
+    """Print one script that installs everything with psql alone."""
+    click.echo(installed.script(), nl=False)

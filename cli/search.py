@@ -1,0 +1,54 @@
+"""``pg-hashindex search``: the nearest rows of a vector, or of a row."""
+
+import json
+
+import click
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.index import HashIndex
+
+from ._shared import connected, database_option, json_option, print_json, print_table
+
+
+@click.command()
+@click.argument("index")
+@click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
+@click.option("--like", metavar="ID", help="Search for the neighbours of the row with this key.")
+@click.option("-k", type=int, default=10, show_default=True, help="Answers wanted.")
+@click.option("--candidates", type=int, help="Rows kept by code.  [default: 200]")
+@database_option
+@json_option
+def search(
+    database_url: str,
+    index: str,
+    query: str | None,
+    like: str | None,
+    k: int,
+    candidates: int | None,
+    as_json: bool,
+) -> None:
+    """Search INDEX for the rows nearest to a vector, or to another row."""
+    if (query is None) == (like is None):
+        raise click.UsageError("give either --query or --like")
+    with connected(database_url) as connection:
+        opened = HashIndex.open(connection, index)
+        vector = _vector(query) if query is not None else opened.vector_of(like)
+        if vector is None:
+            raise InvalidInputError(
+                f"{opened.qualified_table} has no row with {opened.id_column} = {like} and a vector"
+            )
+        hits = opened.search(vector, k, candidates=candidates)
+    if as_json:
+        print_json([hit._asdict() for hit in hits])
+    else:
+        print_table(["id", "distance"], hits)
+
+
+def _vector(text: str) -> list[float]:
+    try:
+        value = json.loads(text)
+        return [float(element) for element in value]
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(
+            f"--query is not a vector: {text[:60]!r}; write it as '[0.1, 0.2, ...]'"
+        ) from error
