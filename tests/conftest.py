@@ -1,0 +1,14 @@
+"""Fixtures by concern: tests/fixtures holds one file for each."""
+
+import pytest
+
+pytest_plugins = ("fixtures.servers", "fixtures.databases", "fixtures.items")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--postgres",
+        action="append",
+        choices=["16", "18"],
+        help="PostgreSQL to run the database tests on; may be given again (default: 18 and 16)",
+    )

@@ -1,0 +1,260 @@
+"""Answers: those that a plain reading of the definition gives, in the same order."""
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex.codes import hamming_distances
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import InvalidInputError, UnknownIndexError
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+items_table = sa.Table(
+    "items",
+    sa.MetaData(),
+    sa.Column("id", sa.BigInteger, primary_key=True),
+    sa.Column("category", sa.Text),
+)
+
+
+def expected(
+    model: Model,
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    candidates: int,
+    kept: NDArray[np.bool_] | None = None,
+) -> list[int]:
+    """The ids by definition: nearest by code, ties by id; then nearest by distance, ties by id."""
+    ids = np.arange(len(vectors)) if kept is None else np.flatnonzero(kept)
+    hamming = hamming_distances(model.encode(query[None]), model.encode(vectors[ids]))[0]
+    chosen = ids[np.lexsort((ids, hamming))[: max(candidates, k)]]
+    exact = np.linalg.norm(vectors[chosen].astype(np.float64) - query, axis=1)
+    return [int(row) + 1 for row in chosen[np.lexsort((chosen, exact))[:k]]]
+
+
+@pytest.mark.parametrize("k", [1, 10, 40])
+@pytest.mark.parametrize("candidates", [1, 20, 100, 300, 5000])
+def test_equals_the_definition(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32], k: int, candidates: int
+) -> None:
+    for query in np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32):
+        hits = index.search(query, k, candidates=candidates)
+        assert [hit.id for hit in hits] == expected(model, vectors, query, k, candidates)
+        distances = [np.linalg.norm(vectors[hit.id - 1] - query) for hit in hits]
+        np.testing.assert_allclose([hit.distance for hit in hits], distances, rtol=1e-5)
+
+
+def test_default_candidates_are_200_or_k(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    query = -vectors[0]
+    assert [hit.id for hit in index.search(query)] == expected(model, vectors, query, 10, 200)
+    assert [hit.id for hit in index.search(query, 250)] == expected(model, vectors, query, 250, 250)
+
+
+@pytest.mark.parametrize(("metric", "operator"), [("l2", "<->"), ("cosine", "<=>"), ("ip", "<#>")])
+def test_metrics(
+    connection: Connection,
+    items: str,
+    model: Model,
+    vectors: NDArray[np.float32],
+    metric: Any,
+    operator: str,
+) -> None:
+    index = HashIndex.create(
+        connection, "by_metric", table=items, column="embedding", model="lsh", metric=metric
+    )
+    index.encode()
+    hits = index.search(vectors[3], 10, candidates=300)
+    exact = connection.execute(
+        f"SELECT id, embedding {operator} %s AS d FROM items ORDER BY d, id LIMIT 10",
+        [Vector(vectors[3])],
+    ).fetchall()
+    assert [tuple(hit) for hit in hits] == exact
+
+
+def test_where_restricts_the_candidates(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    kept = np.array(["abc"[i % 3] == "b" for i in range(300)])
+    hits = index.search(vectors[0], 30, candidates=40, where=items_table.c.category == "b")
+    assert [hit.id for hit in hits] == expected(model, vectors, vectors[0], 30, 40, kept)
+
+
+def test_where_takes_any_condition(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    condition = items_table.c.category.in_(["a", "c"]) & (
+        items_table.c.id.between(50, 250) | (items_table.c.category == "it's 100% $1")
+    )
+    kept = np.array([50 <= i + 1 <= 250 and "abc"[i % 3] != "b" for i in range(300)])
+    hits = index.search(vectors[0], 10, candidates=25, where=condition)
+    assert [hit.id for hit in hits] == expected(model, vectors, vectors[0], 10, 25, kept)
+
+
+def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    orders = sa.Table("orders", sa.MetaData(), sa.Column("item", sa.Integer))
+    with pytest.raises(InvalidInputError, match="orders.item"):
+        index.search(vectors[0], where=orders.c.item == 1)
+    with pytest.raises(InvalidInputError, match="SQLAlchemy condition .* got str"):
+        index.search(vectors[0], where="id = 1")  # type: ignore[arg-type]
+
+
+def generic(index: HashIndex, query: Any, **where: Any) -> list[int]:
+    rows = index.connection.execute(
+        "SELECT id, distance FROM hashindex.search(%s, %s, 30, 40, %s)",
+        [index.name, Vector(query), json.dumps(where)],
+    ).fetchall()
+    return [int(row_id) for row_id, _ in rows]
+
+
+def test_where_equals(index: HashIndex, model: Model, vectors: NDArray[np.float32]) -> None:
+    kept = np.array(["abc"[i % 3] == "b" for i in range(300)])
+    query = vectors[9]
+    assert generic(index, query, category="b") == expected(model, vectors, query, 30, 40, kept)
+    assert generic(index, query, category="b", id=5) == [5]
+    assert generic(index, query, category=None) == []
+    assert generic(index, query, category="b' OR true --") == []
+    assert generic(index, query) == expected(model, vectors, query, 30, 40)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ('{"colour": 1}', 'names column "colour", which items has not'),
+        ('{"category\\" = category --": 1}', "which items has not"),
+        ('{"category": ["a"]}', "Values are text, numbers"),
+        ('["category"]', "not an object"),
+    ],
+)
+def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        index.connection.execute(
+            "SELECT * FROM hashindex.search(%s, '[1,2,3,4,5,6,7,8]', 10, NULL, %s)",
+            [index.name, where],
+        )
+    assert message in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, 2.0],), "2 dimensions, expected 8"),
+        (([[1.0] * 8],), "a query is one vector"),
+        (([np.nan] * 8,), "is nan; vectors must be finite"),
+        (([np.inf] * 8,), "is inf"),
+        ((["a"] * 8,), "must be numbers"),
+        (([0.0] * 8, 0), "k is 0; it must be 1 or more"),
+        (([0.0] * 8, -3), "k is -3"),
+    ],
+)
+def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("search_items_idx('[1,2,3]')", "3 dimensions, the model takes 8"),
+        ("search_items_idx(NULL)", "query vector is NULL"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', 0)", "k is 0"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', NULL)", "k is NULL"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
+        ("search('items_idx', '[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
+        ("search('other', '[1,2,3,4,5,6,7,8]')", 'index "other" does not exist'),
+        ("search(NULL, '[1,2,3,4,5,6,7,8]')", 'index "NULL" does not exist'),
+        ("search_items_idx('[1,2,3,4,5,6,7,NaN]')", "NaN not allowed"),
+    ],
+)
+def test_refused_in_sql(index: HashIndex, call: str, message: str) -> None:
+    with pytest.raises(psycopg.Error, match=message):
+        index.connection.execute(f"SELECT * FROM hashindex.{call}")
+
+
+def test_candidates_below_1(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    for where in (None, items_table.c.id > 0):
+        with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
+            index.search(vectors[0], candidates=0, where=where)
+
+
+def test_unknown_index(connection: Connection) -> None:
+    with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
+        HashIndex.open(connection, "nothing")
+
+
+def test_typed_function_gives_the_key_s_own_type(index: HashIndex) -> None:
+    row = index.connection.execute(
+        "SELECT pg_typeof(id)::text, pg_typeof(distance)::text "
+        "FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]') LIMIT 1"
+    ).fetchone()
+    assert row == ("bigint", "double precision")
+
+
+def test_in_a_read_only_transaction_and_under_any_search_path(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    connection = index.connection
+    before = index.search(vectors[0])
+    filtered = index.search(vectors[0], where=items_table.c.id < 100)
+    with connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        connection.execute("SET LOCAL search_path TO ''")
+        assert index.search(vectors[0]) == before
+        # The condition is the caller's own SQL, so its names resolve as everywhere.
+        connection.execute("SET LOCAL search_path TO public")
+        assert index.search(vectors[0], where=items_table.c.id < 100) == filtered
+        assert (
+            len(
+                connection.execute(
+                    "SELECT * FROM hashindex.search('items_idx', %s)", [Vector(vectors[0])]
+                ).fetchall()
+            )
+            == 10
+        )
+
+
+def test_the_plan_takes_candidates_first(index: HashIndex, connection: Connection) -> None:
+    """One bounded sort over the codes, then the key index: never the distance of every row."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    query = connection.execute(
+        "SELECT hashindex.search_query(hashindex.find_index('items_idx'), "
+        "'$1', '$2', '$3', $code$repeat('0', 12)::bit(12)$code$)"
+    ).fetchone()
+    assert query is not None
+    connection.execute(f"PREPARE searching (vector, integer, integer) AS {query[0]}")
+    plan = "\n".join(
+        row[0]
+        for row in connection.execute(
+            "EXPLAIN EXECUTE searching ('[1,2,3,4,5,6,7,8]', 10, 20)"
+        ).fetchall()
+    )
+    inner_key, outer_key = (line for line in plan.splitlines() if "Sort Key" in line)
+    assert "<->" in outer_key
+    assert "bit_count" in inner_key
+    assert "<->" not in inner_key
+    assert "items_pkey" in plan
+
+
+def test_empty_table(connection: Connection, model: Model) -> None:
+    connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "nothing", table="nothing", column="embedding", model="lsh"
+    )
+    assert index.encode() == 0
+    assert index.search(np.zeros(8)) == []
+
+
+def test_search_works_on_a_connection_of_the_caller_s_own(url: str, index: HashIndex) -> None:
+    with psycopg.connect(url) as own:  # neither autocommit nor pgvector's types
+        hits = HashIndex.open(own, "items_idx").search(np.ones(8))
+    with connect(url) as ours:
+        assert HashIndex.open(ours, "items_idx").search(np.ones(8)) == hits
