@@ -1,1 +1,25 @@
-"""Learned binary codes for pgvector."""
+"""Learned binary codes for pgvector: train in Python, search in SQL."""
+
+from . import evaluate, hashers, schema, store, training
+from .database import connect
+from .errors import HashIndexError
+from .index import HashIndex, IndexSummary, list_indexes
+from .layers import Layer
+from .model import Model
+from .search import Hit
+
+__all__ = [
+    "HashIndex",
+    "HashIndexError",
+    "Hit",
+    "IndexSummary",
+    "Layer",
+    "Model",
+    "connect",
+    "evaluate",
+    "hashers",
+    "list_indexes",
+    "schema",
+    "store",
+    "training",
+]

@@ -43,6 +43,7 @@ DEFAULT_VERSION = 18
 _START_SECONDS = 60
 _STOP_SECONDS = 60
 _LOCK_SECONDS = 180
+_LEFTOVER_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -298,24 +299,31 @@ class EmbeddedServer:
         command = [str(bin_dir / "pg_ctl"), "-D", str(self.data_dir), "-l", str(self.log)]
         command += ["-w", "-t", str(_START_SECONDS), "-o", shlex.join(server + arguments), "start"]
         logged = self.log.stat().st_size if self.log.exists() else 0
-        if lock is None:
-            returncode, output = user.run(command)
-        else:
-            order = {
-                "start": command,
-                "stop": self._stop_commands(bin_dir),
-                "options": user.options,
-                "mark": str(self._mark),
-            }
-            returncode, output = process.start_guarded(self.data_dir, lock, order)
-        if returncode:
-            # Where only our patience ended, the server is still coming up.
-            user.run(self._stop_commands(bin_dir)[0])
-            process.remove_socket_dir(socket_dir)
-            raise EmbeddedServerError(
-                f"PostgreSQL {self.version} did not start in {self.data_dir}: {output.strip()}\n"
-                f"{process.log_tail(self.log, logged)}"
-            )
+        deadline = time.monotonic() + _LEFTOVER_SECONDS
+        while True:
+            if lock is None:
+                returncode, output = user.run(command)
+            else:
+                order = {
+                    "start": command,
+                    "stop": self._stop_commands(bin_dir),
+                    "options": user.options,
+                    "mark": str(self._mark),
+                }
+                returncode, output = process.start_guarded(self.data_dir, lock, order)
+            if returncode == 0:
+                return
+            tail = process.log_tail(self.log, logged)
+            # The children of a server that was killed need a moment to notice.
+            if "pre-existing shared memory block" not in tail or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        # Where only our patience ended, the server is still coming up.
+        user.run(self._stop_commands(bin_dir)[0])
+        process.remove_socket_dir(socket_dir)
+        raise EmbeddedServerError(
+            f"PostgreSQL {self.version} did not start in {self.data_dir}: {output.strip()}\n{tail}"
+        )
 
     def _stop_locked(self, bin_dir: Path, user: users.ServerUser) -> None:
         postmaster = process.Postmaster.read(self.data_dir)

@@ -1,0 +1,40 @@
+"""Write docs/cli.md from the commands' own help: python docs/make_cli.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pg_hashindex.cli import main
+
+TARGET = Path(__file__).with_name("cli.md")
+
+HEAD = """# Command line
+
+Every database command takes `--database-url URL` or the variable `PG_HASHINDEX_DATABASE_URL`. Results go to
+stdout, progress and notes to stderr. Exit code 0: done, 1: refused or failed, 2: wrong usage.
+
+Written by `python docs/make_cli.py` from the commands' own help.
+"""
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command below one, with the words that call it."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, child in sorted(command.commands.items()):
+        yield from commands(child, f"{path} {name}")
+
+
+def text() -> str:
+    """Return the page."""
+    parts = [HEAD]
+    for path, command in commands(main, "pg-hashindex"):
+        context = click.Context(command, info_name=path, terminal_width=90, max_content_width=90)
+        parts.append(f"## {path}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text())

@@ -1,0 +1,53 @@
+"""What the documents say works: their examples run, and what is generated is current."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pg_hashindex.cli import main
+from pg_hashindex.database import connect
+from pg_hashindex.demo import DATABASE, create_database
+from pg_hashindex.server import EmbeddedServer
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+
+
+def test_the_page_of_commands_is_current() -> None:
+    path = REPOSITORY / "docs" / "make_cli.py"
+    spec = importlib.util.spec_from_file_location("make_cli", path)
+    assert spec is not None
+    assert spec.loader is not None
+    make_cli = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_cli)
+    assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"
+
+
+@pytest.mark.slow
+def test_the_five_minutes_of_the_readme(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_database(server)
+    url = server.uri(DATABASE)
+    monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+    shell = next(block for block in blocks("README.md", "sh") if "model train" in block)
+    for line in shell.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "pg-hashindex"
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+    with connect(url) as connection:
+        for block in [*blocks("README.md", "sql"), *blocks("docs/sql.md", "sql")]:
+            for statement in block.split(";\n"):
+                if statement.strip():
+                    rows = connection.execute(statement.encode()).fetchall()
+                    assert rows, f"no rows: {statement}"
+    exec(compile(blocks("README.md", "python")[0], "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 5
