@@ -1,5 +1,7 @@
 """``pg-hashindex demo``: the whole way, from vectors to answers, on an embedded PostgreSQL."""
 
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -112,6 +114,8 @@ def _print_sizes(indexes: list[HashIndex]) -> None:
 
 
 def _print_next(server: EmbeddedServer) -> None:
+    # As it was called: in a virtual environment that is not active it is not on the PATH.
+    program = shlex.quote(sys.argv[0])
     click.echo(
         f"""
 Try next, in psql:
@@ -129,7 +133,8 @@ Try next, in psql:
 
 or from the shell:
   export PG_HASHINDEX_DATABASE_URL='{server.uri(DATABASE)}'
-  pg-hashindex search packages_itq --like 1
+  {program} search packages_itq --like 1
 
-The server keeps running; stop it with: pg-hashindex server stop"""
+The server keeps running; stop it with:
+  {program} server stop --data-dir {shlex.quote(str(server.data_dir))}"""
     )

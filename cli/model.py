@@ -73,6 +73,8 @@ def train_model(
 ) -> None:
     """Train model NAME and store it; a taken name gets the next version."""
     with connected(database_url) as connection:
+        # A missing schema must not come out after minutes of training.
+        store.list_models(connection)
         if file is not None and table is None and column is None:
             rows: Any = load_rows(file, rows=sample, random_state=seed)
         elif table is not None and column is not None and file is None:

@@ -27,17 +27,15 @@ def search(
     candidates: int | None,
     as_json: bool,
 ) -> None:
-    """Search INDEX for the rows nearest to a vector, or to another row."""
+    """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
     if (query is None) == (like is None):
         raise click.UsageError("give either --query or --like")
     with connected(database_url) as connection:
         opened = HashIndex.open(connection, index)
-        vector = _vector(query) if query is not None else opened.vector_of(like)
-        if vector is None:
-            raise InvalidInputError(
-                f"{opened.qualified_table} has no row with {opened.id_column} = {like} and a vector"
-            )
-        hits = opened.search(vector, k, candidates=candidates)
+        if query is not None:
+            hits = opened.search(_vector(query), k, candidates=candidates)
+        else:
+            hits = opened.search_like(like, k, candidates=candidates)
     if as_json:
         print_json([hit._asdict() for hit in hits])
     else:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, LiteralString
 
-import numpy as np
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
@@ -14,7 +13,7 @@ from psycopg.rows import class_row, dict_row
 
 from . import encoding, search
 from .database import Connection, prepare, translated_errors
-from .errors import UnknownIndexError
+from .errors import InvalidInputError, UnknownIndexError
 from .model import Metric
 from .search import Hit
 
@@ -234,20 +233,56 @@ class HashIndex:
         """
         return search.search(self, query, k, candidates=candidates, where=where)
 
-    def vector_of(self, row_id: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        """Return the vector of a row of the table, or None where there is no such row or vector."""
+    def search_like(
+        self,
+        row_id: Any,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        where: sa.ColumnElement[bool] | None = None,
+    ) -> list[Hit]:
+        """Find the rows nearest to another row of the table, which is left out itself.
+
+        Parameters
+        ----------
+        row_id : Any
+            The row's key, or its text.
+        k, candidates, where
+            As `search`.
+
+        Returns
+        -------
+        list of Hit
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector; else as `search`.
+        """
+        if k < 1:
+            raise InvalidInputError(f"k is {k}; it must be 1 or more")
         with translated_errors():
             row = self.connection.execute(
-                sql.SQL("SELECT {column} FROM {table} WHERE {id} = {wanted}::text::{type}").format(
+                sql.SQL(
+                    "SELECT {id}, {column} FROM {table} WHERE {id} = {wanted}::text::{type}"
+                ).format(
+                    id=sql.Identifier(self.id_column),
                     column=sql.Identifier(self.column_name),
                     table=self.table,
-                    id=sql.Identifier(self.id_column),
                     wanted=sql.Placeholder(),
                     type=sql.SQL(self.id_type),
                 ),
                 [str(row_id)],
+                binary=True,
             ).fetchone()
-        return None if row is None or row[0] is None else row[0].to_numpy()
+        if row is None or row[1] is None:
+            raise InvalidInputError(
+                f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"
+            )
+        # One more of each for the row itself, which would always be found.
+        more = None if candidates is None else candidates + 1
+        hits = self.search(row[1], k + 1, candidates=more, where=where)
+        return [hit for hit in hits if hit.id != row[0]][:k]
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""

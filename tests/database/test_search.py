@@ -186,6 +186,19 @@ def test_candidates_below_1(index: HashIndex, vectors: NDArray[np.float32]) -> N
             index.search(vectors[0], candidates=0, where=where)
 
 
+def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    around = index.search(vectors[4], 7)
+    assert around[0].id == 5
+    assert index.search_like(5, 6) == around[1:]
+    assert index.search_like("5", 6, where=items_table.c.id != around[1].id)[0] == around[2]
+    with pytest.raises(InvalidInputError, match="no row with id = 999"):
+        index.search_like(999)
+    with pytest.raises(InvalidInputError, match="k is 0"):
+        index.search_like(5, 0)
+    with pytest.raises(InvalidInputError, match="invalid input syntax for type bigint"):
+        index.search_like("five")
+
+
 def test_unknown_index(connection: Connection) -> None:
     with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
         HashIndex.open(connection, "nothing")
