@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
 from pg_hashindex.cli import main
+
 from pg_hashindex.database import connect
 from pg_hashindex.demo import DATABASE, create_database
 from pg_hashindex.server import EmbeddedServer

