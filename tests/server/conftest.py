@@ -1,12 +1,14 @@
 """Places for servers, and programs that run as other processes and users."""
 
-import os
+import multiprocessing
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,27 @@ def make_server(place: Path) -> Iterator[Callable[..., EmbeddedServer]]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def shared_data_dir() -> Iterator[Path]:
+    """A data directory for all tests that do not ask for one of their own: initdb takes longest."""
+    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-server-"))
+    folder.chmod(0o755)
+    server = EmbeddedServer(folder / "data")
+    server.start(until_exit=True, settings=FAST)
+    server.stop()
+    yield server.data_dir
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def embedded(shared_data_dir: Path) -> Iterator[EmbeddedServer]:
+    """A server that has its data directory already; not started, and stopped at the end."""
+    server = EmbeddedServer(shared_data_dir)
+    server.log.unlink()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a Python program in another process; it is killed at the end if it still runs."""
@@ -65,16 +88,23 @@ def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def ordinary_user() -> dict[str, Any]:
-    """Options of subprocess for a process without privileges."""
-    if os.geteuid() != 0:
-        return {}
-    options: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
-    try:
-        subprocess.run([sys.executable, "-c", "import pg_hashindex.server"], check=True, **options)
-    except (OSError, LookupError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"the user nobody cannot run this Python: {error}")
-    return options
+def fork() -> Iterator[Callable[..., BaseProcess]]:
+    """Call a function in a forked process, for quickness; it is killed at the end."""
+    processes: list[BaseProcess] = []
+
+    def run(function: Callable[..., None], *arguments: object) -> BaseProcess:
+        process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+        with warnings.catch_warnings():
+            # A worker of pytest-xdist has a second thread, which the child does without.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.join()
 
 
 @pytest.fixture

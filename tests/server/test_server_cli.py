@@ -1,0 +1,81 @@
+"""The commands ``pg-hashindex server ...``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+from pg_hashindex.cli.server import server as group
+
+from pg_hashindex.errors import EmbeddedServerError
+from pg_hashindex.server import EmbeddedServer
+
+
+@pytest.fixture
+def invoke(
+    make_server: Callable[..., EmbeddedServer], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run a command on the data directory `place`/data."""
+    make_server()  # stopped at the end
+    monkeypatch.setenv("PG_HASHINDEX_SERVER_DIR", str(place / "data"))
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(group, arguments)
+
+    return run
+
+
+def test_start_status_uri_stop(invoke: Callable[..., Result], place: Path) -> None:
+    result = invoke("status")
+    assert result.exit_code == 3
+    assert "not running" in result.stdout
+
+    result = invoke("start", "--pg-version", "16")
+    assert result.exit_code == 0
+    url = result.stdout.strip()
+    assert result.stdout == f"{url}\n"
+    assert f"starting PostgreSQL 16 in {place}/data" in result.stderr
+    assert f"bin/psql '{url}'" in result.stderr
+    assert f"pg-hashindex server stop --data-dir {place}/data" in result.stderr
+    with psycopg.connect(url) as connection:
+        assert connection.info.server_version // 10000 == 16
+
+    result = invoke("start")
+    assert result.stdout == f"{url}\n"
+    assert "is running already" in result.stderr
+    assert invoke("uri").stdout == f"{url}\n"
+    assert invoke("uri", "--database", "demo").stdout == url.replace("/postgres?", "/demo?") + "\n"
+    result = invoke("status")
+    assert result.exit_code == 0
+    assert url in result.stdout
+    status = json.loads(invoke("status", "--json").stdout)
+    assert status.pop("pid") > 0
+    assert status == {
+        "running": True,
+        "version": 16,
+        "data_dir": f"{place}/data",
+        "log": f"{place}/data/log",
+        "uri": url,
+    }
+
+    result = invoke("stop")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "stopped" in result.stderr
+    result = invoke("stop")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "not running" in result.stderr
+    result = invoke("status", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["uri"] is None
+
+
+def test_errors(invoke: Callable[..., Result], place: Path) -> None:
+    assert isinstance(invoke("uri").exception, EmbeddedServerError)
+    (place / "data").mkdir()
+    (place / "data" / "precious").touch()
+    result = invoke("start")
+    assert isinstance(result.exception, EmbeddedServerError)
+    assert result.stdout == ""
+    assert invoke("start", "--pg-version", "17").exit_code == 2
