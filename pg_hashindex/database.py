@@ -1,6 +1,7 @@
 """Connections to PostgreSQL, and PostgreSQL's errors as ours."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,6 +152,7 @@ _INVALID_INPUT = frozenset(
         "22004",  # null_value_not_allowed
         "22023",  # invalid_parameter_value
         "22P02",  # invalid_text_representation
+        "42601",  # syntax_error: names and conditions that the caller wrote
         "42602",  # invalid_name
         "42703",  # undefined_column
         "42804",  # datatype_mismatch
@@ -158,6 +160,10 @@ _INVALID_INPUT = frozenset(
         "42P16",  # invalid_table_definition
     }
 )
+
+
+# What is missing, as PostgreSQL's messages name it; hashindex_items is some table of the user's.
+_OF_OUR_SCHEMA = re.compile(r'\bhashindex\.|schema "hashindex"')
 
 
 def _translate(error: psycopg.Error) -> HashIndexError:
@@ -174,9 +180,9 @@ def _translate(error: psycopg.Error) -> HashIndexError:
         return UnknownIndexError(message)
     if state == "42704" and "pgvector" in message:
         return MissingExtensionError(message)
-    if state == "0A000" and "old" in message:
+    if state == "0A000" and re.search("is too old|is older than", message):
         return OldServerError(message)
-    if state in {"42P01", "42883", "3F000"} and "hashindex" in message:
+    if state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message}. {_INSTALL_SCHEMA}"
         )
@@ -186,10 +192,12 @@ def _translate(error: psycopg.Error) -> HashIndexError:
         return MissingRightsError(
             f"{message}; connect as the owner, or have the owner GRANT the right"
         )
-    if state in {"42710", "42P07", "23505"}:
+    if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
-    if state == "23503":
+    if state in {"23503", "2BP01"}:
         return InUseError(message)
+    if state == "0A000" and message.startswith("cross-database references"):
+        return InvalidInputError(message)
     if state in _INVALID_INPUT:
         return InvalidInputError(message)
     if isinstance(error, psycopg.OperationalError) and not state:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from psycopg import sql
+from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
 from tqdm import tqdm
 
@@ -221,6 +221,7 @@ class _Encoder:
         **names: sql.Composable,
     ) -> Any:
         query = sql.SQL(statement).format(
-            **self.names, **names, start=sql.Placeholder(), limit=sql.Placeholder()
+            **self.names, **names, start=sql.SQL("$1"), limit=sql.SQL("$2")
         )
-        return self.connection.execute(query, values, binary=binary)
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        return RawCursor(self.connection).execute(query, values, binary=binary)

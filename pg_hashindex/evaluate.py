@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
-from psycopg import sql
+from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from .database import translated_errors
@@ -121,9 +121,7 @@ def evaluate(
 
 def _queries(index: HashIndex, queries: int | ArrayLike, random_state: int) -> list[_Query]:
     if not isinstance(queries, int):
-        return [
-            _Query(Vector(row.astype(np.float32))) for row in as_rows(queries, index.dimension)
-        ]
+        return [_Query(Vector(row.astype(np.float32))) for row in as_rows(queries, index.dimension)]
     if queries < 1:
         raise InvalidInputError(f"queries must be 1 or more, got {queries}")
     rng = np.random.default_rng(random_state)
@@ -141,14 +139,19 @@ def _queries(index: HashIndex, queries: int | ArrayLike, random_state: int) -> l
             ).format(**names)
         ).fetchall()
         drawn = rng.permutation(len(ids))[:queries]
-        rows = index.connection.execute(
-            sql.SQL(
-                "SELECT {column}, {id}, {id}::text FROM {table} "
-                "WHERE {id} = ANY (%s::text[]::{type}[]) AND {column} IS NOT NULL ORDER BY 2"
-            ).format(**names),
-            [[ids[position][0] for position in drawn]],
-            binary=True,
-        ).fetchall()
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        rows = (
+            RawCursor(index.connection)
+            .execute(
+                sql.SQL(
+                    "SELECT {column}, {id}, {id}::text FROM {table} "
+                    "WHERE {id} = ANY ($1::text[]::{type}[]) AND {column} IS NOT NULL ORDER BY 2"
+                ).format(**names),
+                [[ids[position][0] for position in drawn]],
+                binary=True,
+            )
+            .fetchall()
+        )
     return [_Query(*row) for row in rows]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, LiteralString
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
-from psycopg import sql
+from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
 from . import encoding, search
@@ -262,19 +262,23 @@ class HashIndex:
         if k < 1:
             raise InvalidInputError(f"k is {k}; it must be 1 or more")
         with translated_errors():
-            row = self.connection.execute(
-                sql.SQL(
-                    "SELECT {id}, {column} FROM {table} WHERE {id} = {wanted}::text::{type}"
-                ).format(
-                    id=sql.Identifier(self.id_column),
-                    column=sql.Identifier(self.column_name),
-                    table=self.table,
-                    wanted=sql.Placeholder(),
-                    type=sql.SQL(self.id_type),
-                ),
-                [str(row_id)],
-                binary=True,
-            ).fetchone()
+            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+            row = (
+                RawCursor(self.connection)
+                .execute(
+                    sql.SQL(
+                        "SELECT {id}, {column} FROM {table} WHERE {id} = $1::text::{type}"
+                    ).format(
+                        id=sql.Identifier(self.id_column),
+                        column=sql.Identifier(self.column_name),
+                        table=self.table,
+                        type=sql.SQL(self.id_type),
+                    ),
+                    [str(row_id)],
+                    binary=True,
+                )
+                .fetchone()
+            )
         if row is None or row[1] is None:
             raise InvalidInputError(
                 f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"

@@ -44,14 +44,19 @@ def search(
     with translated_errors():
         if where is not None:
             return _filtered(index, vector, k, candidates, where)
-        rows = index.connection.execute(
-            sql.SQL("SELECT id, distance FROM hashindex.{}(%s, %s, %s)").format(
-                sql.Identifier(f"search_{index.name}")
-            ),
-            [vector, k, candidates],
-            prepare=True,
-            binary=True,
-        ).fetchall()
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        rows = (
+            RawCursor(index.connection)
+            .execute(
+                sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3)").format(
+                    sql.Identifier(f"search_{index.name}")
+                ),
+                [vector, k, candidates],
+                prepare=True,
+                binary=True,
+            )
+            .fetchall()
+        )
     return [Hit(*row) for row in rows]
 
 

@@ -60,7 +60,7 @@ COMMENT ON FUNCTION hashindex.encode(text, vector) IS
 
 CREATE OR REPLACE FUNCTION hashindex.refuse_model_update()
 RETURNS trigger
-LANGUAGE plpgsql
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN

@@ -167,7 +167,7 @@ BEGIN
     RETURN format(
         $source$
 CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
-LANGUAGE plpgsql
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS %2$L$source$,
         'sync_' || i.name, format(
@@ -249,7 +249,7 @@ BEGIN
     RETURN format(
         $source$
 CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
-LANGUAGE plpgsql
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS %2$L$source$,
         'sync_' || i.name, format(

@@ -16,13 +16,23 @@ AS $$
 DECLARE
     i hashindex.index;
     used hashindex.model := hashindex.find_model(model);
+    missing text := CASE
+        WHEN name IS NULL THEN 'name'
+        WHEN table_name IS NULL THEN 'table_name'
+        WHEN column_name IS NULL THEN 'column_name'
+        WHEN model IS NULL THEN 'model'
+    END;
 BEGIN
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION '% is NULL', missing
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    END IF;
     i.name := create_index.name;
     i.model_id := used.id;
     i.metric := coalesce(create_index.metric, used.metric);
     i.layout := create_index.layout;
     i.created_at := now();
-    -- Under 41 bytes, names made from it (the longest is zz_hashindex_NAME) are never cut.
+    -- Under 41 bytes, names made from it (the longest is hashindex_NAME_truncate) are never cut.
     IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
         RAISE EXCEPTION 'index name "%" has % bytes', i.name, octet_length(i.name)
             USING ERRCODE = 'invalid_name', HINT = 'Use 1 to 40 bytes.';
@@ -73,20 +83,14 @@ BEGIN
             'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
             format('codes of index %s, kept fresh by triggers on %s', i.name, create_index.table_name)
         );
-        EXECUTE hashindex.table_sync_source(i);
     ELSE
         EXECUTE format(
             'ALTER TABLE %s ADD COLUMN %I bit(%s)',
             create_index.table_name, i.code_column, used.n_bits
         );
-        EXECUTE hashindex.column_sync_source(i);
     END IF;
+    PERFORM hashindex.create_functions(i);
     PERFORM hashindex.create_triggers(i, create_index.table_name);
-    EXECUTE hashindex.search_function_source(i);
-    EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer) IS %L', 'search_' || i.name,
-        format('nearest rows of %s by index %s', create_index.table_name, i.name)
-    );
     PERFORM hashindex.grant_like_table(i.name);
 END
 $$;
@@ -179,6 +183,33 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
+
+CREATE OR REPLACE FUNCTION hashindex.create_functions(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+BEGIN
+    EXECUTE CASE i.layout
+        WHEN 'table' THEN hashindex.table_sync_source(i)
+        ELSE hashindex.column_sync_source(i)
+    END;
+    EXECUTE format(
+        'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.name,
+        format('trigger: keeps the codes of index %s fresh', i.name)
+    );
+    EXECUTE hashindex.search_function_source(i);
+    EXECUTE format(
+        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer) IS %L', 'search_' || i.name,
+        format('nearest rows of %s by index %s', base, i.name)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_functions(hashindex.index) IS
+    'creates an index''s own functions, or replaces them by what this release writes';
 
 CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
 RETURNS void

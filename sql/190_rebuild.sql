@@ -6,11 +6,7 @@ BEGIN
     FOR i IN SELECT * FROM hashindex.index LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
-        EXECUTE CASE i.layout
-            WHEN 'table' THEN hashindex.table_sync_source(i)
-            ELSE hashindex.column_sync_source(i)
-        END;
-        EXECUTE hashindex.search_function_source(i);
+        PERFORM hashindex.create_functions(i);
     END LOOP;
 END
 $$;

@@ -79,7 +79,8 @@ def test_exact_search_is_exact_beside_an_approximate_index(
     """An HNSW index with the least possible effort must not be what recall is measured against."""
     connection = index.connection
     connection.execute(
-        "CREATE INDEX ON items USING hnsw (embedding vector_l2_ops) WITH (m = 2, ef_construction = 4)"
+        "CREATE INDEX ON items USING hnsw (embedding vector_l2_ops) "
+        "WITH (m = 2, ef_construction = 4)"
     )
     connection.execute("SET hnsw.ef_search = 1")
     connection.execute("SET enable_seqscan = off")

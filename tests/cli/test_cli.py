@@ -1,0 +1,292 @@
+"""The command line: the whole way through it, and every way to be refused."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from numpy.typing import NDArray
+from pg_hashindex.cli import main
+from pgvector import Vector
+
+from pg_hashindex.database import Connection, connect
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("PG_HASHINDEX_DATABASE_URL", raising=False)
+
+    def invoke(*arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, list(arguments))
+        assert result.exit_code == code, result.output
+        # click hands its own errors over by SystemExit: anything else was a traceback.
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def on(run: Run, url: str) -> Run:
+    """Run a command on the test's database."""
+
+    def invoke(*arguments: str, code: int = 0) -> Result:
+        return run(*arguments, "--database-url", url, code=code)
+
+    return invoke
+
+
+@pytest.fixture
+def rows() -> NDArray[np.float32]:
+    return np.random.default_rng(1).standard_normal((1200, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def docs(connection: Connection, rows: NDArray[np.float32]) -> str:
+    """A table of 1,200 rows, enough to train on."""
+    connection.execute('CREATE TABLE "My Docs" (id int PRIMARY KEY, v vector(8))')
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            'INSERT INTO "My Docs" VALUES (%s, %s)', [(i, Vector(v)) for i, v in enumerate(rows)]
+        )
+    return '"My Docs"'
+
+
+def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from commands(child, f"{path} {name}".strip())
+
+
+def test_everything_has_help(run: Run) -> None:
+    for path, command in commands(main):
+        assert command.help, path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and parameter.name not in {"seed", "pg_version"}:
+                assert parameter.help, f"{path} {parameter.opts}"
+        assert "Usage" in run(*path.split(), "--help").stdout
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout.startswith("pg-hashindex, version 0.")
+
+
+def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[np.float32]) -> None:
+    sqlalchemy_url = empty_url.replace("postgresql", "postgresql+psycopg")
+    source = ["--table", "docs", "--column", "v"]
+
+    def on(*arguments: str) -> Result:
+        return run(*arguments, "--database-url", sqlalchemy_url)
+
+    run("schema", "status", "--database-url", empty_url, code=1)
+    on("schema", "upgrade")
+    assert "already up to date" in on("schema", "upgrade").stderr
+    assert json.loads(on("schema", "status", "--json").stdout)["up_to_date"] is True
+
+    with connect(empty_url) as connection:
+        connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(8))")
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO docs VALUES (%s, %s)", [(i, Vector(v)) for i, v in enumerate(rows)]
+            )
+
+    train = ["model", "train", "m", "--table", "docs", "--column", "v", "--bits", "16"]
+    printed = on(*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3")
+    for word in ("1080", "share of ones", "estimated", "shift > normalize > rbf > shift > affine"):
+        assert word in printed.stdout
+    assert "training sgh on 1200 rows" in printed.stderr
+    np.save(tmp_path / "rows.npy", rows)
+    second = on(
+        "model", "train", "m", "--from", str(tmp_path / "rows.npy"), "--method", "lsh",
+        "--bits", "24", "--metric", "cosine", "--json",
+    )  # fmt: skip
+    assert json.loads(second.stdout)["version"] == 2
+    models = json.loads(on("model", "list", "--json").stdout)
+    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
+    assert "m:1" in on("model", "show", "m:1").stdout
+
+    created = on("index", "create", "docs_idx", *source, "--model", "m:1", "--json")
+    fields = json.loads(created.stdout)
+    assert (fields["rows"], fields["codes"], fields["metric"]) == (1200, 1200, "l2")
+    on(
+        "index",
+        "create",
+        "later",
+        "--table",
+        "docs",
+        "--column",
+        "v",
+        "--model",
+        "m",
+        "--no-encode",
+    )
+    assert "1200 rows have no code" in on("index", "show", "later").stderr
+    assert "encoded 1200 rows" in on("index", "encode", "later").stderr
+    assert "docs_idx" in on("index", "list").stdout
+    assert len(json.loads(on("index", "list", "--json").stdout)) == 2
+
+    query = json.dumps(rows[5].tolist())
+    hits = json.loads(on("search", "docs_idx", "--query", query, "-k", "3", "--json").stdout)
+    assert hits[0] == {"id": 5, "distance": 0.0}
+    like = json.loads(on("search", "docs_idx", "--like", "5", "-k", "2", "--json").stdout)
+    assert like == hits[1:]
+    assert on("search", "docs_idx", "--like", "5").stdout.splitlines()[0].split() == [
+        "id", "distance",
+    ]  # fmt: skip
+
+    evaluate = ["evaluate", "docs_idx", "--queries", "20", "--candidates", "1200"]
+    assert json.loads(on(*evaluate, "--json").stdout)["points"][0]["recall"] == 1
+    assert "exact search" in on(*evaluate).stdout
+
+    file = tmp_path / "m.model"
+    on("model", "export", "m:1", str(file))
+    assert "imported model m:3" in on("model", "import", str(file)).stderr
+    assert "used by index" in run("model", "drop", "m", "--database-url", empty_url, code=1).stderr
+    for index in ("docs_idx", "later"):
+        on("index", "drop", index)
+    assert on("model", "drop", "m:3").stderr == "dropped model m:3\n"
+    assert on("model", "drop", "m").stderr == "dropped model m:1\ndropped model m:2\n"
+    on("schema", "downgrade", "--yes")
+    run("schema", "status", "--database-url", empty_url, code=1)
+
+
+def test_schema_sql_needs_no_database(run: Run) -> None:
+    assert run("schema", "sql").stdout.rstrip().endswith("COMMIT;")
+
+
+def test_names_as_sql_writes_them(on: Run, docs: str) -> None:
+    on(
+        "model", "train", "it's a \"model\"", "--table", docs, "--column", "v",
+        "--method", "itq", "--bits", "8",
+    )  # fmt: skip
+    on("index", "create", "a b'c", "--table", docs, "--column", "v", "--model", 'it\'s a "model"')
+    assert json.loads(on("search", "a b'c", "--like", "3", "--json").stdout)[0]["id"] != 3
+    assert on("index", "show", "a b'c").stdout.count('"My Docs"') == 1
+
+
+def test_downgrade_asks(run: Run, url: str) -> None:
+    result = CliRunner().invoke(main, ["schema", "downgrade", "--database-url", url], input="n\n")
+    assert result.exit_code == 1
+    assert "Aborted" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["model", "show", "nothing"], 1, 'model "nothing" does not exist'),
+        (["model", "show", "nothing:x"], 1, "is not a number"),
+        (["model", "drop", "nothing"], 1, "does not exist"),
+        (["index", "show", "nothing"], 1, "'nothing' does not exist"),
+        (["index", "encode", "nothing"], 1, "'nothing' does not exist"),
+        (["search", "nothing", "--like", "1"], 1, "'nothing' does not exist"),
+        (["search", "nothing"], 2, "either --query or --like"),
+        (["search", "nothing", "--query", "[1]", "--like", "1"], 2, "either --query or --like"),
+        (["model", "train", "m", "--method", "sgh", "--bits", "8"], 2, "--table and --column"),
+        (["model", "train", "m", "--method", "magic"], 2, "'magic' is not one of"),
+        (["model", "import", "/nothing/there"], 1, "No such file"),
+        (["model", "import", "/"], 1, "Is a directory"),
+        (["model", "import", __file__], 1, "not a model file"),
+        (["schema", "nothing"], 2, "No such command"),
+    ],
+)
+def test_refused(on: Run, arguments: list[str], code: int, message: str) -> None:
+    result = on(*arguments, code=code)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert code == 2 or len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bits", "8", "--table", "nothing", "--column", "v"], 'relation "nothing" does not'),
+        (["--bits", "8", "--table", '"My Docs"', "--column", "w"], "no column 'w'"),
+        (["--table", '"My Docs"', "--column", "v"], "needs a number of bits"),
+        (["--bits", "0", "--table", '"My Docs"', "--column", "v"], "got 0"),
+        (["--bits", "200", "--table", '"My Docs"', "--column", "v"], "too few"),
+        (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--sample", "500"], "too few"),
+        (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--param", "x=1"], "'x'"),
+        (["--bits", "8", "--from", "/nothing.npy"], "No such file"),
+    ],
+)
+def test_training_refused(on: Run, docs: str, arguments: list[str], message: str) -> None:
+    result = on("model", "train", "m", "--method", "lsh", *arguments, code=1)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert json.loads(on("model", "list", "--json").stdout) == []
+
+
+def test_bad_parameters(on: Run, docs: str) -> None:
+    source = ["--table", docs, "--column", "v"]
+    train = ["model", "train", "m", "--method", "lsh", "--bits", "8", *source]
+    assert "not KEY=VALUE" in on(*train, "--param", "x", code=2).stderr
+    on(*train)
+    on("index", "create", "i", *source, "--model", "m")
+    for query, message in {
+        "[1, 2]": "2 dimensions, expected 8",
+        "[1, NaN, 1, 1, 1, 1, 1, 1]": "is nan",
+        "one": "is not a vector",
+        "3": "is not a vector",
+        '{"a": 1}': "is not a vector",
+    }.items():
+        assert message in on("search", "i", "--query", query, code=1).stderr
+    assert "k is 0" in on("search", "i", "--like", "1", "-k", "0", code=1).stderr
+    assert "no row with id = 5000" in on("search", "i", "--like", "5000", code=1).stderr
+    again = on("index", "create", "i", *source, "--model", "m", code=1)
+    assert 'index "i" exists already' in again.stderr
+    assert "export" not in on("model", "export", "m", "/nothing/there", code=1).stdout
+
+
+def test_no_database(run: Run) -> None:
+    result = run("model", "list", code=2)
+    assert "PG_HASHINDEX_DATABASE_URL" in result.stderr
+    assert "server start" in result.stderr
+
+
+def test_the_environment_names_the_database(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+    run("model", "list")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:secret@127.0.0.1:1/db",
+        "host=127.0.0.1 port=1 user=me password=secret",
+        "postgresql+psycopg://me:secret@127.0.0.1:1/db",
+        "not a url secret",
+    ],
+)
+def test_unreachable(run: Run, address: str) -> None:
+    for command in (["model", "list"], ["schema", "status"]):
+        result = run(*command, "--database-url", address, code=1)
+        assert result.stderr.startswith("Error: cannot connect to")
+        assert "Traceback" not in result.stderr
+        if not address.startswith("not"):
+            assert "secret" not in result.stderr
+
+
+def test_without_the_schema(run: Run, empty_url: str) -> None:
+    for command in (
+        ["model", "list"],
+        ["index", "list"],
+        ["search", "i", "--like", "1"],
+        ["model", "train", "m", "--method", "lsh", "--bits", "8", "--table", "t", "--column", "v"],
+    ):
+        result = run(*command, "--database-url", empty_url, code=1)
+        assert "pg-hashindex schema upgrade" in result.stderr
+
+
+def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None:
+    bare = make_database("template0")
+    for command in (["model", "list"], ["schema", "upgrade"]):
+        result = run(*command, "--database-url", bare, code=1)
+        assert "CREATE EXTENSION vector" in result.stderr

@@ -1,0 +1,180 @@
+"""Everything runs with the caller's own rights; who may use the table may use its index."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.databases import run_as_admin
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import MissingRightsError
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+from pg_hashindex.server import EmbeddedServer
+
+QUERY = "[1,2,3,4,5,6,7,8]"
+SEARCHES = (
+    f"SELECT count(*) FROM hashindex.search_items_idx('{QUERY}')",
+    f"SELECT count(*) FROM hashindex.search('items_idx', '{QUERY}')",
+    f"""SELECT count(*) FROM hashindex.search('items_idx', '{QUERY}', 10, NULL,
+        '{{"category": "a"}}')""",
+)
+
+As = Callable[[str], Connection]
+
+
+@pytest.fixture
+def as_role(server: EmbeddedServer, url: str) -> Iterator[Callable[[str], Connection]]:
+    """Open a session as a role of that name, made for the test."""
+    roles: list[str] = []
+    sessions: list[Connection] = []
+
+    def open_session(role: str) -> Connection:
+        if role not in roles:
+            run_as_admin(server, f"CREATE ROLE {role} LOGIN")
+            roles.append(role)
+        sessions.append(connect(url.replace("postgres@", f"{role}@")))
+        return sessions[-1]
+
+    yield open_session
+    for session in sessions:
+        session.close()
+    with connect(url) as admin:
+        for role in roles:
+            admin.execute(
+                sql.SQL("DROP OWNED BY {}; DROP ROLE {}").format(
+                    sql.Identifier(role), sql.Identifier(role)
+                )
+            )
+
+
+@contextmanager
+def denied() -> Iterator[None]:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        yield
+
+
+@pytest.fixture
+def make_index(connection: Connection, items: str, model: Model) -> Callable[[], HashIndex]:
+    def make() -> HashIndex:
+        index = HashIndex.create(
+            connection, "items_idx", table=items, column="embedding", model="lsh"
+        )
+        index.encode()
+        return index
+
+    return make
+
+
+def test_a_reader_searches_and_writes_nothing(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    make_index()
+    for search in SEARCHES:
+        assert reader.execute(search).fetchone() == (10,)
+    assert len(HashIndex.open(reader, "items_idx").search([1.0] * 8)) == 10
+    for write in (
+        "DELETE FROM hashindex.items_idx_codes",
+        "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "DELETE FROM hashindex.index",
+        "DELETE FROM hashindex.model",
+        "DELETE FROM items",
+    ):
+        with denied():
+            reader.execute(write)
+
+
+def test_a_writer_keeps_codes_fresh(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    writer = as_role("writer")
+    connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
+    index = make_index()
+    writer.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    writer.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
+    writer.execute("DELETE FROM items WHERE id = 2")
+    assert_fresh(index)
+    writer.execute("TRUNCATE items")
+    assert index.summary().codes == 0
+
+
+def test_a_writer_of_one_column(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    writer = as_role("titles")
+    connection.execute("GRANT SELECT (id), UPDATE (category) ON items TO titles")
+    make_index()
+    writer.execute("UPDATE items SET category = 'new' WHERE id = 1")
+
+
+def test_rights_granted_later_need_to_be_carried_over(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    index = make_index()
+    late = as_role("late")
+    connection.execute("GRANT SELECT, INSERT ON items TO late")
+    with denied():
+        late.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    late.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    assert late.execute(SEARCHES[0]).fetchone() == (10,)
+    assert_fresh(index)
+
+
+def test_without_rights_on_the_table_there_is_no_answer(
+    as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    make_index()
+    stranger = as_role("stranger")
+    for search in SEARCHES:
+        with denied():
+            stranger.execute(search)
+    with pytest.raises(MissingRightsError, match="permission denied"):
+        HashIndex.open(stranger, "items_idx")
+
+
+def test_a_role_that_may_not_make_an_index(
+    connection: Connection, as_role: As, items: str, model: Model
+) -> None:
+    reader = as_role("builder")
+    connection.execute("GRANT SELECT ON items TO builder")
+    connection.execute("GRANT USAGE ON SCHEMA hashindex TO builder")
+    connection.execute("GRANT SELECT ON hashindex.model, hashindex.index TO builder")
+    with pytest.raises(MissingRightsError, match="connect as the owner"):
+        HashIndex.create(reader, "mine", table=items, column="embedding", model="lsh")
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_row_level_security_holds(
+    connection: Connection, as_role: As, items: str, model: Model, layout: str
+) -> None:
+    """Two tenants see their own rows only, whatever the candidates are."""
+    connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    tenants = {role: as_role(role) for role in ("a", "b")}
+    for role in tenants:
+        connection.execute(f"GRANT SELECT ON items TO {role}")
+    connection.execute("CREATE POLICY own ON items USING (category = current_user)")
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model="lsh",
+        layout=layout,  # type: ignore[arg-type]
+    )
+    index.encode()
+    for role, session in tenants.items():
+        for search in (SEARCHES[0], SEARCHES[1]):
+            ids = search.replace("count(*)", "array_agg(s.id::bigint)") + " s"
+            found = session.execute(ids).fetchone()
+            assert found is not None
+            rows = connection.execute(
+                "SELECT DISTINCT category FROM items WHERE id = ANY (%s)", [found[0]]
+            ).fetchall()
+            assert rows == [(role,)]
