@@ -18,6 +18,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import io
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.resources.abc import Traversable
@@ -38,6 +39,10 @@ __all__ = ["SchemaStatus", "downgrade", "script", "status", "upgrade"]
 
 # Any constant will do, as long as every release uses this one: the bytes of "pghashix".
 _LOCK_KEY = 0x7067686173686978
+
+# alembic.op and alembic.context are module-wide: one run at a time in a process. It is taken after
+# the database's lock, and never held while waiting for that.
+_ALEMBIC = threading.RLock()
 
 # Files below 100 make what the tables need, the others what needs the tables.
 _FIRST_AFTER_TABLES = 100
@@ -249,10 +254,11 @@ def _kept_proxies() -> Iterator[None]:
     ``alembic.op`` and ``alembic.context`` are module-wide and not re-entrant: our run would leave
     the application's revision without its ``op``.
     """
-    outer = [getattr(module, "_proxy", None) for module in (alembic.op, alembic.context)]
-    try:
-        yield
-    finally:
-        for proxy in outer:
-            if proxy is not None:
-                proxy._install_proxy()
+    with _ALEMBIC:
+        outer = [getattr(module, "_proxy", None) for module in (alembic.op, alembic.context)]
+        try:
+            yield
+        finally:
+            for proxy in outer:
+                if proxy is not None:
+                    proxy._install_proxy()

@@ -60,7 +60,7 @@ def save(connection: Connection, model: Model) -> Model:
     layers: list[str] = []
     values: list[Any] = []
     for layer in model.layers:
-        layers.append("ROW(%s, %s::vector[], %s::vector, %s)::hashindex.layer")
+        layers.append("ROW(%s, %s, %s, %s)::hashindex.layer")
         values += [
             layer.kind,
             None if layer.weights is None else [Vector(row) for row in layer.weights],

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import sgemv
+from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
@@ -110,7 +110,10 @@ class SGH(Hasher):
         width = _mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
-        weights = graph.learn_bits(self.n_bits, rng)
+        # Hundreds of short steps, bound by memory. BLAS would split each among threads that then wait
+        # for one another: on a busy machine that took 20 times as long.
+        with threadpool_limits(1):
+            weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
         # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.
         weights /= np.linalg.norm(weights, axis=1, keepdims=True)
@@ -203,11 +206,8 @@ class _Graph(NamedTuple):
         direction32, result = direction.astype(np.float32), np.zeros(len(direction))
         for start in range(0, len(self.kernel), _BLOCK_ROWS):
             block = self.kernel[start : start + _BLOCK_ROWS]
-            # SciPy's BLAS, since the eigenproblem between two calls is SciPy's too: NumPy brings a
-            # BLAS of its own, and the idle threads of each would wait on the cores of the other.
-            projections = sgemv(1, block.T, direction32, trans=1)
-            signs = np.where(projections > 0, np.float32(1), np.float32(-1))
-            result += sgemv(1, block.T, signs)
+            signs = np.where(block @ direction32 > 0, np.float32(1), np.float32(-1))
+            result += signs @ block
         return result
 
 

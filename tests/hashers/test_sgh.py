@@ -144,7 +144,7 @@ def test_given_anchors_go_the_way_of_the_rows(rows):
 )
 def test_no_bit_is_made_of_rounding(X):
     """More bits than the kernel has directions: none may fall to one in which it is constant."""
-    hasher = SGH(n_bits=64, random_state=0).fit(X)
+    hasher = SGH(n_bits=64, n_anchors=150, random_state=0).fit(X)
     projections = hasher.project(X)
     assert projections.std(axis=0).min() > 1e-3
     bits = projections > 0
@@ -174,7 +174,7 @@ def test_float32_in_another_order_gives_the_same_bits():
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((50, 64))
     X = (centres[rng.integers(50, size=3000)] + rng.standard_normal((3000, 64))).astype(np.float32)
-    hasher = SGH(n_bits=64, random_state=0).fit(X)
+    hasher = SGH(n_bits=64, n_anchors=150, random_state=0).fit(X)
     X = X[:1000]
     exact, other = (sequential(hasher.layers_, X, t) for t in (np.float64, np.float32))
     spread = exact.std(axis=0)
