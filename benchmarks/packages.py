@@ -4,7 +4,8 @@ One embedded server, one session, prepared statements with binary parameters for
 Recall@10 counts ties as correct; bytes are what a system adds to the table; build seconds include
 training and encoding.
 
-Run: python benchmarks/packages.py  (about 6 minutes; needs shared/data/packages.npz)
+Run: python benchmarks/packages.py (about 6 minutes; needs ../shared/data/packages.npz), then
+python benchmarks/readme_tables.py for the README.
 """
 
 import argparse

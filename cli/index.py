@@ -70,11 +70,15 @@ def create(
 @index.command("encode")
 @click.argument("name")
 @database_option
-def encode_index(database_url: str, name: str) -> None:
+@json_option
+def encode_index(database_url: str, name: str, as_json: bool) -> None:
     """Encode the rows of index NAME that have no code yet; goes on where a run stopped."""
     with connected(database_url) as connection:
         written = HashIndex.open(connection, name).encode(progress=True)
-    note(f"encoded {written} rows")
+    if as_json:
+        print_json({"name": name, "encoded": written})
+    else:
+        note(f"encoded {written} rows")
 
 
 @index.command("list")
@@ -105,11 +109,15 @@ def show(database_url: str, name: str, as_json: bool) -> None:
 @index.command()
 @click.argument("name")
 @database_option
-def drop(database_url: str, name: str) -> None:
+@json_option
+def drop(database_url: str, name: str, as_json: bool) -> None:
     """Drop an index with its codes and triggers; table and model stay."""
     with connected(database_url) as connection:
         HashIndex.open(connection, name).drop()
-    note(f"dropped index {name}")
+    if as_json:
+        print_json({"name": name, "dropped": True})
+    else:
+        note(f"dropped index {name}")
 
 
 def _fields(found: HashIndex) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-
 from pg_hashindex.cli import main
 
 TARGET = Path(__file__).with_name("cli.md")
 
 HEAD = """# Command line
 
-Every database command takes `--database-url URL` or the variable `PG_HASHINDEX_DATABASE_URL`. Results go to
-stdout, progress and notes to stderr. Exit code 0: done, 1: refused or failed, 2: wrong usage.
+Every database command takes `--database-url URL` or the variable `PG_HASHINDEX_DATABASE_URL`.
+Results go to stdout, progress and notes to stderr. Exit code 0: done, 1: refused or failed,
+2: wrong usage.
 
 Written by `python docs/make_cli.py` from the commands' own help.
 """

@@ -9,6 +9,7 @@ import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
 from psycopg import sql
+from psycopg.rows import namedtuple_row, tuple_row
 
 from .errors import (
     ConnectionFailedError,
@@ -67,9 +68,16 @@ def prepare(connection: Connection) -> None:
 
     Raises
     ------
+    InvalidInputError
+        If the connection gives rows in another shape than tuples.
     MissingExtensionError, OldServerError
         If the server cannot serve pg_hashindex.
     """
+    if connection.row_factory not in (tuple_row, namedtuple_row):
+        raise InvalidInputError(
+            "the connection has a row_factory of its own; pg_hashindex needs one that gives tuples, "
+            "the default: open another connection, or set row_factory on your cursors instead"
+        )
     if connection.adapters.types.get("vector") is not None:
         return
     if connection.info.server_version < 150_000:
@@ -194,7 +202,8 @@ def _translate(error: psycopg.Error) -> HashIndexError:
         )
     if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
-    if state in {"23503", "2BP01"}:
+    # From PostgreSQL 18 on a foreign key ON DELETE RESTRICT has a state of its own.
+    if state in {"23503", "23001", "2BP01"}:
         return InUseError(message)
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)

@@ -175,6 +175,8 @@ class _Encoder:
         comparison = ">="
         while True:
             with self.connection.transaction():
+                # Locking the newest version of a row, whatever the session's default level is.
+                self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 rows = self._execute(
                     _PAGE,
                     [start, self.batch_rows],

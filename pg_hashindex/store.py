@@ -138,20 +138,24 @@ def load(connection: Connection, reference: str) -> Model:
             [row[0]],
             binary=True,
         ).fetchall()
-    model = Model(
-        name=row[1],
-        method=row[2],
-        dimension=row[3],
-        layers=[_layer(*layer) for layer in layers],
-        metric=row[4],
-        parameters=row[5],
-        training=row[6],
-        version=row[7],
-    )
+    remedy = "import it again from a file, or train it anew"
+    try:
+        model = Model(
+            name=row[1],
+            method=row[2],
+            dimension=row[3],
+            layers=[_layer(*layer) for layer in layers],
+            metric=row[4],
+            parameters=row[5],
+            training=row[6],
+            version=row[7],
+        )
+    except ValueError as error:
+        raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
     if model.checksum != row[8]:
         raise DatabaseStateError(
             f"model {reference!r} is damaged: its layers have checksum {model.checksum}, saved was "
-            f"{row[8]}; import it again from a file, or train it anew"
+            f"{row[8]}; {remedy}"
         )
     return model
 

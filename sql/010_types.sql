@@ -25,7 +25,7 @@ BEGIN
 END
 $$;
 
-SELECT pg_catalog.set_config('search_path', format('pg_catalog, %I, pg_temp', n.nspname), true)
+SELECT pg_catalog.set_config('search_path', pg_catalog.format('pg_catalog, %I, pg_temp', n.nspname), true)
 FROM pg_catalog.pg_extension e
 JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
 WHERE e.extname = 'vector';

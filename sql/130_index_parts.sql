@@ -104,7 +104,7 @@ CREATE OR REPLACE FUNCTION hashindex.%1$I(
     query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL
 )
 RETURNS TABLE (id %2$s, distance double precision)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 AS %3$L$source$,
@@ -181,7 +181,13 @@ DECLARE
         current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE %1$s;
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%6$L, %7$L) THEN
+            TRUNCATE %1$s;
+        ELSE -- of one partition
+            DELETE FROM %1$s c WHERE NOT EXISTS (
+                SELECT FROM %6$I.%7$I b WHERE b.%2$I = c.id
+            );
+        END IF;
         RETURN NULL;
     END IF;
 
@@ -230,7 +236,8 @@ BEGIN
 END
 $body$,
             format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name,
-            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id
+            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
+            i.schema_name, i.table_name
         )
     );
 END

@@ -235,7 +235,6 @@ BEGIN
         SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
     LOOP
         FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
-            CONTINUE WHEN event = 'TRUNCATE' AND part <> table_name;
             EXECUTE format(
                 'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
                 format('hashindex_%s_%s', i.name, lower(event)), event, part,

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION hashindex.search(
     where_equals jsonb DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 AS $$

@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 AS $$

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
@@ -20,13 +21,24 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
 
 
-def test_the_page_of_commands_is_current() -> None:
-    path = REPOSITORY / "docs" / "make_cli.py"
-    spec = importlib.util.spec_from_file_location("make_cli", path)
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, REPOSITORY / path)
     assert spec is not None
     assert spec.loader is not None
-    make_cli = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_cli)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_figures_of_the_readme_are_those_of_the_committed_runs() -> None:
+    tables = script("benchmarks/readme_tables.py")
+    readme = tables.README.read_text()
+    assert all(f"<!-- {name} -->" in readme for name in tables.TABLES)
+    assert readme == tables.with_tables(readme), "run: python benchmarks/readme_tables.py"
+
+
+def test_the_page_of_commands_is_current() -> None:
+    make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"
 
 

@@ -21,6 +21,7 @@ class LayerArray(UserDefinedType[Any]):
 
 
 def upgrade() -> None:
+    # op.f: the name is whole, not to be put into the naming convention of pg_hashindex.tables.
     op.create_table(
         "model",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
@@ -39,12 +40,12 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="model_pkey"),
         sa.UniqueConstraint("name", "version", name="model_name_version_key"),
-        sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name="model_name_check"),
-        sa.CheckConstraint("version >= 1", name="model_version_check"),
-        sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name="model_dimension_check"),
-        sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name="model_n_bits_check"),
-        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="model_metric_check"),
-        sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name="model_layers_check"),
+        sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name=op.f("model_name_check")),
+        sa.CheckConstraint("version >= 1", name=op.f("model_version_check")),
+        sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name=op.f("model_dimension_check")),
+        sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name=op.f("model_n_bits_check")),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("model_metric_check")),
+        sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name=op.f("model_layers_check")),
         schema="hashindex",
         comment="trained hash models; a saved model never changes",
     )
@@ -69,9 +70,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"
         ),
-        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
-        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
-        sa.CheckConstraint("layout IN ('table', 'column')", name="index_layout_check"),
+        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name=op.f("index_name_check")),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("index_metric_check")),
+        sa.CheckConstraint("layout IN ('table', 'column')", name=op.f("index_layout_check")),
         schema="hashindex",
         comment="indexes: which column is searched with which model, and where its codes are",
     )

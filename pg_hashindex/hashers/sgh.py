@@ -110,8 +110,8 @@ class SGH(Hasher):
         width = _mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
-        # Hundreds of short steps, bound by memory. BLAS would split each among threads that then wait
-        # for one another: on a busy machine that took 20 times as long.
+        # Hundreds of short steps, bound by memory. BLAS would split each among threads, which
+        # then wait for one another: on a busy machine that took 20 times as long.
         with threadpool_limits(1):
             weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width

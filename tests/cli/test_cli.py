@@ -148,8 +148,9 @@ def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[n
     on("model", "export", "m:1", str(file))
     assert "imported model m:3" in on("model", "import", str(file)).stderr
     assert "used by index" in run("model", "drop", "m", "--database-url", empty_url, code=1).stderr
-    for index in ("docs_idx", "later"):
-        on("index", "drop", index)
+    assert json.loads(on("index", "encode", "later", "--json").stdout)["encoded"] == 0
+    assert on("index", "drop", "docs_idx").stderr == "dropped index docs_idx\n"
+    assert json.loads(on("index", "drop", "later", "--json").stdout)["dropped"] is True
     assert on("model", "drop", "m:3").stderr == "dropped model m:3\n"
     assert on("model", "drop", "m").stderr == "dropped model m:1\ndropped model m:2\n"
     on("schema", "downgrade", "--yes")

@@ -97,10 +97,12 @@ def test_any_type_of_key(
     assert nearest.distance == 0
 
 
+@pytest.mark.parametrize("level", ["read committed", "serializable"])
 def test_a_row_deleted_after_its_page_was_read(
-    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     """Deleted, set to NULL, changed: none may end with the code of what was read."""
+    unencoded.connection.execute(f"SET default_transaction_isolation TO '{level}'")
     encode = type(encoding.store.load(unencoded.connection, "lsh")).encode
 
     def write_in_between(self: object, X: NDArray[np.float32]) -> NDArray[np.uint8]:

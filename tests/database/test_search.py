@@ -237,6 +237,11 @@ def test_in_a_read_only_transaction_and_under_any_search_path(
 
 def test_the_plan_takes_candidates_first(index: HashIndex, connection: Connection) -> None:
     """One bounded sort over the codes, then the key index: never the distance of every row."""
+    connection.execute(
+        "INSERT INTO items (id, embedding) "
+        "SELECT id + 1000 * n, embedding FROM items, generate_series(1, 20) n"
+    )
+    connection.execute("ANALYZE")
     connection.execute("SET plan_cache_mode = force_generic_plan")
     query = connection.execute(
         "SELECT hashindex.search_query(hashindex.find_index('items_idx'), "

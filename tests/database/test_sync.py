@@ -144,6 +144,11 @@ def test_writes_straight_to_a_partition(connection: Connection, model: object) -
     connection.execute("DELETE FROM parts_high WHERE id = 150")
     assert_fresh(index)
     assert count_codes(index) == 3
+    connection.execute("TRUNCATE parts_high")
+    assert_fresh(index)
+    assert count_codes(index) == 1
+    connection.execute("TRUNCATE parts")
+    assert count_codes(index) == 0
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
