@@ -61,8 +61,8 @@ TABLES = {"packages": packages, "hashing": hashing}
 def with_tables(text: str) -> str:
     for name, render in TABLES.items():
         text = re.sub(
-            rf"(<!-- {name} -->\n).*?(\n<!-- end -->)",
-            lambda match, render=render: f"{match[1]}{render()}{match[2]}",
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+            lambda match, render=render: f"{match[1]}{render()}\n{match[2]}",
             text,
             flags=re.DOTALL,
         )
