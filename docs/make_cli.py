@@ -31,7 +31,13 @@ def text() -> str:
     """Return the page."""
     parts = [HEAD]
     for path, command in commands(main, "pg-hashindex"):
-        context = click.Context(command, info_name=path, terminal_width=90, max_content_width=90)
+        context = click.Context(
+            command,
+            info_name=path,
+            terminal_width=90,
+            max_content_width=90,
+            **main.context_settings,
+        )
         parts.append(f"## {path}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
