@@ -1,6 +1,7 @@
 """What the commands share: the database option, errors without tracebacks, tables and JSON."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -50,8 +51,9 @@ class CatchingGroup(click.Group):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (HashIndexError, OSError) as error:
-            raise click.ClickException(str(error)) from error
+        # UnicodeError: an argument whose bytes are no text.
+        except (HashIndexError, OSError, UnicodeError) as error:
+            raise click.ClickException(re.sub(r"\s*\n\s*", " ", str(error).strip())) from error
 
 
 @contextmanager

@@ -37,6 +37,7 @@ _CANDIDATES = (25, 50, 100, 200)
     type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
     default=str(DEFAULT_VERSION),
     show_default=True,
+    help="Major version of PostgreSQL.",
 )
 @click.option("--stop", is_flag=True, help="Stop the server at the end.")
 def demo(data_dir: Path | None, pg_version: str, stop: bool) -> None:

@@ -21,7 +21,9 @@ from ._shared import connected, database_option, json_option, print_json, print_
     show_default=True,
     help="A number of candidates to try; may be given again.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
+)
 @database_option
 @json_option
 def evaluate(

@@ -52,7 +52,9 @@ def model() -> None:
     metavar="KEY=VALUE",
     help="A parameter of the method; may be given again.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
+)
 @click.option("--force", is_flag=True, help="Train on too few rows all the same.")
 @database_option
 @json_option

@@ -45,8 +45,10 @@ def search(
 def _vector(text: str) -> list[float]:
     try:
         value = json.loads(text)
+        if not isinstance(value, list):
+            raise TypeError
         return [float(element) for element in value]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInputError(
             f"--query is not a vector: {text[:60]!r}; write it as '[0.1, 0.2, ...]'"
         ) from error

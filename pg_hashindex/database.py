@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -75,7 +75,7 @@ def prepare(connection: Connection) -> None:
     """
     if connection.row_factory not in (tuple_row, namedtuple_row):
         raise InvalidInputError(
-            "the connection has a row_factory of its own; pg_hashindex needs one that gives tuples, "
+            "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
             "the default: open another connection, or set row_factory on your cursors instead"
         )
     if connection.adapters.types.get("vector") is not None:
@@ -117,10 +117,18 @@ def create_engine(url: str) -> sa.Engine:
 
 def _open(url: str, *, autocommit: bool = True) -> Connection:
     try:
+        parts = psycopg.conninfo.conninfo_to_dict(_libpq(url))
+    except psycopg.Error:
+        # libpq's message repeats what it cannot read, be it the password.
+        raise ConnectionFailedError(
+            "cannot connect to the database: its URL cannot be read; write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters such as @ : / %"
+        ) from None
+    try:
         return psycopg.connect(_libpq(url), autocommit=autocommit)
     except psycopg.Error as error:
         raise ConnectionFailedError(
-            f"cannot connect to {_without_password(url)}: {str(error).strip()}; "
+            f"cannot connect to {_without_secrets(parts)}: {str(error).strip()}; "
             "check the URL and that the server runs"
         ) from error
 
@@ -130,12 +138,9 @@ def _libpq(url: str) -> str:
     return f"{scheme.partition('+')[0]}://{rest}" if separator else url
 
 
-def _without_password(url: str) -> str:
-    try:
-        parts = psycopg.conninfo.conninfo_to_dict(_libpq(url))
-    except psycopg.Error:
-        return "the database"
-    shown = {key: value for key, value in parts.items() if key != "password"}
+def _without_secrets(parts: Mapping[str, Any]) -> str:
+    # password, sslpassword, oauth_client_secret
+    shown = {k: v for k, v in parts.items() if "password" not in k and "secret" not in k}
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
 
 
@@ -192,7 +197,7 @@ def _translate(error: psycopg.Error) -> HashIndexError:
         return OldServerError(message)
     if state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message):
         return MissingSchemaError(
-            f"the schema hashindex is missing or old: {message}. {_INSTALL_SCHEMA}"
+            f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )
     if state in {"42P01", "3F000"}:
         return InvalidInputError(f"{message}; check the name and the schema it is in")

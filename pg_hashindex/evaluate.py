@@ -15,7 +15,7 @@ from .database import translated_errors
 from .errors import InvalidInputError
 from .index import HashIndex
 from .model import as_rows
-from .search import Hit
+from .search import Hit, as_count
 
 __all__ = ["Evaluation", "OperatingPoint", "evaluate"]
 
@@ -97,6 +97,8 @@ def evaluate(
         raise InvalidInputError(f"k must be 1 or more, got {k}")
     if not candidates or min(candidates) < 1:
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
+    for what, count in (("k", k), ("candidates", max(candidates))):
+        as_count(what, count)
     asked = _queries(index, queries, random_state)
     steps = len(asked) * (1 + len(candidates))
     with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:

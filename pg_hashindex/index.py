@@ -259,8 +259,8 @@ class HashIndex:
         InvalidInputError
             If there is no such row, or it has no vector; else as `search`.
         """
-        if k < 1:
-            raise InvalidInputError(f"k is {k}; it must be 1 or more")
+        k = search.as_count("k", k)
+        more = None if candidates is None else search.as_count("candidates", candidates) + 1
         with translated_errors():
             # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
             row = (
@@ -284,7 +284,6 @@ class HashIndex:
                 f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"
             )
         # One more of each for the row itself, which would always be found.
-        more = None if candidates is None else candidates + 1
         hits = self.search(row[1], k + 1, candidates=more, where=where)
         return [hit for hit in hits if hit.id != row[0]][:k]
 

@@ -127,14 +127,23 @@ class Model:
         Raises
         ------
         InvalidInputError
-            If X has another dimension, or NaN or infinite values.
+            If X has another dimension, NaN or infinite values, or values so large that a layer
+            gives such.
         """
         rows = as_rows(X, dimension=self.dimension)
         result = np.empty((len(rows), self.n_bits), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = rows[start : start + _BLOCK_ROWS].astype(np.float32, copy=False)
             for layer in self.layers:
-                block = layer.apply(block)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    block = layer.apply(block)
+                # As in SQL, where no vector may hold them.
+                finite = np.isfinite(block).all(axis=1)
+                if not finite.all():
+                    raise InvalidInputError(
+                        f"row {start + int(np.argmin(finite))} is too large for this model: a "
+                        f"layer of kind {layer.kind} takes it beyond what float32 can hold"
+                    )
             result[start : start + _BLOCK_ROWS] = block
         return result
 
@@ -195,6 +204,8 @@ class Model:
         InvalidInputError
             If the data is not a model, is of a newer format, or fails its checksum.
         """
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            raise InvalidInputError("not a model file of pg_hashindex: it is no archive of NumPy's")
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())

@@ -1,5 +1,6 @@
 """Searching an index from Python; the query itself is written by ``sql/130_index_parts.sql``."""
 
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,10 @@ from .model import as_rows
 if TYPE_CHECKING:
     from .index import HashIndex
 
-__all__ = ["Hit", "as_query", "search"]
+__all__ = ["Hit", "as_count", "as_query", "search"]
+
+# The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
+_MOST = 2**31 - 2
 
 # Conditions become $1, $2, ...: what the server numbers, so that nothing needs escaping twice.
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
@@ -41,6 +45,8 @@ def search(
 ) -> list[Hit]:
     """Find the nearest rows; see `HashIndex.search`."""
     vector = as_query(query, index.dimension)
+    k = as_count("k", k)
+    candidates = None if candidates is None else as_count("candidates", candidates)
     with translated_errors():
         if where is not None:
             return _filtered(index, vector, k, candidates, where)
@@ -58,6 +64,34 @@ def search(
             .fetchall()
         )
     return [Hit(*row) for row in rows]
+
+
+def as_count(what: str, value: Any) -> int:
+    """Check a number of rows.
+
+    Parameters
+    ----------
+    what : str
+        Its name, for the message.
+    value : int
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"{what} must be an integer, got {value!r}") from None
+    if count < 1:
+        raise InvalidInputError(f"{what} is {count}; it must be 1 or more")
+    if count > _MOST:
+        raise InvalidInputError(f"{what} is {count}; it must be {_MOST} or less")
+    return count
 
 
 def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:

@@ -71,34 +71,20 @@ def sample_table(
         prepare(connection)
         with connection.transaction():
             source, total = _source(connection, table, column)
-            share = min(1.0, 1.1 * rows / max(total, 1))
-            method = "SYSTEM" if total > _LARGE_TABLE else "BERNOULLI"
-            sample = (
-                sql.SQL("")
-                if share == 1.0
-                else sql.SQL(" TABLESAMPLE {} ({}) REPEATABLE ({})").format(
-                    sql.SQL(method), sql.Literal(100 * share), sql.Literal(random_state)
-                )
-            )
-            with connection.cursor(name="pg_hashindex_sample") as cursor:
-                cursor.itersize = _FETCH_ROWS
-                cursor.execute(
-                    sql.SQL("SELECT {0} FROM {1}{2} WHERE {0} IS NOT NULL").format(
-                        sql.Identifier(column), source, sample
-                    ),
-                    binary=True,
-                )
-                vectors = [
-                    vector.to_numpy()
-                    for (vector,) in tqdm(
-                        cursor,
-                        total=min(rows, total),
-                        unit="row",
-                        unit_scale=True,
-                        desc="reading",
-                        disable=not progress,
-                    )
-                ]
+            share = 1.1 * rows / max(total, 1)
+            with tqdm(
+                total=min(rows, total),
+                unit="row",
+                unit_scale=True,
+                desc="reading",
+                disable=not progress,
+            ) as bar:
+                vectors = _sample(connection, source, column, total, share, random_state, bar)
+                while len(vectors) < rows and share < 1:
+                    # Short by chance, or because many rows have no vector.
+                    share *= max(2.0, 1.2 * rows / max(len(vectors), 1))
+                    bar.reset()
+                    vectors = _sample(connection, source, column, total, share, random_state, bar)
     if not vectors:
         raise InvalidInputError(
             f"{table} has no row with a vector in column {column!r}; load the rows first"
@@ -110,6 +96,39 @@ def sample_table(
             f"{', '.join(map(str, dimensions))}; a model takes one"
         )
     return _at_most(np.stack(vectors), rows, random_state)
+
+
+def _sample(
+    connection: Connection,
+    source: sql.Identifier,
+    column: str,
+    total: int,
+    share: float,
+    random_state: int,
+    bar: Any,
+) -> list[NDArray[np.float32]]:
+    """Read the vectors of a share of the rows; of all where it is 1 or more."""
+    method = sql.SQL("SYSTEM" if total > _LARGE_TABLE else "BERNOULLI")
+    sample = (
+        sql.SQL("")
+        if share >= 1
+        else sql.SQL(" TABLESAMPLE {} ({}) REPEATABLE ({})").format(
+            method, sql.Literal(100 * share), sql.Literal(random_state)
+        )
+    )
+    vectors = []
+    with connection.cursor(name="pg_hashindex_sample") as cursor:
+        cursor.itersize = _FETCH_ROWS
+        cursor.execute(
+            sql.SQL("SELECT {0} FROM {1}{2} WHERE {0} IS NOT NULL").format(
+                sql.Identifier(column), source, sample
+            ),
+            binary=True,
+        )
+        for (vector,) in cursor:
+            vectors.append(vector.to_numpy())
+            bar.update()
+    return vectors
 
 
 def _source(connection: Connection, table: str, column: str) -> tuple[sql.Identifier, int]:

@@ -273,11 +273,15 @@ BEGIN
             bool_or(acl.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')) AS writer,
             bool_or(acl.privilege_type = 'TRUNCATE') AS truncator
         FROM (
-            SELECT (aclexplode(c.relacl)).* FROM pg_class c WHERE c.oid = base
+            -- Partitions are written to directly, too. Without a list of rights the owner has all.
+            SELECT (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
+            FROM pg_class c
+            WHERE c.oid = base OR c.oid IN (SELECT relid FROM pg_partition_tree(base))
             UNION ALL
             SELECT (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
         ) acl
         WHERE acl.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
+          AND acl.grantee <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
         GROUP BY acl.grantee
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA hashindex TO %s', holder.role);

@@ -1,15 +1,19 @@
 """pg_dump takes everything along: the restored database gives the same answers."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fixtures.checks import assert_fresh
 
-from pg_hashindex.database import connect
-from pg_hashindex.index import HashIndex
+from pg_hashindex import schema
+from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.index import HashIndex, Layout, list_indexes
+from pg_hashindex.model import Model
 from pg_hashindex.server import EmbeddedServer
 
 
@@ -42,3 +46,49 @@ def test_dump_and_restore(
         assert_fresh(again)
         assert again.encode() == 0
         again.drop()
+
+
+def test_from_16_to_18(
+    server: EmbeddedServer, connection: Connection, items: str, model: Model, tmp_path: Path
+) -> None:
+    """An upgrade of the server by dump: both layouts, odd names, and pgvector where it was."""
+    if server.version != 16:
+        pytest.skip("the dump is taken from PostgreSQL 16")
+    queries = [[float(n)] * 8 for n in range(5)]
+    layouts: tuple[Layout, ...] = ("table", "column")
+    before = {}
+    for layout in layouts:
+        index = HashIndex.create(
+            connection,
+            f'it\'s a "{layout}"',
+            table=items,
+            column="embedding",
+            model="lsh",
+            layout=layout,
+        )
+        index.encode()
+        before[index.name] = [index.search(query, 20, candidates=40) for query in queries]
+    dump = tmp_path / "dump"
+    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-newer-"))
+    folder.chmod(0o755)
+    try:
+        with EmbeddedServer(folder / "data", version=18) as newer:
+            # The newer server's pg_dump, as PostgreSQL's own manual has it.
+            dump_it = [newer.bin_dir / "pg_dump", "--format=custom", "--file", dump]
+            subprocess.run([*dump_it, connection.info.dsn], check=True)
+            restore = [newer.bin_dir / "pg_restore", "--exit-on-error", "--no-owner"]
+            subprocess.run([*restore, "--dbname", newer.uri(), dump], check=True)
+            with connect(newer.uri()) as restored:
+                for index in list_indexes(restored):
+                    found = [index.search(query, 20, candidates=40) for query in queries]
+                    assert found == before.pop(index.name)
+                restored.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
+                restored.execute("DELETE FROM items WHERE id > 290")
+                for index in list_indexes(restored):
+                    assert_fresh(index)
+            assert before == {}
+            with create_engine(newer.uri()).begin() as transaction:
+                assert schema.status(transaction).up_to_date
+                schema.upgrade(transaction)
+    finally:
+        shutil.rmtree(folder)

@@ -1,6 +1,7 @@
 """Recall of a live index, against a computation of its own in NumPy."""
 
 import numpy as np
+import psycopg
 import pytest
 from numpy.typing import NDArray
 from pgvector import Vector
@@ -116,3 +117,61 @@ def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
 def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         evaluate(index, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("k => 0", "k is 0; it must be 1 or more"),
+        ("k => -1", "k is -1; it must be 1 or more"),
+        ("k => NULL", "k is NULL; it must be 1 or more"),
+        ("sample => 0", "sample is 0; it must be 1 or more"),
+        ("sample => NULL", "sample is NULL"),
+        ("candidates => 0", "candidates is 0; it must be 1 or more"),
+    ],
+)
+def test_refused_in_sql(index: HashIndex, arguments: str, message: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        index.connection.execute(f"SELECT hashindex.recall('items_idx', {arguments})".encode())
+
+
+def test_recall_in_sql_of_too_few_rows(index: HashIndex) -> None:
+    index.connection.execute("DELETE FROM items WHERE id > 1")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="fewer than two rows"):
+        index.connection.execute("SELECT hashindex.recall('items_idx')")
+
+
+def test_search_is_exact_over_its_candidates_beside_an_approximate_index(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """Nor may the planner answer a search from it."""
+    connection = index.connection
+    connection.execute(
+        "CREATE INDEX ON items USING hnsw (embedding vector_l2_ops) "
+        "WITH (m = 2, ef_construction = 4)"
+    )
+    connection.execute("SET hnsw.ef_search = 1; SET enable_seqscan = off; ANALYZE items")
+    for query in vectors[:5] + np.float32(0.1):
+        exact = np.linalg.norm(vectors - query, axis=1)
+        nearest = [int(i) + 1 for i in np.argsort(exact)[:40]]
+        assert [hit.id for hit in index.search(query, 40, candidates=300)] == nearest
+    assert evaluate(index, queries=30, k=10, candidates=[300]).points[0].recall == 1
+
+
+def test_rows_without_a_vector_are_neither_queries_nor_answers(index: HashIndex) -> None:
+    index.connection.execute("UPDATE items SET embedding = NULL WHERE id > 20")
+    result = evaluate(index, queries=200, k=30, candidates=[50])
+    assert result.queries == 20
+    assert result.points[0].recall == 1
+    assert result.as_dict()["points"][0]["candidates"] == 50
+
+
+def test_codes_that_are_not_there_cost_recall(index: HashIndex) -> None:
+    """The measure looks at answers, not at codes: what is not encoded is not found."""
+    if index.layout == "table":
+        index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
+    else:
+        index.connection.execute("UPDATE items SET items_idx_code = NULL WHERE id > 150")
+    assert 0.3 < evaluate(index, queries=300, k=10, candidates=[300]).points[0].recall < 0.7
+    index.encode()
+    assert evaluate(index, queries=50, k=10, candidates=[300]).points[0].recall == 1

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import MissingRightsError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index import HashIndex, Layout
 from pg_hashindex.model import Model
 from pg_hashindex.server import EmbeddedServer
 
@@ -178,3 +178,113 @@ def test_row_level_security_holds(
                 "SELECT DISTINCT category FROM items WHERE id = ANY (%s)", [found[0]]
             ).fetchall()
             assert rows == [(role,)]
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_an_owner_whose_table_another_role_indexed(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    """A migration by the superuser, say: the application that owns the table must go on writing."""
+    owner = as_role("app")
+    connection.execute("ALTER TABLE items OWNER TO app")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    owner.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    owner.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
+    owner.execute("DELETE FROM items WHERE id = 2")
+    assert_fresh(index)
+    for search in SEARCHES:
+        assert owner.execute(search).fetchone() == (10,)
+    owner.execute("TRUNCATE items")
+    assert index.summary().codes == 0
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_each_right_alone_is_enough_for_its_statement(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    rights = {
+        "inserts": ("INSERT", f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')"),
+        "updates": ("SELECT, UPDATE", f"UPDATE items SET embedding = '{QUERY}' WHERE id = 1"),
+        "deletes": ("SELECT, DELETE", "DELETE FROM items WHERE id = 2"),
+        "truncates": ("TRUNCATE", "TRUNCATE items"),
+    }
+    sessions = {role: as_role(role) for role in rights}
+    for role, (right, _) in rights.items():
+        connection.execute(f"GRANT {right} ON items TO {role}")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    for role, (_, statement) in rights.items():
+        sessions[role].execute(statement)
+        assert_fresh(index)
+    assert index.summary().codes == 0
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_rights_of_everybody(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    connection.execute("GRANT SELECT, INSERT ON items TO PUBLIC")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    anybody = as_role("anybody")
+    anybody.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    assert anybody.execute(SEARCHES[0]).fetchone() == (10,)
+    assert_fresh(index)
+
+
+def test_a_role_with_an_odd_name(connection: Connection, items: str, model: Model) -> None:
+    connection.execute(
+        'CREATE ROLE "it\'s; DROP ""x"" --"; GRANT ALL ON items TO "it\'s; DROP ""x"" --"'
+    )
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    granted = connection.execute(
+        "SELECT has_table_privilege('it''s; DROP \"x\" --', 'hashindex.items_idx_codes', 'DELETE')"
+    ).fetchone()
+    assert granted == (True,)
+    index.drop()
+    connection.execute('DROP OWNED BY "it\'s; DROP ""x"" --"; DROP ROLE "it\'s; DROP ""x"" --"')
+
+
+def test_a_writer_of_one_partition(connection: Connection, as_role: As, model: Model) -> None:
+    writer = as_role("loader")
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "GRANT SELECT, INSERT, DELETE ON parts_low TO loader"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    writer.execute(f"INSERT INTO parts_low VALUES (1, '{QUERY}'), (2, '{QUERY}')")
+    writer.execute("DELETE FROM parts_low WHERE id = 2")
+    assert_fresh(index)
+    assert index.summary().codes == 1
+
+
+def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
+    connection: Connection, as_role: As, model: Model
+) -> None:
+    """Rows that it may not see are not gone: their codes must stay, so the statement fails."""
+    loader = as_role("loader")
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
+        f"INSERT INTO parts VALUES (1, '{QUERY}'), (101, '{QUERY}');"
+        "ALTER TABLE parts ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY low ON parts USING (id < 100);"
+        "GRANT SELECT ON parts TO loader; GRANT SELECT, DELETE, TRUNCATE ON parts_low TO loader"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    index.encode()
+    with denied():
+        loader.execute("TRUNCATE parts_low")
+    assert_fresh(index)
+    connection.execute("TRUNCATE parts_low")
+    assert_fresh(index)
+    assert index.summary().codes == 1

@@ -128,3 +128,40 @@ def test_too_few_rows(embeddings: NDArray[np.float32], rows: int, bits: int, lea
     with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
         train(embeddings[:rows], "few", "lsh", n_bits=bits)
     assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits
+
+
+@pytest.mark.parametrize("large_table", [1_000_000, 100])
+@pytest.mark.parametrize("rows", [1, 10, 90])
+def test_a_sample_is_as_large_as_asked_for(
+    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch, large_table: int, rows: int
+) -> None:
+    """Though few rows are drawn, and most of the table has no vector."""
+    monkeypatch.setattr(training, "_LARGE_TABLE", large_table)
+    connection.execute("UPDATE items SET embedding = NULL WHERE id % 3 > 0")
+    for seed in range(5):
+        sample = sample_table(connection, items, "embedding", rows=rows, random_state=seed)
+        assert len(sample) == len(as_set(sample)) == rows
+    assert len(sample_table(connection, items, "embedding", rows=101)) == 100
+
+
+def test_what_may_be_sampled(connection: Connection, items: str) -> None:
+    """Partitioned tables and materialised views too, and whatever the caller's transaction is."""
+    connection.execute(
+        "CREATE MATERIALIZED VIEW seen AS SELECT * FROM items;"
+        "CREATE TABLE parts (id bigint, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
+        "INSERT INTO parts SELECT id, embedding FROM items; ANALYZE"
+    )
+    whole = as_set(sample_table(connection, items, "embedding"))
+    for table in ("seen", "parts"):
+        assert as_set(sample_table(connection, table, "embedding")) == whole
+        assert as_set(sample_table(connection, table, "embedding", rows=20)) < whole
+    with connection.transaction():
+        assert len(sample_table(connection, items, "embedding", rows=20)) == 20
+        connection.execute("SELECT 1")
+
+
+def test_rows_asked_for(connection: Connection, items: str) -> None:
+    with pytest.raises(InvalidInputError, match="1 row or more, got 0"):
+        sample_table(connection, items, "embedding", rows=0)

@@ -1,0 +1,259 @@
+"""Python and SQL evaluate the same layers: the same bits, save where float32 rounding decides."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import codes, store
+from pg_hashindex.data import load_packages
+from pg_hashindex.database import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import HASHERS, make_hasher
+from pg_hashindex.layers import Layer, affine, normalize, rbf, shift
+from pg_hashindex.model import Model
+
+ROWS = 2_500
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> NDArray[np.float32]:
+    return load_packages().embedding
+
+
+def in_sql(
+    connection: Connection, reference: str, rows: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Projections and bits of rows, as the database computes them."""
+    width = rows.shape[1]
+    connection.execute(f"CREATE TEMPORARY TABLE given (n int, v vector({width}))".encode())
+    with (
+        connection.cursor() as cursor,
+        cursor.copy("COPY given FROM STDIN (FORMAT binary)") as copy,
+    ):
+        copy.set_types(["int4", "vector"])
+        for position, row in enumerate(rows):
+            copy.write_row((position, Vector(row)))
+    found = connection.execute(
+        "SELECT hashindex.project(%s, v), hashindex.encode(%s, v)::text FROM given ORDER BY n",
+        [reference, reference],
+        binary=True,
+    ).fetchall()
+    connection.execute("DROP TABLE given")
+    projections = np.stack([vector.to_numpy() for vector, _ in found])
+    return projections, np.array([[bit == "1" for bit in code] for _, code in found])
+
+
+def in_python(
+    model: Model, rows: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    return model.project(rows), codes.unpack(model.encode(rows), model.n_bits).astype(bool)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("method", list(HASHERS))
+def test_every_hasher_on_real_vectors(
+    connection: Connection, embeddings: NDArray[np.float32], method: str, metric: Any
+) -> None:
+    if metric == "cosine" and method not in {"sgh", "itq"}:
+        pytest.skip("one layer more, the same for all: two methods are enough")
+    options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
+    options |= {"normalize": "l2"} if metric == "cosine" else {}
+    hasher = make_hasher(method, random_state=0, **options).fit(embeddings)
+    model = store.save(connection, hasher.to_model(method, metric=metric))
+    assert model.n_bits == (384 if method == "sign" else 128)
+    rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
+    theirs, their_bits = in_sql(connection, method, rows)
+    ours, our_bits = in_python(model, rows)
+
+    scale = np.abs(ours).mean()
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-4 * scale)
+    differing = their_bits != our_bits
+    assert differing.mean() < 1e-5
+    assert np.all(np.abs(ours[differing]) < 1e-4 * scale)
+    # Half of the bits or so are ones: nothing here agrees by being constant.
+    assert 0.3 < our_bits.mean() < 0.7
+
+
+RNG = np.random.default_rng(11)
+
+
+def integers(*shape: int, most: int = 4) -> NDArray[np.float32]:
+    return RNG.integers(-most, most + 1, shape).astype(np.float32)
+
+
+EXACT = {
+    "affine": [affine(integers(13, 6), integers(13))],
+    "affine without bias": [affine(integers(9, 6))],
+    "one bit": [affine(integers(1, 6), integers(1))],
+    "shift": [shift(integers(6))],
+    "relu": [Layer("relu")],
+    "shift relu affine": [shift(integers(6)), Layer("relu"), affine(integers(7, 6), integers(7))],
+    "affine twice": [affine(integers(5, 6), integers(5)), affine(integers(8, 5), integers(8))],
+    "affine relu stack": [
+        affine(integers(10, 6), integers(10)),
+        Layer("relu"),
+        affine(integers(4, 10), integers(4)),
+        Layer("relu"),
+        shift(integers(4)),
+        affine(integers(17, 4), integers(17)),
+    ],
+    # exp of a multiple of 0: exactly 1 at an anchor; elsewhere far below, and cut off to 0.
+    "rbf at its anchors": [rbf(1000 * np.eye(6), 1e30), affine(2 * integers(9, 6), integers(9))],
+}
+
+
+def small_integers() -> NDArray[np.float32]:
+    """Rows with many ties, and so with many projections of exactly 0."""
+    return np.concatenate(
+        [
+            np.zeros((1, 6), np.float32),
+            integers(150, 6, most=2),
+            integers(50, 6, most=30),
+            (1000 * np.eye(6)).astype(np.float32),
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", list(EXACT))
+def test_small_integers_agree_exactly(connection: Connection, name: str) -> None:
+    model = store.save(connection, Model("exact", "byhand", 6, EXACT[name]))
+    rows = small_integers()
+    theirs, their_bits = in_sql(connection, "exact", rows)
+    ours, our_bits = in_python(model, rows)
+    np.testing.assert_array_equal(theirs, ours)
+    np.testing.assert_array_equal(their_bits, our_bits)
+    # The bit of a projection of exactly 0 is 0.
+    assert not their_bits[ours == 0].any()
+    assert (ours == 0).any()
+
+
+ROUNDED = {
+    "normalize": [normalize()],
+    "tanh": [Layer("tanh")],
+    "sin": [Layer("sin")],
+    "cos": [Layer("cos")],
+    "rbf": [rbf(integers(7, 6), 0.05)],
+    "normalize affine": [normalize(), affine(integers(9, 6))],
+    "rbf shift affine": [
+        rbf(integers(12, 6), 0.03),
+        shift(-RNG.random(12)),
+        affine(RNG.standard_normal((9, 12))),
+    ],
+    "affine sin affine cos": [
+        affine(RNG.standard_normal((9, 6)) / 3, integers(9) / 8),
+        Layer("sin"),
+        affine(RNG.standard_normal((11, 9)), integers(11) / 8),
+        Layer("cos"),
+    ],
+    "affine tanh affine relu shift": [
+        affine(RNG.standard_normal((9, 6)) / 3),
+        Layer("tanh"),
+        affine(RNG.standard_normal((11, 9))),
+        Layer("relu"),
+        shift(-np.full(11, 0.7)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", list(ROUNDED))
+def test_other_layers_agree_within_rounding(connection: Connection, name: str) -> None:
+    """Where SQL and NumPy have a libm each, the last digit may differ."""
+    model = store.save(connection, Model("rounded", "byhand", 6, ROUNDED[name]))
+    rows = small_integers()[:-6]
+    theirs, their_bits = in_sql(connection, "rounded", rows)
+    ours, our_bits = in_python(model, rows)
+    np.testing.assert_allclose(theirs, ours, rtol=2e-5, atol=2e-5)
+    differing = their_bits != our_bits
+    assert np.all(np.abs(ours[differing]) < 1e-5)
+
+
+EXTREME = {
+    "zeros": np.zeros(6),
+    "tiny": np.full(6, 1e-40),
+    "least": np.full(6, 1e-45),
+    "huge": np.full(6, 1e30),
+    "largest": np.full(6, 3.4028235e38),
+    "one huge": np.array([1e30, 0, 0, 0, 0, 0]),
+    "both signs": np.array([1e38, -1e38, 1e38, -1e38, 1, -1]),
+    "mixed": np.array([1e30, 1e-40, 1, -1e-40, -1e30, 0]),
+}
+
+
+@pytest.mark.parametrize("name", list(EXACT | ROUNDED))
+def test_extremes_give_one_answer_or_an_error(connection: Connection, name: str) -> None:
+    """What goes beyond float32 is refused; what both sides accept, they agree on.
+
+    A sum may overflow on the way in the order of one side, and not in that of the other.
+    """
+    layers = (EXACT | ROUNDED)[name]
+    periodic = any(layer.kind in {"sin", "cos"} for layer in layers)
+    model = store.save(connection, Model("extreme", "byhand", 6, layers))
+    agreed = []
+    for what, values in EXTREME.items():
+        row = values.astype(np.float32)[None]
+        # Of an argument of 1e30 no two libraries need agree on the sine.
+        if periodic and np.abs(values).max() > 1:
+            continue
+        try:
+            theirs, their_bits = in_sql(connection, "extreme", row)
+            ours, our_bits = in_python(model, row)
+        except (InvalidInputError, psycopg.errors.DataError):
+            connection.execute("DROP TABLE IF EXISTS given")
+            continue
+        agreed.append(what)
+        assert np.isfinite(ours).all(), what
+        scale = max(float(np.abs(ours).max()), 1e-30)
+        np.testing.assert_allclose(theirs / scale, ours / scale, atol=1e-5, err_msg=what)
+        differing = their_bits != our_bits
+        assert np.all(np.abs(ours[differing]) <= 1e-5 * scale), what
+    assert {"zeros", "tiny", "least"} <= set(agreed)
+
+
+@pytest.mark.parametrize("values", [[3e38] * 6, [-3e38] * 6])
+def test_overflow_is_refused_by_both(connection: Connection, values: list[float]) -> None:
+    weights = np.full((2, 6), 10)
+    for layers in ([affine(weights)], [affine(weights), Layer("tanh")], [shift(np.array(values))]):
+        model = store.save(connection, Model("over", "byhand", 6, layers))
+        with pytest.raises(InvalidInputError, match="row 1 is too large for this model: a layer"):
+            model.encode([[0.0] * 6, values])
+        with pytest.raises(psycopg.errors.DataError):
+            connection.execute("SELECT hashindex.encode('over', %s)", [Vector(values)])
+
+
+def test_a_vector_of_another_dimension(connection: Connection) -> None:
+    store.save(connection, Model("six", "byhand", 6, [normalize(), affine(integers(4, 6))]))
+    for function, size in itertools.product(("project", "encode"), (1, 5, 7)):
+        with pytest.raises(
+            psycopg.errors.DataError, match=f"the vector has {size} dimensions, the model takes 6"
+        ):
+            connection.execute(
+                f"SELECT hashindex.{function}('six', %s)".encode(), [Vector([1.0] * size)]
+            )
+
+
+def test_null_gives_null(connection: Connection) -> None:
+    store.save(connection, Model("m", "byhand", 6, [affine(integers(4, 6))]))
+    row = connection.execute(
+        "SELECT hashindex.project('m', NULL), hashindex.encode('m', NULL), "
+        "hashindex.encode(NULL, '[1,2,3,4,5,6]'), hashindex.encode_with(NULL, '[1]')"
+    ).fetchone()
+    assert row == (None, None, None, None)
+
+
+def test_codes_compare_as_bits(connection: Connection) -> None:
+    """The code's text, its length and its Hamming distances are those of the packed bytes."""
+    model = store.save(connection, Model("m", "byhand", 6, [affine(integers(19, 6), integers(19))]))
+    rows = integers(20, 6)
+    packed = model.encode(rows)
+    _, bits = in_sql(connection, "m", rows)
+    np.testing.assert_array_equal(codes.pack(bits), packed)
+    hamming = connection.execute(
+        "SELECT bit_count(hashindex.encode('m', %s) # hashindex.encode('m', %s))",
+        [Vector(rows[0]), Vector(rows[1])],
+    ).fetchone()
+    assert hamming == (codes.hamming_distances(packed[:1], packed[1:2])[0, 0],)
