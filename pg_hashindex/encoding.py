@@ -15,7 +15,7 @@ table, and one INSERT (or UPDATE, for codes in a column). What makes it safe bes
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from psycopg import RawCursor, sql
@@ -23,12 +23,10 @@ from psycopg.pq import TransactionStatus
 from tqdm import tqdm
 
 from . import codes, store
+from .catalog import IndexEntry
 from .database import translated_errors
 from .errors import DatabaseStateError, InUseError, InvalidInputError
 from .model import Model
-
-if TYPE_CHECKING:
-    from .index import HashIndex
 
 __all__ = ["BATCH_ROWS", "encode_missing"]
 
@@ -87,7 +85,7 @@ _WRITE = {
 
 
 def encode_missing(
-    index: "HashIndex", *, batch_rows: int = BATCH_ROWS, progress: bool = False
+    index: IndexEntry, *, batch_rows: int = BATCH_ROWS, progress: bool = False
 ) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
     if batch_rows < 1:
@@ -102,7 +100,7 @@ def encode_missing(
 
 
 @contextmanager
-def _only_encoder(index: "HashIndex") -> Iterator[None]:
+def _only_encoder(index: IndexEntry) -> Iterator[None]:
     # A second encoder would do the same work again, not harm.
     key = f"hashindex.encode:{index.name}"
     lock = "hashtextextended(%s, 0)"
@@ -121,7 +119,7 @@ def _only_encoder(index: "HashIndex") -> Iterator[None]:
 class _Encoder:
     """One run over one index."""
 
-    def __init__(self, index: "HashIndex", batch_rows: int) -> None:
+    def __init__(self, index: IndexEntry, batch_rows: int) -> None:
         self.index = index
         self.connection = index.connection
         self.batch_rows = batch_rows

@@ -14,8 +14,8 @@ from tqdm import tqdm
 from .database import translated_errors
 from .errors import InvalidInputError
 from .index import HashIndex
-from .model import as_rows
 from .search import Hit, as_count
+from .vectors import as_rows
 
 __all__ = ["Evaluation", "OperatingPoint", "evaluate"]
 

@@ -1,17 +1,15 @@
 """Indexes: binding a table's vectors to a model, and everything done with such a binding."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, LiteralString
+from typing import Any
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
 from psycopg import RawCursor, sql
-from psycopg.rows import class_row, dict_row
 
 from . import encoding, search
+from .catalog import IndexEntry, IndexSummary, Layout, read_entries
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError, UnknownIndexError
 from .model import Metric
@@ -19,80 +17,13 @@ from .search import Hit
 
 __all__ = ["HashIndex", "IndexSummary", "Layout", "list_indexes"]
 
-Layout = Literal["table", "column"]
-
-_CATALOG = """
-    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
-           i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
-           i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at
-    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
-"""
-
-_SUMMARY: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) AS code_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes
-        FROM {table}
-    """,
-    "column": """
-        SELECT count({column}) AS rows, count({code}) AS codes,
-               coalesce(sum(pg_column_size({code})), 0)::bigint AS code_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes
-        FROM {table}
-    """,
-}
-
 
 @dataclass(frozen=True)
-class IndexSummary:
-    """How far an index is encoded, and what it takes.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of the table whose vector is not NULL.
-    codes : int
-        Rows that have a code.
-    code_bytes : int
-        Size on disk of the codes with their key index (layout ``table``), or of the bits alone
-        (layout ``column``).
-    vector_bytes : int
-        Size of the vectors themselves.
-    """
-
-    rows: int
-    codes: int
-    code_bytes: int
-    vector_bytes: int
-
-
-@dataclass(frozen=True)
-class HashIndex:
-    """One row of the catalog ``hashindex.index``, and the connection it was read with.
+class HashIndex(IndexEntry):
+    """An index, on the connection that it was made or opened with.
 
     Made by `create` or `open`, not by hand.
     """
-
-    connection: Connection
-    name: str
-    model: str
-    model_version: int
-    method: str
-    n_bits: int
-    dimension: int
-    model_id: int
-    schema_name: str
-    table_name: str
-    column_name: str
-    id_column: str
-    id_type: str
-    metric: Metric
-    layout: Layout
-    code_schema: str
-    code_table: str
-    code_column: str
-    created_at: datetime
 
     @classmethod
     def create(
@@ -157,22 +88,12 @@ class HashIndex:
         UnknownIndexError
             If there is none.
         """
-        found = _read(connection, "WHERE i.name = %s", [name])
+        found = read_entries(cls, connection, "WHERE i.name = %s", [name])
         if not found:
             raise UnknownIndexError(
                 f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
             )
         return found[0]
-
-    @property
-    def table(self) -> sql.Identifier:
-        """The searched table, quoted."""
-        return sql.Identifier(self.schema_name, self.table_name)
-
-    @property
-    def qualified_table(self) -> str:
-        """The searched table as SQL writes it."""
-        return self.table.as_string(self.connection)
 
     def encode(self, *, batch_rows: int = encoding.BATCH_ROWS, progress: bool = False) -> int:
         """Encode every row that has a vector but no code.
@@ -287,24 +208,6 @@ class HashIndex:
         hits = self.search(row[1], k + 1, candidates=more, where=where)
         return [hit for hit in hits if hit.id != row[0]][:k]
 
-    def summary(self) -> IndexSummary:
-        """Count rows and codes, and measure their size; reads the whole table."""
-        codes = sql.Identifier(self.code_schema, self.code_table)
-        with translated_errors():
-            cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
-            cursor.execute(
-                sql.SQL(_SUMMARY[self.layout]).format(
-                    column=sql.Identifier(self.column_name),
-                    table=self.table,
-                    code=sql.Identifier(self.code_column),
-                    codes=codes,
-                    codes_name=sql.Literal(codes.as_string(self.connection)),
-                )
-            )
-            row = cursor.fetchone()
-        assert row is not None  # noqa: S101
-        return row
-
     def drop(self) -> None:
         """Drop the index with its codes and triggers; the table and the model stay."""
         with translated_errors(), self.connection.transaction():
@@ -313,12 +216,4 @@ class HashIndex:
 
 def list_indexes(connection: Connection) -> list[HashIndex]:
     """Return every index, by name."""
-    return _read(connection, "ORDER BY i.name", [])
-
-
-def _read(connection: Connection, which: str, values: Sequence[str]) -> list[HashIndex]:
-    with translated_errors():
-        prepare(connection)
-        cursor = connection.cursor(row_factory=dict_row)
-        rows = cursor.execute((_CATALOG + which).encode(), values).fetchall()
-    return [HashIndex(connection=connection, **row) for row in rows]
+    return read_entries(HashIndex, connection, "ORDER BY i.name", [])

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from .codes import hamming_distances
 from .errors import InvalidInputError
 from .layers import squared_distances
-from .model import Metric, as_rows
+from .model import Metric
+from .vectors import as_rows
 
 __all__ = [
     "mean_average_precision",

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from . import codes
 from .errors import InvalidInputError
 from .layers import MAX_DIMENSION, Layer
+from .vectors import as_rows
 
-__all__ = ["MAX_BITS", "Metric", "Model", "as_rows"]
+__all__ = ["MAX_BITS", "Metric", "Model"]
 
 #: The most bits of a code: projections travel as pgvector ``vector`` values.
 MAX_BITS = MAX_DIMENSION
@@ -260,52 +261,3 @@ def check_model_name(name: str) -> None:
             f"{name!r} cannot name a model: use 1 to 63 characters, none of them ':' or a control "
             "character"
         )
-
-
-def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
-    """Check that X holds finite vectors as rows, and return it as a float array.
-
-    Parameters
-    ----------
-    X : array-like (n, d)
-        float16, float32 or float64; anything else numeric becomes float32.
-    dimension : int, optional
-        The d that is asked for.
-
-    Returns
-    -------
-    floating (n, d)
-        X itself where it is of a float type already.
-
-    Raises
-    ------
-    InvalidInputError
-        If X is not of two dimensions, is of another d, or has NaN or infinite values.
-    """
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise InvalidInputError(f"vectors cannot be read as an array: {error}") from error
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float32)
-    if array.dtype.kind != "f":
-        raise InvalidInputError(f"vectors must be numbers, got an array of {array.dtype}")
-    if array.ndim != 2:
-        raise InvalidInputError(
-            f"vectors must be the rows of an array (n, d), got shape {array.shape}"
-        )
-    if dimension is not None and array.shape[1] != dimension:
-        raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
-    if not 1 <= array.shape[1] <= MAX_DIMENSION:
-        raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
-    for start in range(0, len(array), _BLOCK_ROWS):
-        # Vectors are float32, here and in pgvector: a float64 beyond its range becomes infinite.
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(array[start : start + _BLOCK_ROWS].astype(np.float32, copy=False))
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise InvalidInputError(
-                f"row {start + row}, dimension {column} is {array[start + row, column]}; "
-                "vectors must be finite float32 numbers"
-            )
-    return array

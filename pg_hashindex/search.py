@@ -1,7 +1,7 @@
 """Searching an index from Python; the query itself is written by ``sql/130_index_parts.sql``."""
 
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -12,12 +12,10 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from .catalog import IndexEntry
 from .database import translated_errors
 from .errors import InvalidInputError
-from .model import as_rows
-
-if TYPE_CHECKING:
-    from .index import HashIndex
+from .vectors import as_rows
 
 __all__ = ["Hit", "as_count", "as_query", "search"]
 
@@ -36,7 +34,7 @@ class Hit(NamedTuple):
 
 
 def search(
-    index: "HashIndex",
+    index: IndexEntry,
     query: ArrayLike | Vector,
     k: int = 10,
     *,
@@ -117,7 +115,7 @@ def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:
 
 
 def _filtered(
-    index: "HashIndex",
+    index: IndexEntry,
     query: Vector,
     k: int,
     candidates: int | None,
@@ -158,7 +156,7 @@ def _filtered(
     return [Hit(*row) for row in rows]
 
 
-def _compile(index: "HashIndex", where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:
+def _compile(index: IndexEntry, where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:
     if not isinstance(where, sa.ColumnElement):
         raise InvalidInputError(
             f"where must be an SQLAlchemy condition on {index.qualified_table}, "

@@ -13,7 +13,8 @@ from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
 from .hashers import make_hasher
 from .metrics import recall_at_k
-from .model import Metric, Model, as_rows
+from .model import Metric, Model
+from .vectors import as_rows
 
 __all__ = ["SAMPLE_ROWS", "load_rows", "sample_table", "train"]
 

@@ -1,5 +1,6 @@
 """What is installed is complete: every folder, every SQL file, every revision."""
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -61,8 +62,13 @@ def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> N
 @pytest.mark.slow
 def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
     """Built, unpacked into a folder of its own, and asked for the script that reads its files."""
+    source = tmp_path / "source"  # a build leaves folders behind
+    for folder in INSTALLED:
+        shutil.copytree(REPOSITORY / folder, source / folder)
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / file, source)
     built = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, REPOSITORY],
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, source],
         capture_output=True,
         text=True,
     )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..layers import Layer
-from ..model import as_rows
+from ..vectors import as_rows
 
 __all__ = ["BlockSource", "RowSource", "RowsLike", "scratch_array"]
 

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ..model import as_rows
+from ..vectors import as_rows
 from .base import Hasher, Normalize, with_fixed_signs
 from .checks import check_choice, check_integer, check_positive
 from .rows import RowSource, scratch_array

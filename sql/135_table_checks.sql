@@ -1,0 +1,86 @@
+-- What a table must be like to be indexed.
+
+CREATE OR REPLACE FUNCTION hashindex.check_vector_column(
+    table_name regclass, column_name text, dimension integer
+)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kind "char";
+    column_type text;
+    column_dimension integer;
+BEGIN
+    SELECT c.relkind INTO kind FROM pg_class c WHERE c.oid = table_name;
+    IF kind NOT IN ('r', 'p') THEN
+        RAISE EXCEPTION '% is not a table', table_name
+            USING ERRCODE = 'wrong_object_type', HINT = 'Index the table behind it.';
+    END IF;
+    SELECT format_type(a.atttypid, NULL), a.atttypmod INTO column_type, column_dimension
+    FROM pg_attribute a
+    WHERE a.attrelid = table_name AND a.attname = column_name
+      AND a.attnum > 0 AND NOT a.attisdropped;
+    IF column_type IS NULL THEN
+        RAISE EXCEPTION 'table % has no column "%"', table_name, coalesce(column_name, 'NULL')
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    IF column_type <> 'vector' THEN
+        RAISE EXCEPTION 'column "%" of % is of type %, not vector', column_name, table_name, column_type
+            USING ERRCODE = 'datatype_mismatch';
+    END IF;
+    IF column_dimension = -1 THEN
+        -- vector without a dimension: look for a row that the model could not take.
+        EXECUTE format(
+            'SELECT vector_dims(%1$I) FROM %2$s WHERE vector_dims(%1$I) <> $1 LIMIT 1',
+            column_name, table_name
+        ) INTO column_dimension USING dimension;
+    END IF;
+    IF column_dimension <> dimension THEN
+        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
+            column_name, table_name, column_dimension, dimension
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_vector_column(regclass, text, integer) IS
+    'refuses a column whose vectors a model of that dimension cannot take';
+
+CREATE OR REPLACE FUNCTION hashindex.find_key(
+    table_name regclass, wanted text, OUT id_column text, OUT id_type text
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF wanted IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = table_name AND a.attname = wanted AND a.attnum > 0 AND NOT a.attisdropped
+    ) THEN
+        RAISE EXCEPTION 'table % has no column "%"', table_name, wanted
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    -- One column, unique at every moment (a deferred constraint is not), never NULL.
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod) INTO id_column, id_type
+    FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
+      AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
+      AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
+    LIMIT 1;
+    IF id_column IS NULL AND wanted IS NULL THEN
+        RAISE EXCEPTION 'table % has no primary key of one column', table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = 'Name a unique NOT NULL column as id_column, or add a primary key.';
+    ELSIF id_column IS NULL THEN
+        RAISE EXCEPTION 'column "%" of % is not a key: it must be NOT NULL with a unique index of its own',
+            wanted, table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);',
+                                table_name, wanted, wanted);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_key(regclass, text) IS
+    'the key column of a table (the primary key unless another is wanted) and its type';
