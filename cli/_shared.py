@@ -51,6 +51,8 @@ class CatchingGroup(click.Group):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader has had enough: click ends quietly
         # UnicodeError: an argument whose bytes are no text.
         except (HashIndexError, OSError, UnicodeError) as error:
             raise click.ClickException(re.sub(r"\s*\n\s*", " ", str(error).strip())) from error

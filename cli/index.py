@@ -150,7 +150,7 @@ def _print_index(found: HashIndex, summary: IndexSummary, as_json: bool) -> None
                 f"{summary.code_bytes / 1e6:.1f} MB of codes, "
                 f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
             ],
-            ["search", f"SELECT * FROM hashindex.search('{found.name}', $1, 10)"],
+            ["search", f"SELECT * FROM {found.search_function}($1, 10)"],
         ],
     )
     if summary.codes < summary.rows:

@@ -30,10 +30,16 @@ def upgrade(database_url: str) -> None:
 def downgrade(database_url: str, yes: bool) -> None:
     """Remove the schema with its models; refused while there are indexes."""
     if not yes:
-        click.confirm("Remove schema hashindex and all models in it?", abort=True, err=True)
+        try:
+            click.confirm("Remove schema hashindex and all models in it?", abort=True, err=True)
+        except click.Abort:
+            raise
+        except RuntimeError as error:  # there is no stdin to ask
+            raise click.UsageError("nobody to ask: give --yes") from error
     with create_engine(database_url).begin() as connection:
+        there = installed.status(connection).installed
         installed.downgrade(connection)
-    note("schema hashindex is removed")
+    note("schema hashindex is removed" if there else "schema hashindex is not installed")
 
 
 @schema.command()

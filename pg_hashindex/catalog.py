@@ -95,6 +95,17 @@ class IndexEntry:
         """The searched table as SQL writes it."""
         return self.table.as_string(self.connection)
 
+    @property
+    def search_function(self) -> str:
+        """The index's own search function as SQL writes it."""
+        return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
+
+    @property
+    def binary_ids(self) -> bool:
+        """Whether psycopg reads the key's type in binary; of other types it takes the text."""
+        types = self.connection.adapters.types
+        return types.get(self.id_type.partition("(")[0]) is not None
+
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
         codes = sql.Identifier(self.code_schema, self.code_table)

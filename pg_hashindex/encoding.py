@@ -31,15 +31,29 @@ from .model import Model
 __all__ = ["BATCH_ROWS", "encode_missing"]
 
 BATCH_ROWS = 10_000
+# Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
+_BATCH_VALUES = 4_000_000
 
 # Seconds that rows may stay locked by others, without any progress, before we give up.
 _PATIENCE = 60.0
 
-_PAGE = """
-SELECT b.{id}::text, b.{column} FROM {table} b
-WHERE b.{id} {comparison} {start}::text::{type} AND b.{column} IS NOT NULL
-ORDER BY b.{id} LIMIT {limit}
-"""
+# Bounded on both sides of the anti-join, so that no page looks at what earlier ones did.
+_PAGE = {
+    "table": """
+        SELECT b.{id}::text, b.{column} FROM {table} b
+        WHERE b.{id} {comparison} {start}::text::{type} AND b.{column} IS NOT NULL
+          AND NOT EXISTS (
+              SELECT FROM {codes} c WHERE c.id = b.{id} AND c.id >= {start}::text::{type}
+          )
+        ORDER BY b.{id} LIMIT {limit}
+    """,
+    "column": """
+        SELECT b.{id}::text, b.{column} FROM {table} b
+        WHERE b.{id} {comparison} {start}::text::{type} AND b.{column} IS NOT NULL
+          AND b.{code} IS NULL
+        ORDER BY b.{id} LIMIT {limit}
+    """,
+}
 
 _FIRST_MISSING = {
     "table": """
@@ -83,11 +97,21 @@ _WRITE = {
     """,
 }
 
+# Rows that went with a detached partition, or while triggers were off. Who does not see every row
+# must not take the others for gone.
+_PRUNE = """
+    DELETE FROM {codes} c
+    WHERE NOT row_security_active({table_name})
+      AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = c.id)
+"""
+
 
 def encode_missing(
-    index: IndexEntry, *, batch_rows: int = BATCH_ROWS, progress: bool = False
+    index: IndexEntry, *, batch_rows: int | None = None, progress: bool = False
 ) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
+    if batch_rows is None:
+        batch_rows = max(1, min(BATCH_ROWS, _BATCH_VALUES // index.dimension))
     if batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     if index.connection.info.transaction_status != TransactionStatus.IDLE:
@@ -126,6 +150,7 @@ class _Encoder:
         self.model: Model = store.load(self.connection, f"{index.model}:{index.model_version}")
         self.names = {
             "table": index.table,
+            "table_name": sql.Literal(index.qualified_table),
             "id": sql.Identifier(index.id_column),
             "column": sql.Identifier(index.column_name),
             "type": sql.SQL(index.id_type),
@@ -165,6 +190,7 @@ class _Encoder:
         with self.connection.transaction():
             self._execute("DROP TABLE {batch}")
             if self.index.layout == "table":
+                self._execute(_PRUNE)
                 self._execute("ANALYZE {codes}")
         return written
 
@@ -175,8 +201,10 @@ class _Encoder:
             with self.connection.transaction():
                 # Locking the newest version of a row, whatever the session's default level is.
                 self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                # A page in the order of the key index: a hash of all codes would be made for each.
+                self._execute("SET LOCAL enable_hashjoin TO off")
                 rows = self._execute(
-                    _PAGE,
+                    _PAGE[self.index.layout],
                     [start, self.batch_rows],
                     comparison=sql.SQL(comparison),
                     binary=True,

@@ -150,7 +150,7 @@ def _queries(index: HashIndex, queries: int | ArrayLike, random_state: int) -> l
                     "WHERE {id} = ANY ($1::text[]::{type}[]) AND {column} IS NOT NULL ORDER BY 2"
                 ).format(**names),
                 [[ids[position][0] for position in drawn]],
-                binary=True,
+                binary=index.binary_ids,
             )
             .fetchall()
         )

@@ -95,7 +95,7 @@ class HashIndex(IndexEntry):
             )
         return found[0]
 
-    def encode(self, *, batch_rows: int = encoding.BATCH_ROWS, progress: bool = False) -> int:
+    def encode(self, *, batch_rows: int | None = None, progress: bool = False) -> int:
         """Encode every row that has a vector but no code.
 
         Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
@@ -103,7 +103,8 @@ class HashIndex(IndexEntry):
 
         Parameters
         ----------
-        batch_rows : int
+        batch_rows : int, optional
+            Rows of a batch; 10,000, fewer where vectors are long, by default.
         progress : bool
             Whether to draw a bar on stderr.
 
@@ -196,7 +197,7 @@ class HashIndex(IndexEntry):
                         type=sql.SQL(self.id_type),
                     ),
                     [str(row_id)],
-                    binary=True,
+                    binary=self.binary_ids,
                 )
                 .fetchone()
             )

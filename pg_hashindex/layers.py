@@ -1,4 +1,4 @@
-"""The layers that models are made of; ``sql/020_layers.sql`` evaluates the same ones.
+"""The layers that models are made of; ``sql/110_layers.sql`` evaluates the same ones.
 
 =========== ============================== =========================================
 kind        carries                        maps a row x to

@@ -19,7 +19,7 @@ from .errors import InvalidInputError
 from .layers import MAX_DIMENSION, Layer
 from .vectors import as_rows
 
-__all__ = ["MAX_BITS", "Metric", "Model"]
+__all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
 
 #: The most bits of a code: projections travel as pgvector ``vector`` values.
 MAX_BITS = MAX_DIMENSION
@@ -30,8 +30,8 @@ Metric = Literal["l2", "cosine", "ip"]
 _FILE_FORMAT = 1
 # Rows evaluated at a time, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
-# What NumPy, zipfile, zlib and json raise on bytes that are no model file.
-_UNREADABLE = (
+#: What NumPy, zipfile, zlib and json raise on a damaged file.
+UNREADABLE = (
     ValueError,
     KeyError,
     TypeError,
@@ -235,7 +235,7 @@ class Model:
             )
         except InvalidInputError:
             raise
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise InvalidInputError(f"not a model file of pg_hashindex: {error}") from error
         if model.checksum != header["checksum"]:
             raise InvalidInputError(

@@ -57,7 +57,7 @@ def search(
                 ),
                 [vector, k, candidates],
                 prepare=True,
-                binary=True,
+                binary=index.binary_ids,
             )
             .fetchall()
         )
@@ -150,7 +150,7 @@ def _filtered(
     assert template is not None  # noqa: S101
     rows = (
         RawCursor(index.connection)
-        .execute(template[0], [*values, query, k, candidates], binary=True)
+        .execute(template[0], [*values, query, k, candidates], binary=index.binary_ids)
         .fetchall()
     )
     return [Hit(*row) for row in rows]

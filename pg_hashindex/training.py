@@ -13,7 +13,7 @@ from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
 from .hashers import make_hasher
 from .metrics import recall_at_k
-from .model import Metric, Model
+from .model import UNREADABLE, Metric, Model, check_model_name
 from .vectors import as_rows
 
 __all__ = ["SAMPLE_ROWS", "load_rows", "sample_table", "train"]
@@ -80,12 +80,14 @@ def sample_table(
                 desc="reading",
                 disable=not progress,
             ) as bar:
-                vectors = _sample(connection, source, column, total, share, random_state, bar)
+                vectors = _sample(connection, source, column, rows, total, share, random_state, bar)
                 while len(vectors) < rows and share < 1:
                     # Short by chance, or because many rows have no vector.
                     share *= max(2.0, 1.2 * rows / max(len(vectors), 1))
                     bar.reset()
-                    vectors = _sample(connection, source, column, total, share, random_state, bar)
+                    vectors = _sample(
+                        connection, source, column, rows, total, share, random_state, bar
+                    )
     if not vectors:
         raise InvalidInputError(
             f"{table} has no row with a vector in column {column!r}; load the rows first"
@@ -96,13 +98,14 @@ def sample_table(
             f"column {column!r} of {table} holds vectors of dimensions "
             f"{', '.join(map(str, dimensions))}; a model takes one"
         )
-    return _at_most(np.stack(vectors), rows, random_state)
+    return np.stack(vectors)
 
 
 def _sample(
     connection: Connection,
     source: sql.Identifier,
     column: str,
+    rows: int,
     total: int,
     share: float,
     random_state: int,
@@ -117,7 +120,8 @@ def _sample(
             method, sql.Literal(100 * share), sql.Literal(random_state)
         )
     )
-    vectors = []
+    vectors: list[NDArray[np.float32]] = []
+    rng = np.random.default_rng(random_state)
     with connection.cursor(name="pg_hashindex_sample") as cursor:
         cursor.itersize = _FETCH_ROWS
         cursor.execute(
@@ -126,8 +130,13 @@ def _sample(
             ),
             binary=True,
         )
-        for (vector,) in cursor:
-            vectors.append(vector.to_numpy())
+        for seen, (vector,) in enumerate(cursor):
+            # The table may be far larger than its statistics say: keep a uniform part of what
+            # comes, never all of it.
+            if seen < rows:
+                vectors.append(vector.to_numpy())
+            elif (place := int(rng.integers(seen + 1))) < rows:
+                vectors[place] = vector.to_numpy()
             bar.update()
     return vectors
 
@@ -184,23 +193,30 @@ def load_rows(path: Path, *, rows: int = SAMPLE_ROWS, random_state: int = 0) -> 
         If the file is not there, not of NumPy, needs pickle, or holds no such array.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            array = loaded
-        else:
-            with loaded:
-                names = [name for name in loaded.files if loaded[name].ndim == 2]
-                if "X" not in loaded.files and len(names) != 1:
-                    raise InvalidInputError(
-                        f"{path} holds the arrays {', '.join(loaded.files)}; the vectors must be "
-                        "called X, or be the only array of two dimensions"
-                    )
-                array = loaded["X" if "X" in loaded.files else names[0]]
+        # Opened here, since NumPy leaves a damaged archive open.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            array = loaded if isinstance(loaded, np.ndarray) else _vectors_in(loaded, path)
     except InvalidInputError:
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise InvalidInputError(f"cannot read vectors from {path}: {error}") from error
     return _at_most(as_rows(array), rows, random_state)
+
+
+def _vectors_in(archive: Any, path: Path) -> NDArray[Any]:
+    names = ["X"] if "X" in archive.files else _matrices(archive)
+    if len(names) != 1:
+        raise InvalidInputError(
+            f"{path} holds the arrays {', '.join(archive.files)}; the vectors must be called X, or "
+            "be the only array of two dimensions"
+        )
+    array: NDArray[Any] = archive[names[0]]
+    return array
+
+
+def _matrices(archive: Any) -> list[str]:
+    return [name for name in archive.files if archive[name].ndim == 2]
 
 
 def _at_most(X: NDArray[Any], rows: int, random_state: int) -> NDArray[Any]:
@@ -253,14 +269,21 @@ def train(
         If a parameter or the rows cannot be used, or the rows are too few.
     """
     given = dict(parameters or {})
+    if doubled := sorted({"n_bits", "random_state"} & set(given)):
+        raise InvalidInputError(
+            f"{', '.join(doubled)} cannot be a parameter of the method: bits and seed are given "
+            "as such"
+        )
     if n_bits is not None:
         given["n_bits"] = n_bits
-    given.setdefault("random_state", random_state)
+    given["random_state"] = random_state
     if metric == "cosine":
         given.setdefault("normalize", "l2")
     if "n_bits" not in given and method != "sign":
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
+    check_model_name(name)
     hasher = make_hasher(method, **given)
+    hasher.check_parameters()
     X = as_rows(X)
     least = max(1000, 10 * int(n_bits or X.shape[1]))
     if len(X) < least and not force:

@@ -61,11 +61,11 @@ DECLARE
     source text := base;
 BEGIN
     IF i.layout = 'table' THEN
-        code_id := 'c.id';
-        code := 'c.code';
-        source := format('%I.%I c', i.code_schema, i.code_table);
+        code_id := 'hashindex_codes.id';
+        code := 'hashindex_codes.code';
+        source := format('%I.%I hashindex_codes', i.code_schema, i.code_table);
         IF filter IS NOT NULL THEN
-            source := format('%s JOIN %s ON %s = c.id', source, base, id);
+            source := format('%s JOIN %s ON %s = hashindex_codes.id', source, base, id);
         END IF;
     END IF;
     RETURN format(
@@ -112,16 +112,17 @@ AS %3$L$source$,
             $body$
 #variable_conflict use_column
 DECLARE
-    query_code bit(%1$s);
+    hashindex_query_code bit(%1$s);
 BEGIN
     PERFORM hashindex.check_search_arguments($1, $2, $3);
-    -- Into a variable: the ordering below must not encode the query once for each row.
-    query_code := hashindex.encode_with(m.layers, $1) FROM hashindex.model m WHERE m.id = %2$s;
+    -- Into a variable: the ordering below must not encode the query once for each row. Its name is
+    -- one that no table or column of the user's has.
+    hashindex_query_code := hashindex.encode_with(m.layers, $1) FROM hashindex.model m WHERE m.id = %2$s;
     RETURN QUERY %3$s;
 END
 $body$,
             (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
-            hashindex.search_query(i, '$1', '$2', '$3', 'query_code')
+            hashindex.search_query(i, '$1', '$2', '$3', 'hashindex_query_code')
         )
     );
 END
@@ -158,8 +159,6 @@ COMMENT ON FUNCTION hashindex.check_search_arguments(vector, integer, integer) I
     'refuses arguments that no search can answer';
 
 -- The trigger function that keeps a code table fresh: AFTER each statement, with transition tables.
--- Without row_security a writer who does not see every row gets an error where they would be taken
--- for deleted.
 CREATE OR REPLACE FUNCTION hashindex.table_sync_source(i hashindex.index)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -171,12 +170,12 @@ BEGIN
 CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
-SET row_security = off
 AS %2$L$source$,
         'sync_' || i.name, format(
             $body$
 DECLARE
     model_layers hashindex.layer[];
+    touched %6$s[];
     -- The encoder may have committed a code after this transaction's snapshot was taken. DELETE
     -- would not see it and leave a code without a row; meeting it in INSERT ... ON CONFLICT raises
     -- the serialization failure that callers of these isolation levels expect.
@@ -184,55 +183,71 @@ DECLARE
         current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%6$L, %7$L) THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%7$L, %8$L) THEN
             TRUNCATE %1$s;
-        ELSE -- of one partition
+        ELSIF NOT row_security_active(%9$L) THEN
+            -- Of one partition. Whoever does not see every row must not take the others for gone.
             DELETE FROM %1$s c WHERE NOT EXISTS (
-                SELECT FROM %6$I.%7$I b WHERE b.%2$I = c.id
+                SELECT FROM %7$I.%8$I b WHERE b.%2$I = c.id
             );
         END IF;
         RETURN NULL;
     END IF;
+    IF pg_trigger_depth() > 1 THEN
+        PERFORM set_config('hashindex.nested', 'on', true);
+    END IF;
 
     IF TG_OP = 'DELETE' THEN
-        IF snapshot_is_old THEN
-            INSERT INTO %1$s AS c (id, code) SELECT o.%2$I, 0::bit(%4$s) FROM old_rows o
-            ON CONFLICT (id) DO UPDATE SET code = c.code;
-        END IF;
-        DELETE FROM %1$s c USING old_rows o WHERE c.id = o.%2$I;
+        touched := ARRAY(SELECT o.%2$I FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        touched := ARRAY(SELECT n.%2$I FROM new_rows n);
+    ELSE
+        -- Most updates leave vector and key alone: say so before anything is read or encoded.
+        touched := ARRAY(
+            SELECT coalesce(n.%2$I, o.%2$I)
+            FROM old_rows o FULL JOIN new_rows n ON n.%2$I = o.%2$I
+            WHERE o.%2$I IS NULL OR n.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I
+        );
+    END IF;
+    IF touched = '{}' THEN
         RETURN NULL;
     END IF;
 
-    IF TG_OP = 'UPDATE' THEN
-        -- Most updates leave vector and key alone: say so before anything is read or encoded.
-        PERFORM FROM old_rows o FULL JOIN new_rows n ON n.%2$I = o.%2$I
-        WHERE o.%2$I IS NULL OR n.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I;
-        IF NOT FOUND THEN
-            RETURN NULL;
-        END IF;
-        IF snapshot_is_old THEN
-            INSERT INTO %1$s AS c (id, code) SELECT o.%2$I, 0::bit(%4$s) FROM old_rows o
-            ON CONFLICT (id) DO UPDATE SET code = c.code;
-        END IF;
-        DELETE FROM %1$s c USING old_rows o
-        WHERE c.id = o.%2$I AND NOT EXISTS (
-            SELECT FROM new_rows n WHERE n.%2$I = o.%2$I AND n.%3$I IS NOT NULL
+    IF TG_OP <> 'INSERT' AND snapshot_is_old THEN
+        -- Each of these codes is deleted or replaced below.
+        INSERT INTO %1$s AS c (id, code) SELECT t.id, 0::bit(%4$s) FROM unnest(touched) t(id)
+        ON CONFLICT (id) DO UPDATE SET code = c.code;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM %1$s c WHERE c.id = ANY (touched);
+    ELSIF TG_OP = 'UPDATE' THEN
+        DELETE FROM %1$s c WHERE c.id = ANY (touched) AND NOT EXISTS (
+            SELECT FROM new_rows n WHERE n.%2$I = c.id AND n.%3$I IS NOT NULL
         );
     END IF;
-
     -- Into a variable: read and unpacked once, not once for each row.
     SELECT m.layers INTO model_layers FROM hashindex.model m WHERE m.id = %5$s;
-    IF TG_OP = 'INSERT' THEN
+    IF TG_OP <> 'DELETE' THEN
         INSERT INTO %1$s (id, code)
         SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
-        FROM new_rows n
+        -- A join: = ANY (touched) would compare each row with each key.
+        FROM new_rows n JOIN unnest(touched) t(id) ON t.id = n.%2$I
         WHERE n.%3$I IS NOT NULL
         ON CONFLICT (id) DO UPDATE SET code = excluded.code;
-    ELSE
+    END IF;
+
+    IF current_setting('hashindex.nested', true) = 'on' THEN
+        -- A trigger of the user's wrote to this table in this transaction, perhaps to these very
+        -- rows: its statement was seen before this one, which holds the older rows. What is in
+        -- the table now decides.
+        DELETE FROM %1$s c
+        WHERE c.id = ANY (touched) AND NOT row_security_active(%9$L) AND NOT EXISTS (
+            SELECT FROM %7$I.%8$I b WHERE b.%2$I = c.id AND b.%3$I IS NOT NULL
+        );
         INSERT INTO %1$s (id, code)
-        SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
-        FROM new_rows n LEFT JOIN old_rows o ON o.%2$I = n.%2$I
-        WHERE n.%3$I IS NOT NULL AND (o.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I)
+        SELECT b.%2$I, hashindex.encode_with(model_layers, b.%3$I)
+        FROM %7$I.%8$I b
+        WHERE b.%2$I = ANY (touched) AND b.%3$I IS NOT NULL
         ON CONFLICT (id) DO UPDATE SET code = excluded.code;
     END IF;
     RETURN NULL;
@@ -240,7 +255,7 @@ END
 $body$,
             format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name,
             (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
-            i.schema_name, i.table_name
+            i.id_type, i.schema_name, i.table_name, format('%I.%I', i.schema_name, i.table_name)
         )
     );
 END

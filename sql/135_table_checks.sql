@@ -9,13 +9,24 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     kind "char";
+    persistence "char";
     column_type text;
     column_dimension integer;
 BEGIN
-    SELECT c.relkind INTO kind FROM pg_class c WHERE c.oid = table_name;
+    SELECT c.relkind, c.relpersistence INTO kind, persistence FROM pg_class c WHERE c.oid = table_name;
     IF kind NOT IN ('r', 'p') THEN
         RAISE EXCEPTION '% is not a table', table_name
             USING ERRCODE = 'wrong_object_type', HINT = 'Index the table behind it.';
+    END IF;
+    IF persistence = 't' THEN
+        RAISE EXCEPTION '% is a temporary table, which an index would outlive', table_name
+            USING ERRCODE = 'wrong_object_type', HINT = 'Use a table that stays.';
+    END IF;
+    -- A write to a child fires none of the parent's triggers.
+    IF kind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = table_name) THEN
+        RAISE EXCEPTION '% has tables that inherit from it', table_name
+            USING ERRCODE = 'wrong_object_type',
+                  HINT = 'Index each of them, or use declarative partitions.';
     END IF;
     SELECT format_type(a.atttypid, NULL), a.atttypmod INTO column_type, column_dimension
     FROM pg_attribute a
@@ -51,8 +62,11 @@ CREATE OR REPLACE FUNCTION hashindex.find_key(
     table_name regclass, wanted text, OUT id_column text, OUT id_type text
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+-- Nothing else is on the path, so the type's name comes out qualified: it is read under any path.
+SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    is_array boolean;
 BEGIN
     IF wanted IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute a
@@ -62,8 +76,11 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     -- One column, unique at every moment (a deferred constraint is not), never NULL.
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod) INTO id_column, id_type
-    FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory = 'A'
+    INTO id_column, id_type, is_array
+    FROM pg_index x
+    JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    JOIN pg_type t ON t.oid = a.atttypid
     WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
       AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
@@ -78,6 +95,9 @@ BEGIN
             USING ERRCODE = 'invalid_table_definition',
                   HINT = format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);',
                                 table_name, wanted, wanted);
+    ELSIF is_array THEN
+        RAISE EXCEPTION 'key "%" of % is of type %, an array', id_column, table_name, id_type
+            USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of a scalar type.';
     END IF;
 END
 $$;

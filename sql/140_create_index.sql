@@ -72,7 +72,10 @@ BEGIN
     IF i.layout = 'table' THEN
         -- CREATE TABLE AS takes the key's type, modifier and collation over as they are.
         EXECUTE format(
-            'CREATE TABLE %I.%I AS SELECT %I AS id, NULL::bit(%s) AS code FROM %s WITH NO DATA',
+            'CREATE %s TABLE %I.%I AS SELECT %I AS id, NULL::bit(%s) AS code FROM %s WITH NO DATA',
+            -- Codes must not outlive the rows of an unlogged table in a crash.
+            (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
+             FROM pg_class c WHERE c.oid = create_index.table_name),
             i.code_schema, i.code_table, i.id_column, used.n_bits, create_index.table_name
         );
         EXECUTE format(
@@ -84,6 +87,15 @@ BEGIN
             format('codes of index %s, kept fresh by triggers on %s', i.name, create_index.table_name)
         );
     ELSE
+        -- A generated column is computed after the triggers that would read it.
+        IF EXISTS (
+            SELECT FROM pg_attribute a
+            WHERE a.attrelid = create_index.table_name AND a.attname = i.column_name
+              AND a.attgenerated <> ''
+        ) THEN
+            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, create_index.table_name
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
+        END IF;
         EXECUTE format(
             'ALTER TABLE %s ADD COLUMN %I bit(%s)',
             create_index.table_name, i.code_column, used.n_bits

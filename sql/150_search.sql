@@ -48,11 +48,14 @@ BEGIN
         RAISE EXCEPTION 'where_equals is %, not an object', where_equals
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"column": value}.';
     END IF;
-    FOR pair IN SELECT key, value FROM jsonb_each(where_equals) LOOP
-        IF NOT EXISTS (
-            SELECT FROM pg_attribute a
-            WHERE a.attrelid = base AND a.attname = pair.key AND a.attnum > 0 AND NOT a.attisdropped
-        ) THEN
+    FOR pair IN
+        SELECT e.key, e.value, t.typcategory = 'N' AS numeric
+        FROM jsonb_each(where_equals) e
+        LEFT JOIN pg_attribute a
+            ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
+        LEFT JOIN pg_type t ON t.oid = a.atttypid
+    LOOP
+        IF pair.numeric IS NULL THEN
             RAISE EXCEPTION 'where_equals names column "%", which % has not', pair.key, base
                 USING ERRCODE = 'undefined_column';
         END IF;
@@ -64,6 +67,11 @@ BEGIN
         conditions := conditions || CASE jsonb_typeof(pair.value)
             WHEN 'null' THEN
                 format('%I.%I.%I IS NULL', i.schema_name, i.table_name, pair.key)
+            WHEN 'number' THEN
+                -- As a number where the column holds some: 5.0 is no literal of integer.
+                format('%I.%I.%I = %s', i.schema_name, i.table_name, pair.key,
+                    CASE WHEN pair.numeric THEN pair.value #>> '{}'
+                         ELSE quote_literal(pair.value #>> '{}') END)
             ELSE
                 -- A literal without a type takes the column's.
                 format('%I.%I.%I = %L', i.schema_name, i.table_name, pair.key, pair.value #>> '{}')

@@ -42,6 +42,9 @@ BEGIN
     IF k IS NULL OR k < 1 THEN
         RAISE EXCEPTION 'k is %; it must be 1 or more', coalesce(k::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
+    ELSIF k > 1000000 THEN
+        RAISE EXCEPTION 'k is %; it must be 1000000 or less', k
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF sample IS NULL OR sample < 1 THEN
         RAISE EXCEPTION 'sample is %; it must be 1 or more', coalesce(sample::text, 'NULL')

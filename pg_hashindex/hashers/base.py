@@ -25,7 +25,7 @@ class Hasher(ABC):
     """A method that learns binary codes from rows.
 
     Subclasses store their keyword-only parameters in ``__init__`` as they come, check them in
-    `_check_parameters`, and learn layers in `_learn`. What `fit` learns goes through a `Model`
+    `check_parameters`, and learn layers in `_learn`. What `fit` learns goes through a `Model`
     at once, so that a hasher and the model stored from it can never disagree.
 
     Attributes
@@ -90,7 +90,7 @@ class Hasher(ABC):
             or fewer than 2 of them are distinct.
         """
         started = time.perf_counter()
-        self._check_parameters()
+        self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
@@ -111,8 +111,13 @@ class Hasher(ABC):
     def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
         """Learn the layers that follow the normalisation."""
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that no rows can make usable; subclasses add their own."""
+    def check_parameters(self) -> None:
+        """Refuse parameters that no rows can make usable; `fit` does it too.
+
+        Raises
+        ------
+        InvalidInputError
+        """
         self._check_n_bits()
         if self.random_state is not None:
             check_integer("random_state", self.random_state, 0, 2**63 - 1)

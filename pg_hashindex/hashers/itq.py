@@ -59,9 +59,10 @@ class ITQ(Hasher):
         self.random_state = random_state
         self.normalize = normalize
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
         check_integer("n_iter", self.n_iter, 0, 100_000)
-        super()._check_parameters()
+        super().check_parameters()
 
     def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:

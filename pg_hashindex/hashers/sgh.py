@@ -91,11 +91,12 @@ class SGH(Hasher):
         self.random_state = random_state
         self.normalize = normalize
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
         check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
         check_positive("rho", self.rho)
         check_choice("scale", self.scale, ("unit", None))
-        super()._check_parameters()
+        super().check_parameters()
 
     def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []

@@ -49,9 +49,10 @@ class Sign(Hasher):
         self.random_state = random_state
         self.normalize = normalize
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
         check_choice("center", self.center, ("mean", "median", None))
-        super()._check_parameters()
+        super().check_parameters()
 
     def _check_n_bits(self) -> None:
         if self.n_bits is not None:

@@ -515,3 +515,43 @@ def test_many_indexes_on_one_column(
     for index in indexes:
         assert_fresh(index)
     assert [index.name for index in list_indexes(connection)] == sorted(i.name for i in indexes)
+
+
+def test_tables_that_an_index_would_outlive_or_miss(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TEMPORARY TABLE passing (id int PRIMARY KEY, v vector(8));"
+        "CREATE TABLE parent (id int PRIMARY KEY, v vector(8));"
+        "CREATE TABLE child () INHERITS (parent);"
+        "CREATE TABLE arrays (id int[] PRIMARY KEY, v vector(8));"
+        "CREATE TABLE made (id int PRIMARY KEY, a real[], "
+        "v vector(8) GENERATED ALWAYS AS (a::vector(8)) STORED)"
+    )
+    for table, layout, message in (
+        ("passing", "table", "temporary table"),
+        ("parent", "table", "inherit from it"),
+        ("arrays", "table", "an array"),
+        ("made", "column", "is generated"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            HashIndex.create(
+                connection,
+                "refused",
+                table=table,
+                column="v",
+                model="lsh",
+                layout=layout,  # type: ignore[arg-type]
+            )
+    connection.execute("INSERT INTO made (id, a) VALUES (1, '{1,2,3,4,5,6,7,8}')")
+    index = HashIndex.create(connection, "made", table="made", column="v", model="lsh")
+    assert index.encode() == 1
+    connection.execute("INSERT INTO made (id, a) VALUES (2, '{1,2,3,4,5,6,7,9}')")
+    assert index.summary().codes == 2
+
+
+def test_codes_of_an_unlogged_table_are_unlogged(connection: Connection, model: Model) -> None:
+    connection.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY, v vector(8))")
+    HashIndex.create(connection, "fast", table="fast", column="v", model="lsh")
+    row = connection.execute(
+        "SELECT relpersistence::text FROM pg_class WHERE relname = 'fast_codes'"
+    ).fetchone()
+    assert row == ("u",)

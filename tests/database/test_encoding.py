@@ -243,3 +243,36 @@ def test_a_row_of_another_dimension(connection: Connection, model: object) -> No
     connection.execute("RESET session_replication_role")
     with pytest.raises(InvalidInputError, match="row 42 .* 3 dimensions, the model takes 8"):
         index.encode()
+
+
+def test_a_locked_row_costs_no_second_pass_over_the_others(
+    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "_PATIENCE", 0.5)
+    write, read = encoding._Encoder._write, []
+
+    def count(self: encoding._Encoder, rows: list[tuple[str, Vector]]) -> int:
+        read.append(len(rows))
+        return write(self, rows)
+
+    monkeypatch.setattr(encoding._Encoder, "_write", count)
+    with other.transaction():
+        other.execute("UPDATE items SET category = 'held' WHERE id = 1")
+        with pytest.raises(DatabaseStateError, match="row 1 of"):
+            unencoded.encode()
+    assert read[0] == 300
+    assert set(read[1:]) == {1}
+
+
+def test_codes_of_a_detached_partition_go(connection: Connection, model: object) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
+        "INSERT INTO parts VALUES (1, '[1,2,3,4,5,6,7,8]'), (101, '[1,2,3,4,5,6,7,9]')"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    assert index.encode() == 2
+    connection.execute("ALTER TABLE parts DETACH PARTITION high")
+    assert index.encode() == 0
+    assert_fresh(index)

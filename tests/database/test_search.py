@@ -1,6 +1,7 @@
 """Answers: those that a plain reading of the definition gives, in the same order."""
 
 import json
+import uuid
 from typing import Any
 
 import numpy as np
@@ -276,3 +277,56 @@ def test_search_works_on_a_connection_of_the_caller_s_own(url: str, index: HashI
         hits = HashIndex.open(own, "items_idx").search(np.ones(8))
     with connect(url) as ours:
         assert HashIndex.open(ours, "items_idx").search(np.ones(8)) == hits
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_tables_named_like_parts_of_the_query(
+    connection: Connection, model: Model, layout: Any
+) -> None:
+    for name in ("c", "query_code", "query"):
+        connection.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, query_code bit(12), "
+            "c vector(8))"
+        )
+        connection.execute(
+            f"INSERT INTO {name} SELECT n, n % 3, 1, repeat('1', 12)::bit(12), "
+            f"ARRAY[n, 1, 2, 3, -n, 5, 6, 7]::vector FROM generate_series(-50, 50) n"
+        )
+        index = HashIndex.create(
+            connection, f"i_{name}", table=name, column="c", model="lsh", layout=layout
+        )
+        index.encode()
+        assert [hit.id for hit in index.search([3, 1, 2, 3, -3, 5, 6, 7], 1)] == [3]
+        table = sa.Table(name, sa.MetaData(), sa.Column("k", sa.Integer))
+        assert index.search([3, 1, 2, 3, -3, 5, 6, 7], 1, where=table.c.k == 0)[0].id == 3
+        assert generic(index, [3, 1, 2, 3, -3, 5, 6, 7], k=0)[0] == 3
+
+
+def test_numbers_in_where_equals(index: HashIndex) -> None:
+    index.connection.execute("ALTER TABLE items ADD price numeric, ADD words text")
+    index.connection.execute("UPDATE items SET price = 2.50, words = '5' WHERE id = 7")
+    for where in ({"id": 7}, {"id": 7.0}, {"price": 2.5}, {"words": 5}):
+        assert generic(index, [1.0] * 8, **where) == [7]
+    assert generic(index, [1.0] * 8, id=7.5) == []
+
+
+@pytest.mark.parametrize(
+    ("key_type", "value", "expected"),
+    [("mood", "happy", "happy"), ("pair", "(1,2)", "(1,2)"), ("uuid", str(uuid.UUID(int=5)), None)],
+)
+def test_keys_of_the_user_s_own_types(
+    connection: Connection, model: Model, key_type: str, value: str, expected: str | None
+) -> None:
+    """In a schema that is on nobody's path but the table's maker's."""
+    connection.execute(
+        "CREATE SCHEMA types; CREATE TYPE types.mood AS ENUM ('sad', 'happy'); "
+        "CREATE TYPE types.pair AS (a int, b int)"
+    )
+    connection.execute("SET search_path TO types, public")
+    connection.execute(f"CREATE TABLE public.keyed (k {key_type} PRIMARY KEY, v vector(8))")
+    connection.execute("INSERT INTO keyed VALUES (%s, '[1,2,3,4,5,6,7,8]')", [value])
+    connection.execute("SET search_path TO public")
+    index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
+    assert index.encode() == 1
+    assert index.search([1.0] * 8)[0].id == (expected or uuid.UUID(value))
+    assert index.search_like(value) == []

@@ -169,6 +169,53 @@ def test_an_old_snapshot_leaves_no_code_behind(
     assert_fresh(index)
 
 
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_rows_without_a_code_get_none_from_a_bystander(
+    connection: Connection, items: str, model: object, level: str
+) -> None:
+    """An update of one vector must not mark its unencoded neighbours as encoded."""
+    index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
+    with connection.transaction():
+        connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        connection.execute(
+            "UPDATE items SET embedding = CASE WHEN id = 1 THEN %s ELSE embedding END", [vector(1)]
+        )
+    assert index.summary().codes == 1
+    assert index.encode() == 299
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    ("event", "nested"),
+    [
+        ("INSERT", "UPDATE items SET embedding = '[8,7,6,5,4,3,2,-1]' WHERE id = NEW.id"),
+        ("INSERT", "UPDATE items SET embedding = NULL WHERE id = NEW.id"),
+        ("INSERT", "DELETE FROM items WHERE id = NEW.id"),
+        ("UPDATE", "UPDATE items SET embedding = '[8,7,6,5,4,3,2,-1]' WHERE id = NEW.id"),
+        ("UPDATE", "UPDATE items SET id = NEW.id + 5000 WHERE id = NEW.id"),
+        ("UPDATE", "DELETE FROM items WHERE id = NEW.id"),
+        ("DELETE", "INSERT INTO items VALUES (OLD.id, 'again', '[8,7,6,5,4,3,2,-1]')"),
+    ],
+)
+def test_a_trigger_of_the_user_s_that_writes_to_the_same_rows(
+    index: HashIndex, event: str, nested: str
+) -> None:
+    connection = index.connection
+    connection.execute(
+        f"""
+        CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN IF pg_trigger_depth() = 1 THEN {nested}; END IF; RETURN NULL; END $$;
+        CREATE TRIGGER meddle AFTER {event} ON items FOR EACH ROW EXECUTE FUNCTION meddle();
+        """
+    )
+    connection.execute("INSERT INTO items VALUES (1000, 'a', %s), (1001, 'b', NULL)", [vector(1)])
+    assert_fresh(index)
+    connection.execute("UPDATE items SET embedding = %s WHERE id IN (1, 2)", [vector(2)])
+    assert_fresh(index)
+    connection.execute("DELETE FROM items WHERE id IN (3, 4)")
+    assert_fresh(index)
+
+
 writes = st.lists(
     st.tuples(
         st.sampled_from(["insert", "update", "null", "other", "delete", "key", "truncate"]),

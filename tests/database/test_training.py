@@ -165,3 +165,37 @@ def test_what_may_be_sampled(connection: Connection, items: str) -> None:
 def test_rows_asked_for(connection: Connection, items: str) -> None:
     with pytest.raises(InvalidInputError, match="1 row or more, got 0"):
         sample_table(connection, items, "embedding", rows=0)
+
+
+def test_a_table_far_larger_than_its_statistics(connection: Connection, items: str) -> None:
+    """The sample is what was asked for, whatever the planner believes."""
+    connection.execute("ANALYZE items")
+    connection.execute("UPDATE pg_class SET reltuples = 20000 WHERE oid = 'items'::regclass")
+    connection.execute(
+        "INSERT INTO items SELECT 1000 + n, 'x', "
+        "ARRAY(SELECT n * d FROM generate_series(1, 8) d)::vector FROM generate_series(1, 5000) n"
+    )
+    sample = sample_table(connection, items, "embedding", rows=50)
+    assert len(as_set(sample)) == 50
+
+
+def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.float32]) -> None:
+    for name in ("n_bits", "random_state"):
+        with pytest.raises(InvalidInputError, match=f"{name} cannot be a parameter"):
+            train(embeddings, "m", "lsh", n_bits=8, parameters={name: 16})
+    with pytest.raises(InvalidInputError, match="n_bits must be an integer from 1 to 16000"):
+        train(embeddings, "m", "lsh", n_bits=999_999)
+    with pytest.raises(InvalidInputError, match="cannot name a model"):
+        train(embeddings, "a:b", "lsh", n_bits=8)
+
+
+def test_damaged_archives(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+    np.savez(tmp_path / "whole.npz", X=vectors)
+    data = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
+    (tmp_path / "fake.npz").write_bytes(b"PK\x03\x04" + bytes(200))
+    for name in ("cut.npz", "fake.npz"):
+        with pytest.raises(InvalidInputError, match="cannot read vectors"):
+            load_rows(tmp_path / name)
+    np.savez(tmp_path / "beside.npz", X=vectors, notes=np.array([None]))
+    np.testing.assert_array_equal(load_rows(tmp_path / "beside.npz"), vectors)

@@ -17,6 +17,8 @@ FILES = sorted(schema._folder("sql").glob("*.sql"))
 # What is evaluated in other sessions, generated columns and parallel workers: reads no table.
 PURE = {"project_with", "encode_with"}
 
+PATH = "pg_catalog, public, pg_temp"
+
 
 class Function(NamedTuple):
     name: str
@@ -87,7 +89,9 @@ def test_no_function_depends_on_the_caller_s_search_path(with_indexes: Connectio
             # Parsed when it was made; a setting would keep it from being inlined.
             assert function.settings is None, function.signature
         else:
-            assert pinned == ["search_path=pg_catalog, public, pg_temp"], function.signature
+            # find_key writes a type's name, which has to be read under any path.
+            path = "pg_catalog, pg_temp" if function.name == "find_key" else PATH
+            assert pinned == [f"search_path={path}"], function.signature
 
 
 def test_no_function_runs_with_the_rights_of_its_owner(with_indexes: Connection) -> None:
