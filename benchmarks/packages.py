@@ -134,8 +134,10 @@ def run(connection: Connection, X: NDArray[np.float32], quick: bool) -> list[dic
         index = HashIndex.create(
             connection, name, table="items", column="embedding", model=name, metric="cosine"
         )
-        index.encode()
+        encoding = time.perf_counter()
+        rows_encoded = index.encode()
         seconds = time.perf_counter() - start
+        encoded_s = rows_encoded / (time.perf_counter() - encoding)
 
         def ours(vector: Vector, index: HashIndex = index) -> list[float]:
             return [hit.distance for hit in index.search(vector, K, candidates=CANDIDATES)]
@@ -146,6 +148,7 @@ def run(connection: Connection, X: NDArray[np.float32], quick: bool) -> list[dic
             relation_bytes(connection, f'hashindex."{name}_codes"'),
             ours,
         )
+        rows[-1]["encoded_rows_a_second"] = round(encoded_s)
         index.drop()
     for system, index_sql, query, settings in pgvector_systems(connection):
         if index_sql:

@@ -14,7 +14,7 @@ from .server import server
 __all__ = ["main"]
 
 
-@click.group(cls=CatchingGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CatchingGroup)
 @click.version_option(package_name="pg_hashindex", prog_name="pg-hashindex")
 def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""

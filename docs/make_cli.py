@@ -31,13 +31,7 @@ def text() -> str:
     """Return the page."""
     parts = [HEAD]
     for path, command in commands(main, "pg-hashindex"):
-        context = click.Context(
-            command,
-            info_name=path,
-            terminal_width=90,
-            max_content_width=90,
-            **main.context_settings,
-        )
+        context = click.Context(command, info_name=path, terminal_width=90, max_content_width=90)
         parts.append(f"## {path}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
