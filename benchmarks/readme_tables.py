@@ -21,11 +21,12 @@ def read(name: str) -> Any:
 
 def packages() -> str:
     return table(
-        ["system", "build s", "MB", "recall@10", "p50 ms", "p95 ms"],
+        ["system", "build s", "encoded rows/s", "MB", "recall@10", "p50 ms", "p95 ms"],
         [
             [
                 row["system"],
                 f"{row['build_s']:.1f}",
+                f"{row.get('encoded_rows_a_second', '')}",
                 f"{row['bytes'] / 1e6:.1f}",
                 f"{row['recall']:.3f}",
                 f"{row['p50_ms']:.1f}",
