@@ -11,6 +11,7 @@ import click
 
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import HashIndexError
+from pg_hashindex.evaluate import Evaluation
 
 __all__ = [
     "CatchingGroup",
@@ -18,6 +19,7 @@ __all__ = [
     "database_option",
     "json_option",
     "note",
+    "print_evaluation",
     "print_json",
     "print_table",
 ]
@@ -96,6 +98,17 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
         click.echo("  ".join(padded).rstrip())
+
+
+def print_evaluation(result: Evaluation) -> None:
+    """Print recall and latency for each number of candidates, and those of exact search."""
+    print_table(
+        ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],
+        [
+            *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
+            ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
+        ],
+    )
 
 
 def _cell(value: Any) -> str:

@@ -16,7 +16,7 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
 from pg_hashindex.training import sample_table, train
 
-from ._shared import note, print_table
+from ._shared import note, print_evaluation
 
 _BITS = 128
 _METHODS = ("sgh", "itq")
@@ -96,13 +96,7 @@ def _print_neighbours(index: HashIndex, packages: Packages) -> None:
 def _print_recall(index: HashIndex) -> None:
     result = evaluate(index, queries=100, candidates=_CANDIDATES)
     click.echo(f"\n{index.name}, {result.queries} rows searched for among the others:")
-    print_table(
-        ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],
-        [
-            *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
-            ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
-        ],
-    )
+    print_evaluation(result)
 
 
 def _print_sizes(indexes: list[HashIndex]) -> None:

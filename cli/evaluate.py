@@ -6,7 +6,7 @@ from pg_hashindex.evaluate import CANDIDATES
 from pg_hashindex.evaluate import evaluate as measure
 from pg_hashindex.index import HashIndex
 
-from ._shared import connected, database_option, json_option, print_json, print_table
+from ._shared import connected, database_option, json_option, print_evaluation, print_json
 
 
 @click.command()
@@ -48,10 +48,4 @@ def evaluate(
     if as_json:
         print_json(result.as_dict())
         return
-    print_table(
-        ["candidates", f"recall@{k}", "p50 ms", "p95 ms"],
-        [
-            *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
-            ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
-        ],
-    )
+    print_evaluation(result)

@@ -28,9 +28,9 @@ from .database import translated_errors
 from .errors import DatabaseStateError, InUseError, InvalidInputError
 from .model import Model
 
-__all__ = ["BATCH_ROWS", "encode_missing"]
+__all__ = ["encode_missing"]
 
-BATCH_ROWS = 10_000
+_BATCH_ROWS = 10_000
 # Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
 _BATCH_VALUES = 4_000_000
 
@@ -111,7 +111,7 @@ def encode_missing(
 ) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
     if batch_rows is None:
-        batch_rows = max(1, min(BATCH_ROWS, _BATCH_VALUES // index.dimension))
+        batch_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
     if batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     if index.connection.info.transaction_status != TransactionStatus.IDLE:

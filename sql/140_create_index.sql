@@ -107,8 +107,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION
-    hashindex.create_index(text, regclass, text, text, text, text, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text) IS
     'creates an index: codes, triggers, search function; rows there already are still to be encoded';
 
 CREATE OR REPLACE FUNCTION hashindex.create_functions(i hashindex.index)

@@ -72,8 +72,9 @@ def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    if built.returncode:
-        pytest.skip(f"no wheel can be built here: {built.stderr.strip().splitlines()[-1]}")
+    if "No matching distribution found for setuptools" in built.stderr:
+        pytest.skip("setuptools cannot be had here, so no wheel can be built")
+    assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         missing = set(shipped_files()) - set(archive.namelist())
