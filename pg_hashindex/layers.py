@@ -1,16 +1,18 @@
 """The layers that models are made of; ``sql/110_layers.sql`` evaluates the same ones.
 
-=========== ============================== =========================================
+=========== ============================== =============================================
 kind        carries                        maps a row x to
-=========== ============================== =========================================
+=========== ============================== =============================================
 normalize                                  x / ||x||; the zero vector stays
 shift       bias (d)                       x + bias
 affine      weights (m, d), bias (m)       weights x + bias
 rbf         weights (m, d), scale          exp(-scale ||x - w_i||^2), w_i the anchors
+affinity    weights (m, d), scale, nearest the same for the nearest anchors, divided by
+                                           their sum; 0 for the others
 relu                                       max(x, 0)
 tanh                                       tanh(x)
 sin, cos                                   sin(x), cos(x)
-=========== ============================== =========================================
+=========== ============================== =============================================
 """
 
 from dataclasses import dataclass
@@ -21,16 +23,17 @@ from numpy.typing import NDArray
 
 from .errors import InvalidInputError
 
-__all__ = ["MAX_DIMENSION", "Layer", "LayerKind", "affine", "normalize", "rbf", "shift"]
+__all__ = ["MAX_DIMENSION", "Layer", "LayerKind", "affine", "affinity", "normalize", "rbf", "shift"]
 
 #: The most dimensions a pgvector ``vector`` may have, so the most that a layer may give.
 MAX_DIMENSION = 16_000
 
-LayerKind = Literal["normalize", "shift", "affine", "rbf", "relu", "tanh", "sin", "cos"]
+LayerKind = Literal["normalize", "shift", "affine", "rbf", "affinity", "relu", "tanh", "sin", "cos"]
 
-_WITH_WEIGHTS = ("affine", "rbf")
+_WITH_WEIGHTS = ("affine", "rbf", "affinity")
 _WITH_BIAS = ("shift", "affine")
-_WITH_SCALE = ("rbf",)
+_WITH_SCALE = ("rbf", "affinity")
+_WITH_NEAREST = ("affinity",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,8 @@ class Layer:
     weights : float32 (m, d), optional
     bias : float32 (m,), optional
     scale : float, optional
+    nearest : int, optional
+        1 to m.
 
     Raises
     ------
@@ -55,6 +60,7 @@ class Layer:
     weights: NDArray[np.float32] | None = None
     bias: NDArray[np.float32] | None = None
     scale: float | None = None
+    nearest: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(LayerKind):
@@ -70,6 +76,16 @@ class Layer:
             object.__setattr__(self, "scale", float(np.float32(self.scale)))
             if not (np.isfinite(self.scale) and self.scale > 0):
                 raise InvalidInputError(f"scale must be finite and above 0, got {self.scale}")
+        if (self.nearest is not None) != (self.kind in _WITH_NEAREST):
+            raise InvalidInputError(f"a layer of kind {self.kind} has nearest {self.nearest}")
+        n_anchors = 0 if self.weights is None else len(self.weights)
+        if self.nearest is not None and not (
+            isinstance(self.nearest, int) and 1 <= self.nearest <= n_anchors
+        ):
+            raise InvalidInputError(
+                f"nearest must be an integer from 1 to the number of anchors, {n_anchors}, got "
+                f"{self.nearest!r}"
+            )
         if (
             self.weights is not None
             and self.bias is not None
@@ -140,6 +156,13 @@ class Layer:
                 result = X @ weights.T + bias
             case Layer(kind="rbf", weights=np.ndarray() as anchors, scale=float() as scale):
                 result = np.exp(-scale * squared_distances(X, anchors))
+            case Layer(
+                kind="affinity",
+                weights=np.ndarray() as anchors,
+                scale=float() as scale,
+                nearest=int() as nearest,
+            ):
+                result = _affinities(squared_distances(X, anchors), scale, nearest)
             case Layer(kind="relu"):
                 result = np.maximum(X, 0)
             case Layer(kind="tanh"):
@@ -149,6 +172,17 @@ class Layer:
             case _:
                 result = np.cos(X)
         return result.astype(np.float32, copy=False)
+
+
+def _affinities(distances: NDArray[np.float64], scale: float, nearest: int) -> NDArray[np.float64]:
+    if nearest < distances.shape[1]:
+        # A stable order: of anchors as far as each other the first ones are taken, as in SQL.
+        order = np.argsort(distances, axis=1, kind="stable")
+        np.put_along_axis(distances, order[:, nearest:], np.inf, axis=1)
+    # Relative to the nearest one, whose own value is 1: the sum is never 0.
+    result: NDArray[np.float64] = np.exp(-scale * (distances - distances.min(axis=1)[:, None]))
+    result /= result.sum(axis=1, keepdims=True)
+    return result
 
 
 def squared_distances(X: NDArray[np.floating], Y: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -194,3 +228,8 @@ def affine(weights: NDArray[np.floating], bias: NDArray[np.floating] | None = No
 def rbf(anchors: NDArray[np.floating], scale: float) -> Layer:
     """Return the layer of exp(-scale ||x - anchor||^2) for each row of ``anchors``."""
     return Layer("rbf", anchors.astype(np.float32), scale=scale)
+
+
+def affinity(anchors: NDArray[np.floating], scale: float, nearest: int) -> Layer:
+    """Return the layer of each row's shares in its nearest anchors, by exp(-scale distance^2)."""
+    return Layer("affinity", anchors.astype(np.float32), scale=scale, nearest=nearest)

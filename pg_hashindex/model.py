@@ -68,6 +68,9 @@ class Model:
         What training saw and measured, as JSON values.
     version : int, optional
         Given by the store when the model is saved.
+    bit_weights : float (n_bits,), optional
+        What each bit counts in distances between codes, 0 or more, at least one above 0; kept as
+        float32. None where all count the same.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class Model:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     version: int | None = None
+    bit_weights: NDArray[np.floating] | None = None
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -93,7 +97,9 @@ class Model:
         if not 1 <= len(self.layers) <= MAX_LAYERS:
             raise InvalidInputError(f"a model has 1 to {MAX_LAYERS} layers, got {len(self.layers)}")
         object.__setattr__(self, "layers", tuple(self.layers))
-        _ = self.n_bits
+        n_bits = self.n_bits
+        if self.bit_weights is not None:
+            object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
 
     @property
     def n_bits(self) -> int:
@@ -105,13 +111,17 @@ class Model:
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of the layers, in hexadecimal; equal models have equal checksums."""
+        """The SHA-256 of layers and bit weights, in hexadecimal; equal for equal models."""
         digest = hashlib.sha256(str(self.dimension).encode())
         for layer in self.layers:
             digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
+            if layer.nearest is not None:
+                digest.update(f"|{layer.nearest}".encode())
             for array in (layer.weights, layer.bias):
                 if array is not None:
                     digest.update(str(array.shape).encode() + array.astype("<f4").tobytes())
+        if self.bit_weights is not None:
+            digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
         return digest.hexdigest()
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -182,7 +192,10 @@ class Model:
             "metric": self.metric,
             "parameters": dict(self.parameters),
             "training": dict(self.training),
-            "layers": [{"kind": layer.kind, "scale": layer.scale} for layer in self.layers],
+            "layers": [
+                {"kind": layer.kind, "scale": layer.scale, "nearest": layer.nearest}
+                for layer in self.layers
+            ],
             "checksum": self.checksum,
         }
         arrays: dict[str, NDArray[Any]] = {
@@ -192,6 +205,8 @@ class Model:
             for what in ("weights", "bias"):
                 if (array := getattr(layer, what)) is not None:
                     arrays[f"{what}_{position}"] = array
+        if self.bit_weights is not None:
+            arrays["bit_weights"] = self.bit_weights
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
@@ -221,6 +236,8 @@ class Model:
                         _member(archive, f"weights_{position}"),
                         _member(archive, f"bias_{position}"),
                         spec["scale"],
+                        # Files from before there were such layers say nothing of it.
+                        spec.get("nearest"),
                     )
                     for position, spec in enumerate(header["layers"])
                 ]
@@ -232,6 +249,7 @@ class Model:
                 header["metric"],
                 header["parameters"],
                 header["training"],
+                bit_weights=_member(archive, "bit_weights"),
             )
         except InvalidInputError:
             raise
@@ -243,6 +261,21 @@ class Model:
                 f"recorded is {header['checksum']}"
             )
         return model
+
+
+def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.float32]:
+    weights = np.array(given, dtype=np.float32)
+    if weights.shape != (n_bits,):
+        raise InvalidInputError(
+            f"bit_weights have shape {weights.shape}, must be ({n_bits},): one for each bit"
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise InvalidInputError(
+            "bit_weights must be finite, 0 or more, and at least one above 0, got "
+            f"{weights.min()} to {weights.max()}"
+        )
+    weights.flags.writeable = False
+    return weights
 
 
 def _member(archive: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | None:

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import NotFittedError
+from ..errors import InvalidInputError, NotFittedError
 from ..layers import Layer, affine, normalize
 from ..model import MAX_BITS, Metric, Model
 from .checks import check_choice, check_integer
 from .rows import RowsLike, RowSource
+from .supervision import Supervision
 
 __all__ = ["Hasher", "Normalize"]
 
@@ -44,6 +45,9 @@ class Hasher(ABC):
 
     #: The name in the registry and in stored models.
     method: ClassVar[str]
+    #: What it learns from beside the rows, of "labels", "pairs" and "triplets": one of them must
+    #: be given. Empty for methods that need the rows alone.
+    learns_from: ClassVar[tuple[str, ...]] = ()
 
     n_bits: int | None
     random_state: int | None
@@ -68,7 +72,14 @@ class Hasher(ABC):
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({given})"
 
-    def fit(self, X: RowsLike, y: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        triplets: ArrayLike | None = None,
+    ) -> Self:
         """Learn from rows.
 
         Parameters
@@ -76,8 +87,15 @@ class Hasher(ABC):
         X : array-like (n, d), or callable
             float16, float32 or float64 rows; or a function without arguments that returns a fresh
             iterator of blocks (n_i, d) at every call, for rows that do not fit in memory.
-        y : array-like (n,), optional
-            Labels, for the methods that learn from them; the others ignore them.
+        y : array-like (n,) of integers, or (n, c) of 0 and 1, optional
+            Labels, one or several a row, for the methods that learn from them; the others ignore
+            them. -1, or a line of zeros, marks an unlabelled row.
+        pairs : array-like (p, 3) of integers, optional
+            Two row numbers, and 1 for neighbours or -1 for others; for methods that learn from
+            "pairs".
+        triplets : array-like (t, 3) of integers, optional
+            Three row numbers, the first row being nearer to the second than to the third; for
+            methods that learn from "triplets".
 
         Returns
         -------
@@ -87,14 +105,16 @@ class Hasher(ABC):
         ------
         InvalidInputError
             If a parameter is out of range, a value is NaN or infinite, rows differ in dimension,
-            or fewer than 2 of them are distinct.
+            fewer than 2 of them are distinct, or labels, pairs or triplets are missing or
+            unusable.
         """
         started = time.perf_counter()
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
+        given = self._supervision(rows.n_rows, y, pairs, triplets)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
-        learned = self._learn(rows, np.random.default_rng(seed))
+        learned = self._learn(rows, given, np.random.default_rng(seed))
         layers = [*first, *learned]
         # Checks that the layers fit each other before anything of an earlier fit is replaced.
         n_bits = Model(self.method, self.method, rows.dimension, layers).n_bits
@@ -107,8 +127,27 @@ class Hasher(ABC):
         }
         return self
 
+    def _supervision(
+        self,
+        n_rows: int,
+        y: ArrayLike | None,
+        pairs: ArrayLike | None,
+        triplets: ArrayLike | None,
+    ) -> Supervision:
+        given = {"labels": y, "pairs": pairs, "triplets": triplets}
+        for what, value in given.items():
+            if value is not None and what not in self.learns_from and what != "labels":
+                raise InvalidInputError(f"{self.method} does not learn from {what}")
+        if self.learns_from and all(given[what] is None for what in self.learns_from):
+            raise InvalidInputError(
+                f"{self.method} learns from {' or '.join(self.learns_from)}; give some"
+            )
+        if "labels" not in self.learns_from:
+            y = None
+        return Supervision.read(n_rows, y, pairs, triplets)
+
     @abstractmethod
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         """Learn the layers that follow the normalisation."""
 
     def check_parameters(self) -> None:
@@ -125,6 +164,10 @@ class Hasher(ABC):
 
     def _check_n_bits(self) -> None:
         check_integer("n_bits", self.n_bits, 1, MAX_BITS)
+
+    def _bit_weights(self) -> NDArray[np.floating] | None:
+        """Return what each bit counts in distances, where the method learns it."""
+        return None
 
     def _summary(self) -> dict[str, Any]:
         """Return what the method itself measured, as JSON values."""
@@ -204,6 +247,7 @@ class Hasher(ABC):
             metric,
             self._json_parameters(),
             {**self.training_, **(training or {})},
+            bit_weights=self._bit_weights(),
         )
 
     def _json_parameters(self) -> dict[str, Any]:

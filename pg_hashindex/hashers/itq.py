@@ -11,6 +11,7 @@ from .base import Hasher, Normalize, centred_affine
 from .checks import check_integer
 from .pcah import principal_directions
 from .rows import RowSource, scratch_array
+from .supervision import Supervision
 
 __all__ = ["ITQ"]
 
@@ -64,7 +65,7 @@ class ITQ(Hasher):
         check_integer("n_iter", self.n_iter, 0, 100_000)
         super().check_parameters()
 
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:
             raise InvalidInputError(
                 f"itq rotates principal directions, of which there are {rows.dimension}, one for "

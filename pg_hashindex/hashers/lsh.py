@@ -5,6 +5,7 @@ import numpy as np
 from ..layers import Layer
 from .base import Hasher, Normalize, centred_affine
 from .rows import RowSource
+from .supervision import Supervision
 
 __all__ = ["LSH"]
 
@@ -38,6 +39,6 @@ class LSH(Hasher):
         self.random_state = random_state
         self.normalize = normalize
 
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         directions = rng.standard_normal((self.n_bits, rows.dimension))
         return [centred_affine(directions, rows.mean())]

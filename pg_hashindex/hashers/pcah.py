@@ -8,6 +8,7 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize, centred_affine, with_fixed_signs
 from .rows import RowSource
+from .supervision import Supervision
 
 __all__ = ["PCAH", "principal_directions"]
 
@@ -51,7 +52,7 @@ class PCAH(Hasher):
         self.random_state = random_state
         self.normalize = normalize
 
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:
             raise InvalidInputError(
                 f"pcah gives at most one bit for each dimension: n_bits is {self.n_bits}, the rows "

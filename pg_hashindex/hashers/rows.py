@@ -88,6 +88,14 @@ class RowSource:
         result.n_rows, result.dimension = self.n_rows, self.dimension
         return result
 
+    def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
+        """Return the rows of these distinct numbers alone, in rising order."""
+        result = object.__new__(RowSource)
+        result._blocks = partial(_selected, self._blocks, np.sort(numbers))
+        result._layers = self._layers
+        result.n_rows, result.dimension = len(numbers), self.dimension
+        return result
+
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Read all rows once.
 
@@ -179,6 +187,15 @@ class RowSource:
 
 def _one_block(array: NDArray[np.floating]) -> tuple[NDArray[np.floating]]:
     return (array,)
+
+
+def _selected(source: BlockSource, numbers: NDArray[np.integer]) -> Iterator[ArrayLike]:
+    start = 0
+    for block in source():
+        rows = np.asarray(block)
+        low, high = np.searchsorted(numbers, (start, start + len(rows)))
+        yield rows[numbers[low:high] - start]
+        start += len(rows)
 
 
 def scratch_array(shape: tuple[int, int]) -> NDArray[np.float32]:

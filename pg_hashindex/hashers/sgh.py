@@ -10,10 +10,11 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ..vectors import as_rows
 from .base import Hasher, Normalize, with_fixed_signs
 from .checks import check_choice, check_integer, check_positive
+from .kernels import choose_anchors, mean_squared_distance
 from .rows import RowSource, scratch_array
+from .supervision import Supervision
 
 __all__ = ["SGH"]
 
@@ -98,17 +99,11 @@ class SGH(Hasher):
         check_choice("scale", self.scale, ("unit", None))
         super().check_parameters()
 
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []
         scaled = rows.through(*scaling)
-        if self.anchors is not None:
-            given = as_rows(self.anchors, dimension=rows.dimension)
-            if not len(given):
-                raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
-            anchors = scaled.transform(given)
-        else:
-            anchors = _draw_anchors(scaled, int(self.n_anchors), rng)
-        width = _mean_squared_distance(scaled, anchors)
+        anchors = choose_anchors(scaled, self.anchors, self.n_anchors, rng)
+        width = mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
         # Hundreds of short steps, bound by memory. BLAS would split each among threads, which
@@ -122,25 +117,6 @@ class SGH(Hasher):
 
     def _summary(self) -> dict[str, Any]:
         return {"anchors": len(self.anchors_), "width": self.width_}
-
-
-def _draw_anchors(
-    scaled: RowSource, n_anchors: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
-    """Draw distinct rows; twice as many are looked at, since some may be equal."""
-    n_drawn = min(scaled.n_rows, 2 * n_anchors)
-    drawn = scaled.rows(rng.choice(scaled.n_rows, n_drawn, replace=False))
-    _, first_places = np.unique(drawn, axis=0, return_index=True)
-    return drawn[np.sort(first_places)[:n_anchors]]
-
-
-def _mean_squared_distance(scaled: RowSource, anchors: NDArray[np.float32]) -> float:
-    # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
-    centre = anchors.mean(axis=0, dtype=np.float64)
-    total = 0.0
-    for block in scaled.blocks():
-        total += float(np.square(block - centre).sum())
-    return total / scaled.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
 
 
 class _Graph(NamedTuple):

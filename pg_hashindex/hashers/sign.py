@@ -10,6 +10,7 @@ from ..layers import Layer, shift
 from .base import Hasher, Normalize
 from .checks import check_choice
 from .rows import RowSource
+from .supervision import Supervision
 
 __all__ = ["Sign"]
 
@@ -58,7 +59,7 @@ class Sign(Hasher):
         if self.n_bits is not None:
             super()._check_n_bits()
 
-    def _learn(self, rows: RowSource, rng: np.random.Generator) -> list[Layer]:
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits not in (None, rows.dimension):
             raise InvalidInputError(
                 f"sign gives one bit for each dimension, so n_bits must be {rows.dimension} or "

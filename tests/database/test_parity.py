@@ -25,6 +25,11 @@ def embeddings() -> NDArray[np.float32]:
     return load_packages().embedding
 
 
+@pytest.fixture(scope="module")
+def sections() -> NDArray[np.intp]:
+    return np.unique(load_packages().section, return_inverse=True)[1]
+
+
 def in_sql(
     connection: Connection, reference: str, rows: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -60,11 +65,15 @@ def in_python(
     [*((name, "l2") for name in HASHERS), ("sgh", "cosine"), ("itq", "cosine")],
 )
 def test_every_hasher_on_real_vectors(
-    connection: Connection, embeddings: NDArray[np.float32], method: str, metric: Any
+    connection: Connection,
+    embeddings: NDArray[np.float32],
+    sections: NDArray[np.intp],
+    method: str,
+    metric: Any,
 ) -> None:
     options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
     options |= {"normalize": "l2"} if metric == "cosine" else {}
-    hasher = make_hasher(method, random_state=0, **options).fit(embeddings)
+    hasher = make_hasher(method, random_state=0, **options).fit(embeddings, sections)
     model = store.save(connection, hasher.to_model(method, metric=metric))
     assert model.n_bits == (384 if method == "sign" else 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]

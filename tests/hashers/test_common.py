@@ -1,24 +1,36 @@
 """What every hasher must do, whatever its method."""
 
+import importlib
 import json
+import pkgutil
 import re
 
 import numpy as np
 import pytest
+from fixtures.clusters import clustered
 
-from pg_hashindex import codes
+from pg_hashindex import codes, hashers
 from pg_hashindex.errors import InvalidInputError, NotFittedError
 from pg_hashindex.hashers import HASHERS, Hasher, make_hasher
 from pg_hashindex.hashers.rows import RowSource
 from pg_hashindex.model import Model
 
 D = 12
+LABELS = clustered()[1]
 
+learns_from_labels = pytest.mark.parametrize(
+    "name", [name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from]
+)
 each_hasher = pytest.mark.parametrize("name", list(HASHERS))
 
 
 def make(name, **params):
     return make_hasher(name, **{"n_bits": D, "random_state": 3, **params})
+
+
+def fit(hasher, X):
+    """Fit with labels, which methods without a use for them ignore."""
+    return hasher.fit(X, LABELS)
 
 
 def in_blocks(X, *ends):
@@ -33,7 +45,7 @@ def assert_near(actual, expected):
 def test_learns_and_encodes(name, rows):
     hasher = make(name)
 
-    assert hasher.fit(rows) is hasher
+    assert fit(hasher, rows) is hasher
     projections, encoded = hasher.project(rows), hasher.encode(rows)
 
     assert projections.shape == (len(rows), D)
@@ -49,7 +61,7 @@ def test_learns_and_encodes(name, rows):
 
 @each_hasher
 def test_bits_are_signs_most_significant_first(name, rows):
-    hasher = make(name).fit(rows)
+    hasher = fit(make(name), rows)
     encoded, projections = hasher.encode(rows), hasher.project(rows)
     for row in (0, 1, 399):
         text = "".join(f"{byte:08b}" for byte in encoded[row])
@@ -58,7 +70,7 @@ def test_bits_are_signs_most_significant_first(name, rows):
 
 @each_hasher
 def test_keeps_near_rows_near(name, rows):
-    encoded = make(name).fit(rows).encode(rows)
+    encoded = fit(make(name), rows).encode(rows)
     true = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     hamming = codes.hamming_distances(encoded, encoded)
     assert np.corrcoef(true.ravel(), hamming.ravel())[0, 1] > 0.4
@@ -68,8 +80,8 @@ def test_keeps_near_rows_near(name, rows):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_takes_every_float(name, dtype, rows):
     rows = rows.astype(np.float16)
-    hasher = make(name).fit(rows.astype(dtype))
-    expected = make(name).fit(rows)
+    hasher = fit(make(name), rows.astype(dtype))
+    expected = fit(make(name), rows)
     assert hasher.to_model("m").checksum == expected.to_model("m").checksum
     assert np.array_equal(hasher.encode(rows.astype(dtype)), expected.encode(rows))
 
@@ -77,61 +89,62 @@ def test_takes_every_float(name, dtype, rows):
 @each_hasher
 @pytest.mark.parametrize("center", [{}, {"normalize": "l2"}], ids=["raw", "normalized"])
 def test_blocks_give_the_model_of_the_array(name, center, rows):
-    whole = make(name, **center).fit(rows).to_model("m")
+    whole = fit(make(name, **center), rows).to_model("m")
     for source in (
         in_blocks(rows, 1, 1, 100, 390),
         in_blocks(rows.astype(np.float64), 200),
         lambda: [rows],
         lambda: (row[None] for row in rows),
     ):
-        assert make(name, **center).fit(source).to_model("m").checksum == whole.checksum
+        assert fit(make(name, **center), source).to_model("m").checksum == whole.checksum
 
 
 @each_hasher
 def test_models_of_many_blocks_agree_too(name, rows, monkeypatch):
     """Sums over blocks that no longer fit the working size, and values that go to a file."""
-    expected = make(name).fit(rows)
+    expected = fit(make(name), rows)
     monkeypatch.setattr("pg_hashindex.hashers.rows._BLOCK_VALUES", 70 * D)
     monkeypatch.setattr("pg_hashindex.hashers.rows._SCRATCH_BYTES", 0)
-    for module in ("itq", "sgh"):
-        monkeypatch.setattr(f"pg_hashindex.hashers.{module}._BLOCK_ROWS", 33)
-    whole, blocks = make(name).fit(rows), make(name).fit(in_blocks(rows, 3, 250))
+    for module in pkgutil.iter_modules(hashers.__path__, "pg_hashindex.hashers."):
+        if hasattr(importlib.import_module(module.name), "_BLOCK_ROWS"):
+            monkeypatch.setattr(f"{module.name}._BLOCK_ROWS", 33)
+    whole, blocks = fit(make(name), rows), fit(make(name), in_blocks(rows, 3, 250))
     assert whole.to_model("m").checksum == blocks.to_model("m").checksum
     assert_near(whole.project(rows), expected.project(rows))
 
 
 @each_hasher
 def test_same_seed_same_model(name, rows):
-    first = make(name).fit(rows)
-    again = make(name).fit(rows)
+    first = fit(make(name), rows)
+    again = fit(make(name), rows)
     assert first.to_model("m").checksum == again.to_model("m").checksum
-    assert again.fit(rows).to_model("m").checksum == first.to_model("m").checksum
+    assert fit(again, rows).to_model("m").checksum == first.to_model("m").checksum
 
 
 @each_hasher
 def test_fresh_seed_is_recorded_and_repeats(name, rows):
-    hasher = make(name, random_state=None).fit(rows)
+    hasher = fit(make(name, random_state=None), rows)
     recorded = hasher.to_model("m").parameters
-    repeated = make_hasher(name, **recorded).fit(rows)
+    repeated = fit(make_hasher(name, **recorded), rows)
     assert recorded["random_state"] == hasher.seed_
     assert repeated.to_model("m").checksum == hasher.to_model("m").checksum
 
 
 @pytest.mark.parametrize("name", ["lsh", "itq", "sgh"])
 def test_other_seed_other_model(name, rows):
-    checksums = {make(name, random_state=s).fit(rows).to_model("m").checksum for s in range(3)}
+    checksums = {fit(make(name, random_state=s), rows).to_model("m").checksum for s in range(3)}
     assert len(checksums) == 3
 
 
 @each_hasher
 def test_normalized_codes_do_not_see_length(name, rows):
-    hasher = make(name, normalize="l2").fit(rows)
+    hasher = fit(make(name, normalize="l2"), rows)
     lengths = 2.0 ** np.random.default_rng(0).integers(-3, 4, (len(rows), 1))
     scaled = (rows * lengths).astype(np.float32)
     assert hasher.layers_[0].kind == "normalize"
     assert np.array_equal(hasher.encode(scaled), hasher.encode(rows))
     # What was learned is about directions too, not only what is evaluated.
-    again = make(name, normalize="l2").fit(scaled)
+    again = fit(make(name, normalize="l2"), scaled)
     assert_near(again.project(rows), hasher.project(rows))
 
 
@@ -139,7 +152,7 @@ def test_normalized_codes_do_not_see_length(name, rows):
 def test_does_not_change_its_input(name, rows):
     given = rows.copy()
     given.flags.writeable = False
-    make(name).fit(given).encode(given)
+    fit(make(name), given).encode(given)
     assert np.array_equal(given, rows)
 
 
@@ -155,7 +168,7 @@ def test_constructor_only_stores(name):
 
 @each_hasher
 def test_model_carries_everything(name, rows):
-    hasher = make(name, normalize="l2").fit(rows)
+    hasher = fit(make(name, normalize="l2"), rows)
     model = hasher.to_model("packages", metric="cosine", training={"rows": 7, "note": "x"})
     assert (model.name, model.method, model.metric) == ("packages", name, "cosine")
     assert (model.dimension, model.n_bits) == (D, D)
@@ -170,7 +183,7 @@ def test_model_carries_everything(name, rows):
 
 @each_hasher
 def test_model_survives_bytes(name, rows):
-    model = make(name).fit(rows).to_model("m", metric="ip")
+    model = fit(make(name), rows).to_model("m", metric="ip")
     again = Model.from_bytes(model.to_bytes())
     assert again.checksum == model.checksum
     assert np.array_equal(again.project(rows), model.project(rows))
@@ -181,9 +194,9 @@ def test_model_survives_bytes(name, rows):
 @each_hasher
 def test_numpy_parameters_become_json(name, rows):
     params = {"n_bits": np.int32(D), "random_state": np.int64(3)}
-    model = make_hasher(name, **params).fit(rows).to_model("m")
+    model = fit(make_hasher(name, **params), rows).to_model("m")
     assert json.loads(json.dumps(dict(model.parameters)))["n_bits"] == D
-    assert model.checksum == make(name).fit(rows).to_model("m").checksum
+    assert model.checksum == fit(make(name), rows).to_model("m").checksum
 
 
 @each_hasher
@@ -193,7 +206,7 @@ def test_refuses_what_is_not_finite(name, bad, blocks, rows):
     rows = rows.copy()
     rows[250, 4] = bad
     with pytest.raises(InvalidInputError, match=f"row .*dimension 4 is {bad}"):
-        make(name).fit(in_blocks(rows, 200) if blocks else rows)
+        fit(make(name), in_blocks(rows, 200) if blocks else rows)
 
 
 @each_hasher
@@ -220,21 +233,21 @@ def test_refuses_what_is_not_finite(name, bad, blocks, rows):
 )
 def test_refuses_rows(name, X, message):
     with pytest.raises(InvalidInputError, match=message):
-        make(name).fit(X)
+        fit(make(name), X)
 
 
 @each_hasher
 def test_refuses_rows_of_one_direction(name, rows):
     multiples = np.outer(np.arange(1, 50), rows[0])
     with pytest.raises(InvalidInputError, match="distinct"):
-        make(name, normalize="l2").fit(multiples)
+        fit(make(name, normalize="l2"), multiples)
 
 
 @each_hasher
 def test_refuses_a_source_that_runs_dry(name, rows):
     blocks = iter([rows, rows[:1], rows[:2]])
     with pytest.raises(InvalidInputError, match="400 rows at first and 1 when read again"):
-        make(name).fit(lambda: [next(blocks)])
+        fit(make(name), lambda: [next(blocks)])
 
 
 def test_refuses_a_source_that_grows(rows):
@@ -265,13 +278,13 @@ def test_refuses_a_source_that_grows(rows):
 )
 def test_refuses_parameters(name, parameter, value, rows):
     with pytest.raises(InvalidInputError, match=f"{parameter} must be .*{re.escape(str(value))}"):
-        make(name, **{parameter: value}).fit(rows)
+        fit(make(name, **{parameter: value}), rows)
 
 
 @pytest.mark.parametrize("name", [name for name in HASHERS if name != "sign"])
 def test_n_bits_is_a_number(name, rows):
     with pytest.raises(InvalidInputError, match=r"n_bits must be .*None"):
-        make(name, n_bits=None).fit(rows)
+        fit(make(name, n_bits=None), rows)
 
 
 @each_hasher
@@ -282,18 +295,67 @@ def test_refuses_before_fit(name, rows):
             act(rows if act != hasher.to_model else "m")
 
 
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "learns from .*labels.*; give some"),
+        (LABELS[:7], "7 labels for 400 rows"),
+        (np.full(400, -1), "none of the 400 rows has a label"),
+        (np.zeros((400, 3), int), "none of the 400 rows has a label"),
+        (np.full(400, 3), "400 labelled rows have the same label"),
+        (np.where(LABELS == 2, 5, -1), "labelled rows have the same label"),
+        (LABELS - 2, "0 or more, or -1 .* has -2"),
+        (LABELS.astype(float), "must be integers, got an array of float64"),
+        (np.eye(400, 3, dtype=int) * 2, "must be 0 or 1, but row 0, column 0 is 2"),
+        ([[0, 1], [1]], "cannot be read"),
+    ],
+)
+@learns_from_labels
+def test_refuses_labels(name, y, message, rows):
+    with pytest.raises(InvalidInputError, match=message):
+        make(name).fit(rows, y)
+
+
+@learns_from_labels
+def test_takes_labels_in_either_shape(name, rows):
+    """Whatever numbers the classes have, and with columns for classes that no row has."""
+    expected = make(name).fit(rows, LABELS).to_model("m").checksum
+    indicator = np.zeros((400, 11), bool)
+    indicator[np.arange(400), LABELS] = True
+    for y in (LABELS.astype(np.uint8), 7 * LABELS + 3, indicator, indicator.astype(int).tolist()):
+        assert make(name).fit(rows, y).to_model("m").checksum == expected
+
+
+@learns_from_labels
+def test_learns_from_some_labels(name, rows):
+    y = np.where(np.arange(400) % 3 > 0, LABELS, -1)
+    hasher = make(name).fit(rows, y)
+    encoded = hasher.encode(rows)
+    distances = codes.hamming_distances(encoded, encoded)
+    same = LABELS[:, None] == LABELS
+    assert distances[same].mean() < distances[~same].mean() - 2
+
+
+@pytest.mark.parametrize("what", ["pairs", "triplets"])
+@each_hasher
+def test_refuses_what_it_does_not_learn_from(name, what, rows):
+    if what not in HASHERS[name].learns_from:
+        with pytest.raises(InvalidInputError, match=f"{name} does not learn from {what}"):
+            make(name).fit(rows, LABELS, **{what: [[0, 1, 1]]})
+
+
 @each_hasher
 def test_failed_fit_leaves_the_earlier_one(name, rows):
-    hasher = make(name).fit(rows)
+    hasher = fit(make(name), rows)
     before = hasher.encode(rows)
     with pytest.raises(InvalidInputError):
-        hasher.fit(np.full((5, 3), np.nan))
+        fit(hasher, np.full((5, 3), np.nan))
     assert np.array_equal(hasher.encode(rows), before)
 
 
 @each_hasher
 def test_refuses_queries(name, rows):
-    hasher = make(name).fit(rows)
+    hasher = fit(make(name), rows)
     for act in (hasher.project, hasher.encode):
         with pytest.raises(InvalidInputError, match="11 dimensions, expected 12"):
             act(rows[:, :11])

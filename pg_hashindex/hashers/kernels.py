@@ -1,0 +1,79 @@
+"""Kernel features: anchors among the rows, a width, and the values of all rows."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from ..layers import Layer
+from ..vectors import as_rows
+from .rows import RowSource, scratch_array
+
+__all__ = ["choose_anchors", "kernel_values", "mean_squared_distance"]
+
+
+def choose_anchors(
+    rows: RowSource, anchors: ArrayLike | None, n_anchors: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Take the anchors that are given, or draw some among the rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+        As the kernel sees them.
+    anchors : array-like (m, d) or None
+        Rows of the input space; they go through what the rows go through.
+    n_anchors : int
+        How many to draw otherwise; equal rows count once, and where there are fewer, all are taken.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float32 (m, d)
+
+    Raises
+    ------
+    InvalidInputError
+        If the given anchors are not rows of this dimension.
+    """
+    if anchors is not None:
+        given = as_rows(anchors, dimension=rows.dimension)
+        if not len(given):
+            raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
+        return rows.transform(given)
+    # Twice as many are looked at, since some may be equal.
+    n_drawn = min(rows.n_rows, 2 * int(n_anchors))
+    drawn = rows.rows(rng.choice(rows.n_rows, n_drawn, replace=False))
+    _, first_places = np.unique(drawn, axis=0, return_index=True)
+    return drawn[np.sort(first_places)[: int(n_anchors)]]
+
+
+def mean_squared_distance(rows: RowSource, anchors: NDArray[np.float32]) -> float:
+    """Compute the mean squared distance over all pairs of a row and an anchor."""
+    # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
+    centre = anchors.mean(axis=0, dtype=np.float64)
+    total = 0.0
+    for block in rows.blocks():
+        total += float(np.square(block - centre).sum())
+    return total / rows.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
+
+
+def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
+    """Evaluate a layer on all rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+    kernel : Layer
+        With m outputs.
+
+    Returns
+    -------
+    float32 (n, m)
+        In memory up to 1 GiB, beyond that in a temporary file; see `scratch_array`.
+    """
+    result = scratch_array((rows.n_rows, kernel.output_dimension(rows.dimension)))
+    start = 0
+    for block in rows.blocks():
+        result[start : start + len(block)] = kernel.apply(block)
+        start += len(block)
+    return result
