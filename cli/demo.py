@@ -13,8 +13,9 @@ from pg_hashindex.database import Connection, connect
 from pg_hashindex.demo import DATABASE, TABLE, create_database
 from pg_hashindex.evaluate import evaluate
 from pg_hashindex.index import HashIndex
+from pg_hashindex.sampling import sample_table
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
-from pg_hashindex.training import sample_table, train
+from pg_hashindex.training import train
 
 from ._shared import note, print_evaluation
 
@@ -69,7 +70,7 @@ def demo(data_dir: Path | None, pg_version: str, stop: bool) -> None:
 
 
 def _index(connection: Connection, method: str) -> HashIndex:
-    rows = sample_table(connection, TABLE, "embedding")
+    rows = sample_table(connection, TABLE, "embedding").X
     model = store.save(connection, train(rows, method, method, n_bits=_BITS, metric="cosine"))
     note(
         f"trained {method}: {_BITS} bits from {model.training['rows']} rows in "

@@ -7,9 +7,11 @@ from typing import Any, get_args
 import click
 
 from pg_hashindex import store
+from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.model import Metric, Model
-from pg_hashindex.training import SAMPLE_ROWS, load_rows, sample_table, train
+from pg_hashindex.sampling import SAMPLE_ROWS, sample_table
+from pg_hashindex.training import train
 
 from ._shared import connected, database_option, json_option, note, print_json, print_table
 
@@ -30,6 +32,25 @@ def model() -> None:
     "file",
     type=click.Path(path_type=Path),
     help="Learn from a .npy or .npz file instead of a table.",
+)
+@click.option(
+    "--labels",
+    metavar="COLUMN",
+    help="Column of labels (integers, text, or arrays of them; NULL: none), or array of the file.",
+)
+@click.option(
+    "--pairs",
+    metavar="TABLE|QUERY",
+    help="Three columns: two keys, and 1 for neighbours or -1 for others; or array of the file.",
+)
+@click.option(
+    "--triplets",
+    metavar="TABLE|QUERY",
+    help="Three keys: the first row is nearer to the second than to the third; or array of the "
+    "file.",
+)
+@click.option(
+    "--id", "id_column", help="The key of pairs and triplets; by default the primary key."
 )
 @click.option(
     "--metric",
@@ -66,6 +87,10 @@ def train_model(
     table: str | None,
     column: str | None,
     file: Path | None,
+    labels: str | None,
+    pairs: str | None,
+    triplets: str | None,
+    id_column: str | None,
     metric: Metric,
     sample: int,
     parameters: tuple[str, ...],
@@ -77,21 +102,32 @@ def train_model(
     with connected(database_url) as connection:
         # A missing schema must not come out after minutes of training.
         store.list_models(connection)
+        known = {"labels": labels, "pairs": pairs, "triplets": triplets}
         if file is not None and table is None and column is None:
-            rows: Any = load_rows(file, rows=sample, random_state=seed)
+            drawn = load_sample(file, **known, rows=sample, random_state=seed)
         elif table is not None and column is not None and file is None:
-            rows = sample_table(
-                connection, table, column, rows=sample, random_state=seed, progress=True
+            drawn = sample_table(
+                connection,
+                table,
+                column,
+                **known,
+                id_column=id_column,
+                rows=sample,
+                random_state=seed,
+                progress=True,
             )
         else:
             raise click.UsageError("give either --table and --column, or --from")
-        note(f"training {method} on {len(rows)} rows of {rows.shape[1]} dimensions")
+        note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
         saved = store.save(
             connection,
             train(
-                rows,
+                drawn.X,
                 name,
                 method,
+                y=drawn.y,
+                pairs=drawn.pairs,
+                triplets=drawn.triplets,
                 n_bits=bits,
                 metric=metric,
                 random_state=seed,

@@ -241,6 +241,7 @@ class Model:
                     )
                     for position, spec in enumerate(header["layers"])
                 ]
+                bit_weights = _member(archive, "bit_weights")
             model = cls(
                 header["name"],
                 header["method"],
@@ -249,7 +250,7 @@ class Model:
                 header["metric"],
                 header["parameters"],
                 header["training"],
-                bit_weights=_member(archive, "bit_weights"),
+                bit_weights=bit_weights,
             )
         except InvalidInputError:
             raise

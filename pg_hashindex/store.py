@@ -37,6 +37,7 @@ class StoredModel:
     size_bytes: int
     created_at: datetime
     indexes: list[str]
+    weighted: bool
 
 
 def save(connection: Connection, model: Model) -> Model:
@@ -60,12 +61,13 @@ def save(connection: Connection, model: Model) -> Model:
     layers: list[str] = []
     values: list[Any] = []
     for layer in model.layers:
-        layers.append("ROW(%s, %s, %s, %s)::hashindex.layer")
+        layers.append("ROW(%s, %s, %s, %s, %s)::hashindex.layer")
         values += [
             layer.kind,
             None if layer.weights is None else [Vector(row) for row in layer.weights],
             None if layer.bias is None else Vector(layer.bias),
             layer.scale,
+            layer.nearest,
         ]
     with translated_errors():
         prepare(connection)
@@ -79,9 +81,9 @@ def save(connection: Connection, model: Model) -> Model:
                 f"""
                 INSERT INTO hashindex.model (
                     name, version, method, dimension, n_bits, metric, parameters, training,
-                    checksum, layers
+                    checksum, bit_weights, layers
                 )
-                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s,
+                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s,
                        ARRAY[{", ".join(layers)}]
                 FROM hashindex.model WHERE name = %s
                 RETURNING version
@@ -95,6 +97,7 @@ def save(connection: Connection, model: Model) -> Model:
                     Jsonb(dict(model.parameters)),
                     Jsonb(dict(model.training)),
                     model.checksum,
+                    None if model.bit_weights is None else Vector(model.bit_weights),
                     *values,
                     model.name,
                 ],
@@ -126,14 +129,14 @@ def load(connection: Connection, reference: str) -> Model:
     with translated_errors():
         prepare(connection)
         row = connection.execute(
-            "SELECT id, name, method, dimension, metric, parameters, training, version, checksum "
-            "FROM hashindex.find_model(%s)",
+            "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
+            "bit_weights FROM hashindex.find_model(%s)",
             [reference],
         ).fetchone()
         assert row is not None  # noqa: S101
         layers = connection.execute(
-            "SELECT l.kind, l.weights, l.bias, l.scale FROM hashindex.model m, "
-            "unnest(m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, position) "
+            "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest FROM hashindex.model m, unnest("
+            "m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position) "
             "WHERE m.id = %s ORDER BY l.position",
             [row[0]],
             binary=True,
@@ -149,6 +152,7 @@ def load(connection: Connection, reference: str) -> Model:
             parameters=row[5],
             training=row[6],
             version=row[7],
+            bit_weights=None if row[9] is None else row[9].to_numpy(),
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
@@ -161,13 +165,18 @@ def load(connection: Connection, reference: str) -> Model:
 
 
 def _layer(
-    kind: Any, weights: list[Vector] | None, bias: Vector | None, scale: float | None
+    kind: Any,
+    weights: list[Vector] | None,
+    bias: Vector | None,
+    scale: float | None,
+    nearest: int | None,
 ) -> Layer:
     return Layer(
         kind,
         None if weights is None else np.stack([row.to_numpy() for row in weights]),
         None if bias is None else bias.to_numpy(),
         scale,
+        nearest,
     )
 
 
@@ -197,11 +206,12 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    m.training, m.checksum, pg_column_size(m.layers) AS size_bytes, m.created_at,
                    ARRAY(
                        SELECT l.kind FROM unnest(m.layers) WITH ORDINALITY
-                           AS l(kind, weights, bias, scale, position) ORDER BY l.position
+                           AS l(kind, weights, bias, scale, nearest, position) ORDER BY l.position
                    ) AS layer_kinds,
                    ARRAY(
                        SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
-                   ) AS indexes
+                   ) AS indexes,
+                   m.bit_weights IS NOT NULL AS weighted
             FROM hashindex.model m {which}
             """.encode(),  # noqa: S608
             values,

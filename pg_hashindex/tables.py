@@ -3,6 +3,7 @@
 from typing import Any
 
 import sqlalchemy as sa
+from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
@@ -48,6 +49,7 @@ model = sa.Table(
     sa.Column(
         "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
     ),
+    sa.Column("bit_weights", VECTOR),
     sa.UniqueConstraint("name", "version"),
     sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", "name"),
     sa.CheckConstraint("version >= 1", "version"),
@@ -55,6 +57,11 @@ model = sa.Table(
     sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", "n_bits"),
     sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
     sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", "layers"),
+    sa.CheckConstraint(
+        "vector_dims(bit_weights) = n_bits "
+        "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[])",
+        "bit_weights",
+    ),
     comment="trained hash models; a saved model never changes",
 )
 

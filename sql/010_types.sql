@@ -41,11 +41,18 @@ BEGIN
             kind text,
             weights vector[],
             bias vector,
-            scale real
+            scale real,
+            nearest integer
         );
+    END IF;
+    -- Earlier installations lack the last attribute; in the layers that they stored it is then NULL.
+    PERFORM FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    WHERE c.reltype = 'hashindex.layer'::regtype AND a.attname = 'nearest';
+    IF NOT FOUND THEN
+        ALTER TYPE hashindex.layer ADD ATTRIBUTE nearest integer;
     END IF;
 END
 $$;
 
 COMMENT ON TYPE hashindex.layer IS
-    'one step of a model: normalize, shift, affine, rbf, relu, tanh, sin or cos';
+    'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos';

@@ -10,6 +10,12 @@ DECLARE
     layer hashindex.layer;
     x vector := v;
     expected integer;
+    distances double precision[];
+    least_distance double precision;
+    near integer[];
+    place integer;
+    shares double precision[];
+    total double precision;
 BEGIN
     FOREACH layer IN ARRAY layers LOOP
         expected := vector_dims(coalesce(layer.weights[1], layer.bias));
@@ -33,6 +39,43 @@ BEGIN
                     SELECT exp(greatest(-layer.scale * vector_l2_squared_distance(w, x), -700))
                     FROM unnest(layer.weights) w
                 )::vector;
+            WHEN 'affinity' THEN
+                distances := ARRAY(
+                    SELECT vector_l2_squared_distance(w, x) FROM unnest(layer.weights) w
+                );
+                -- Those distances are float32 sums. Where rounding could decide which anchors are
+                -- the nearest, those in question are compared again by float64 sums, as in Python.
+                near := ARRAY(
+                    SELECT a.place
+                    FROM unnest(distances) WITH ORDINALITY AS a(distance, place)
+                    WHERE a.distance <= 1.00001 * (
+                        SELECT d FROM unnest(distances) d ORDER BY d
+                        OFFSET layer.nearest - 1 LIMIT 1
+                    )
+                );
+                IF cardinality(near) > layer.nearest THEN
+                    near := ARRAY(
+                        SELECT n FROM unnest(near) n
+                        ORDER BY (
+                            SELECT sum((e.w - e.x) ^ 2)
+                            FROM unnest(
+                                layer.weights[n]::real[]::double precision[],
+                                x::real[]::double precision[]
+                            ) AS e(w, x)
+                        ), n
+                        LIMIT layer.nearest
+                    );
+                END IF;
+                -- Relative to the nearest anchor, so that the sum is at least 1.
+                least_distance := min(d) FROM unnest(distances) d;
+                shares := array_fill(0::double precision, ARRAY[cardinality(distances)]);
+                FOREACH place IN ARRAY near LOOP
+                    shares[place] := exp(
+                        greatest(layer.scale * (least_distance - distances[place]), -700)
+                    );
+                END LOOP;
+                total := sum(s) FROM unnest(shares) s;
+                x := ARRAY(SELECT s / total FROM unnest(shares) s)::vector;
             WHEN 'relu' THEN
                 x := ARRAY(SELECT greatest(e, 0) FROM unnest(x::real[]) e)::vector;
             WHEN 'tanh' THEN

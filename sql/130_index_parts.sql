@@ -40,7 +40,9 @@ COMMENT ON FUNCTION hashindex.distance_operator(text) IS
 -- The query that every search runs: candidates by code, answers by exact distance. The terms are
 -- SQL for the query vector, k, the number of candidates and the query's code; filter is a condition
 -- on the table's columns, written with the table's own name. Shape and tie-breaks: the distance
--- must not stand in the inner select list, where it would be computed for every row.
+-- must not stand in the inner select list, where it would be computed for every row. Where the
+-- model's bits have weights, candidates are the first by weighted distance of ten times as many, and
+-- 2,000 at least, by plain Hamming distance: the weighted one costs four times as much.
 CREATE OR REPLACE FUNCTION hashindex.search_query(
     i hashindex.index,
     query_term text,
@@ -59,6 +61,10 @@ DECLARE
     code_id text := id;
     code text := format('%s.%I', base, i.code_column);
     source text := base;
+    kept text := format('greatest(coalesce(%s, 200), %s)', candidates_term, k_term);
+    planes bit varying[] := hashindex.weight_planes(m.bit_weights)
+        FROM hashindex.model m WHERE m.id = i.model_id;
+    candidates_query text;
 BEGIN
     IF i.layout = 'table' THEN
         code_id := 'hashindex_codes.id';
@@ -68,22 +74,38 @@ BEGIN
             source := format('%s JOIN %s ON %s = hashindex_codes.id', source, base, id);
         END IF;
     END IF;
+    candidates_query := format(
+        $query$
+    SELECT %1$s
+    FROM %2$s
+    WHERE %3$s IS NOT NULL%4$s
+    ORDER BY bit_count(%3$s # %5$s), %6$s
+    LIMIT %7$s$query$,
+        CASE WHEN planes IS NULL THEN code_id ELSE format('%s AS id, %s AS code', code_id, code) END,
+        source, code, ' AND (' || filter || ')', code_term, code_id,
+        CASE WHEN planes IS NULL THEN kept ELSE format('greatest(10 * %s::bigint, 2000)', kept) END
+    );
+    IF planes IS NOT NULL THEN
+        candidates_query := format(
+            $query$
+    SELECT hashindex_near.id
+    FROM (%1$s
+    ) hashindex_near
+    ORDER BY %2$s, hashindex_near.id
+    LIMIT %3$s$query$,
+            candidates_query, hashindex.weighted_order(planes, 'hashindex_near.code', code_term), kept
+        );
+    END IF;
     RETURN format(
         $query$
 SELECT %1$s AS id, %2$s.%3$I %4$s %5$s AS distance
 FROM %2$s
-WHERE %1$s = ANY (ARRAY(
-    SELECT %6$s
-    FROM %7$s
-    WHERE %8$s IS NOT NULL%9$s
-    ORDER BY bit_count(%8$s # %10$s), %6$s
-    LIMIT greatest(coalesce(%11$s, 200), %12$s)
+WHERE %1$s = ANY (ARRAY(%6$s
 ))
 ORDER BY distance, id
-LIMIT %12$s$query$,
+LIMIT %7$s$query$,
         id, base, i.column_name,
-        hashindex.distance_operator(i.metric), query_term, code_id, source, code,
-        ' AND (' || filter || ')', code_term, candidates_term, k_term
+        hashindex.distance_operator(i.metric), query_term, candidates_query, k_term
     );
 END
 $$;

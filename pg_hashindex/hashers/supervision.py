@@ -16,6 +16,7 @@ __all__ = ["Labels", "Supervision", "labelled_rows"]
 SparseRows: TypeAlias = Any
 
 UNLABELLED = -1
+_NONE = np.empty(0, np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Labels:
 
         Parameters
         ----------
-        y : array-like (n,) of integers, or (n, c) of 0 and 1
+        y : array-like (n,) of integers, or (n, c) of 0 and 1, dense or of scipy.sparse
             -1, or a line of zeros, marks an unlabelled row.
         n_rows : int
             The n that is asked for.
@@ -47,6 +48,8 @@ class Labels:
         InvalidInputError
             If y has another shape or other values.
         """
+        if scipy.sparse.issparse(y):
+            return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
         try:
             array = np.asarray(y)
         except ValueError as error:
@@ -65,15 +68,25 @@ class Labels:
             )
         if array.ndim == 1:
             return cls._from_numbers(array)
-        if (bad := (array != 0) & (array != 1)).any():
-            row, column = np.argwhere(bad)[0]
+        return cls._from_sparse(scipy.sparse.csr_array(array), n_rows)
+
+    @classmethod
+    def _from_sparse(cls, given: SparseRows, n_rows: int) -> "Labels":
+        if given.shape[0] != n_rows:
+            raise InvalidInputError(f"there are {given.shape[0]} labels for {n_rows} rows")
+        # A copy, so that the caller's own matrix keeps its entries as they are.
+        indicator = given.copy()
+        indicator.sum_duplicates()
+        indicator.eliminate_zeros()
+        if (bad := indicator.data != 1).any():
+            place = int(np.argmax(bad))
+            row = int(np.searchsorted(indicator.indptr, place, side="right")) - 1
             raise InvalidInputError(
-                f"labels of shape (n, c) must be 0 or 1, but row {row}, column {column} is "
-                f"{array[row, column]}"
+                f"labels of shape (n, c) must be 0 or 1, but row {row}, column "
+                f"{indicator.indices[place]} is {indicator.data[place]}"
             )
-        indicator = scipy.sparse.csr_array(array.astype(np.float32))
         # Columns that no row has would be classes of no row.
-        return cls(indicator[:, np.flatnonzero(array.any(axis=0))])
+        return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
 
     @classmethod
     def _from_numbers(cls, numbers: NDArray[np.integer]) -> "Labels":
@@ -149,6 +162,31 @@ class Supervision:
     labels: Labels | None = None
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
+
+    def related_rows(self) -> NDArray[np.intp]:
+        """Return the numbers of the rows that pairs or triplets name, rising."""
+        named = [known[:, :width] for known, width in self._relations() if known is not None]
+        return np.unique(np.concatenate([rows.ravel() for rows in named])) if named else _NONE
+
+    def restricted_to(self, rows: NDArray[np.integer]) -> "Supervision":
+        """Return what is known about some rows, numbered anew in their order.
+
+        Parameters
+        ----------
+        rows : integer (m,)
+            Distinct row numbers, rising, among them all `related_rows`.
+        """
+        pairs, triplets = (
+            None
+            if known is None
+            else np.hstack([np.searchsorted(rows, known[:, :width]), known[:, width:]])
+            for known, width in self._relations()
+        )
+        labels = None if self.labels is None else self.labels.take(rows)
+        return Supervision(labels, pairs, triplets)
+
+    def _relations(self) -> tuple[tuple[NDArray[np.intp] | None, int], ...]:
+        return (self.pairs, 2), (self.triplets, 3)
 
     @classmethod
     def read(

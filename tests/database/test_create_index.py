@@ -27,8 +27,8 @@ from pg_hashindex.evaluate import evaluate
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, Layout, list_indexes
 from pg_hashindex.model import Model
+from pg_hashindex.sampling import sample_table
 from pg_hashindex.server import EmbeddedServer
-from pg_hashindex.training import sample_table
 
 LAYOUTS: tuple[Layout, ...] = ("table", "column")
 

@@ -1,0 +1,260 @@
+"""A table to learn from: its vectors, their labels and keys, checked and read in the database."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+
+from .database import Connection
+from .errors import InvalidInputError
+
+__all__ = ["TableRow", "TableSource"]
+
+# Beyond this many rows a sample of pages costs far less than a look at every row.
+_LARGE_TABLE = 1_000_000
+_FETCH_ROWS = 10_000
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_NAMES = ("text", "character varying", "character", "boolean", "uuid")
+
+
+class TableRow(NamedTuple):
+    """What is read of a row; label and key as text."""
+
+    vector: NDArray[np.float32]
+    label: str | list[str | None] | None
+    key: str | None
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A table and its columns; made by `find`.
+
+    Attributes
+    ----------
+    connection : psycopg.Connection
+    name : str
+        The table, as the caller wrote it.
+    table : psycopg.sql.Identifier
+    estimate : int
+        How many rows it has, roughly.
+    vector : str
+        The column of vectors.
+    key, key_type : str or None
+        The key and its type, where asked for.
+    labels : str or None
+        The column of labels.
+    several : bool
+        Whether a row may have several labels.
+    numbered : bool
+        Whether labels are integers.
+    """
+
+    connection: Connection
+    name: str
+    table: sql.Identifier
+    estimate: int
+    vector: str
+    key: str | None = None
+    key_type: str | None = None
+    labels: str | None = None
+    several: bool = False
+    numbered: bool = False
+
+    @classmethod
+    def find(cls, connection: Connection, name: str, vector: str) -> "TableSource":
+        """Find a table, check its column of vectors, and estimate its rows.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such table or column, or it is of another type.
+        """
+        row = connection.execute(
+            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
+            [name],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        schema_name, table_name, kind, estimate = row
+        if kind not in ("r", "p", "m"):
+            raise InvalidInputError(f"{name} is neither a table nor a materialised view")
+        found = cls(connection, name, sql.Identifier(schema_name, table_name), estimate, vector)
+        column_type, _ = found._type_of(vector)
+        if column_type.rpartition(".")[2] != "vector":
+            raise InvalidInputError(
+                f"column {vector!r} of {name} is of type {column_type}, not vector"
+            )
+        if estimate < _FETCH_ROWS:
+            # Never analysed, or small: then counting is cheap, or the only way to know.
+            found = replace(found, estimate=found.count(sql.SQL("true")))
+        return found
+
+    def with_key(self, column: str | None) -> "TableSource":
+        """Read the key too: a unique column that is never NULL, the primary key by default."""
+        row = self.connection.execute(
+            "SELECT id_column, id_type FROM hashindex.find_key(%s::regclass, %s)",
+            [self.name, column],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        return replace(self, key=row[0], key_type=row[1])
+
+    def with_labels(self, column: str) -> "TableSource":
+        """Read labels too.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such column, or its type is not one of labels.
+        """
+        full_type, category = self._type_of(column)
+        element = full_type.removesuffix("[]")
+        if element not in (*_INTEGERS, *_NAMES) and category != "E":
+            raise InvalidInputError(
+                f"column {column!r} of {self.name} is of type {full_type}; labels are integers, "
+                "text, an enum, booleans or uuids, or arrays of these"
+            )
+        return replace(
+            self, labels=column, several=element != full_type, numbered=element in _INTEGERS
+        )
+
+    def _type_of(self, column: str) -> tuple[str, str]:
+        """Return the type of a column, domains resolved, and the category of its elements."""
+        row = self.connection.execute(
+            """
+            WITH RECURSIVE type AS (
+                SELECT t.* FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+                WHERE a.attrelid = %s::regclass AND a.attname = %s
+                  AND a.attnum > 0 AND NOT a.attisdropped
+                UNION ALL
+                SELECT base.* FROM type JOIN pg_type base ON base.oid = type.typbasetype
+            )
+            SELECT format_type(type.oid, NULL), coalesce(element.typcategory, type.typcategory)
+            FROM type
+            LEFT JOIN pg_type element ON element.oid = type.typelem AND type.typcategory = 'A'
+            WHERE type.typbasetype = 0
+            """,
+            [self.name, column],
+        ).fetchone()
+        if row is None:
+            raise InvalidInputError(f"table {self.name} has no column {column!r}")
+        return row[0], row[1]
+
+    def has_label(self) -> sql.Composable:
+        """Return the condition that a row has a label; true or false, never NULL."""
+        if self.labels is None:
+            return sql.SQL("false")
+        condition = "{} IS NOT NULL"
+        if self.several:
+            condition = "coalesce(cardinality({}) > 0, false)"
+        elif self.numbered:
+            condition = "coalesce({} <> -1, false)"
+        return sql.SQL(condition).format(sql.Identifier(self.labels))
+
+    def has_key(self, keys: list[str]) -> sql.Composable:
+        """Return the condition that a row's key is one of some, given as text."""
+        return sql.SQL("{} = ANY ({}::text[]::{}[])").format(
+            sql.Identifier(self.key or ""), sql.Literal(keys), sql.SQL(self.key_type or "")
+        )
+
+    def count(self, condition: sql.Composable) -> int:
+        """Count the rows for which a condition holds."""
+        row = self.connection.execute(
+            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
+        ).fetchone()
+        return row[0] if row else 0
+
+    def read(
+        self, condition: sql.Composable, share: float = 1, seed: int = 0
+    ) -> Iterator[TableRow]:
+        """Read the rows that have a vector and for which a condition holds, or a share of them.
+
+        Parameters
+        ----------
+        condition : psycopg.sql.Composable
+        share : float
+            All where it is 1 or more; else about that part of the rows, whole pages of a large
+            table.
+        seed : int
+            Of the draw.
+        """
+        sample: sql.Composable = sql.SQL("")
+        if share < 1:
+            sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
+                sql.SQL("SYSTEM" if self.estimate > _LARGE_TABLE else "BERNOULLI"),
+                sql.Literal(100 * share),
+                sql.Literal(seed),
+            )
+        label: sql.Composable = sql.SQL("NULL")
+        if self.labels is not None:
+            label = sql.SQL("{}::text[]" if self.several else "{}::text").format(
+                sql.Identifier(self.labels)
+            )
+        key = sql.SQL("NULL") if self.key is None else sql.Identifier(self.key)
+        with self.connection.cursor(name="pg_hashindex_sample") as cursor:
+            cursor.itersize = _FETCH_ROWS
+            cursor.execute(
+                sql.SQL(
+                    "SELECT {vector}, {label}, {key}::text FROM {table} {sample} "
+                    "WHERE {vector} IS NOT NULL AND {condition}"
+                ).format(
+                    vector=sql.Identifier(self.vector),
+                    label=label,
+                    key=key,
+                    table=self.table,
+                    sample=sample,
+                    condition=condition,
+                ),
+                binary=True,
+            )
+            for vector, labels, key_text in cursor:
+                yield TableRow(vector.to_numpy(), labels, key_text)
+
+    def draw(
+        self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
+    ) -> list[TableRow]:
+        """Draw rows with a vector for which a condition holds.
+
+        Parameters
+        ----------
+        condition : psycopg.sql.Composable
+        rows : int
+            How many at the most.
+        total : int
+            How many there are, roughly.
+        seed : int
+        bar : tqdm
+            Counts the rows that are read.
+
+        Returns
+        -------
+        list of TableRow
+            All of them where there are no more than ``rows``.
+        """
+        share = 1.1 * rows / max(total, 1)
+        before = bar.n
+        while True:
+            found = self._reservoir(condition, rows, share, seed, bar)
+            if len(found) >= rows or share >= 1:
+                return found
+            # Short by chance, or because many rows have no vector.
+            share *= max(2.0, 1.2 * rows / max(len(found), 1))
+            bar.n = before
+
+    def _reservoir(
+        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any
+    ) -> list[TableRow]:
+        # The table may be far larger than its statistics say: keep a uniform part of what comes,
+        # never all of it.
+        kept: list[TableRow] = []
+        rng = np.random.default_rng(seed)
+        for seen, row in enumerate(self.read(condition, share, seed)):
+            if seen < rows:
+                kept.append(row)
+            elif (place := int(rng.integers(seen + 1))) < rows:
+                kept[place] = row
+            bar.update()
+        return kept
