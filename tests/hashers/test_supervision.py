@@ -1,0 +1,122 @@
+"""What rows are known to be, in one checked form."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers.kernels import choose_anchors, kernel_values, mean_squared_distance
+from pg_hashindex.hashers.rows import RowSource
+from pg_hashindex.hashers.supervision import Labels, Supervision, labelled_rows
+from pg_hashindex.layers import rbf
+
+
+def test_labels_of_one_a_row():
+    labels = Labels.read([7, -1, 3, 7, -1], 5)
+    assert labels.indicator.toarray().tolist() == [[0, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
+    assert labels.n_classes == 2
+    assert labels.labelled.tolist() == [0, 2, 3]
+    assert labels.single
+    assert labels.numbers().tolist() == [1, -1, 0, 1, -1]
+    assert labels.take(np.array([3, 1])).numbers().tolist() == [1, -1]
+
+
+def test_labels_of_several_a_row():
+    labels = Labels.read([[0, 1, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]], 3)
+    assert labels.indicator.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
+    assert labels.labelled.tolist() == [0, 2]
+    assert not labels.single
+    with pytest.raises(InvalidInputError, match="row 0 has 2 labels; this method takes one"):
+        labels.numbers()
+
+
+@given(
+    arrays.arrays(
+        np.int64, st.tuples(st.integers(1, 8), st.integers(1, 5)), elements=st.integers(0, 1)
+    )
+)
+def test_rows_of_the_same_label(y):
+    labels = Labels.read(y, len(y))
+    expected = [[bool((a & b).any()) for b in y] for a in y]
+    assert labels.same(slice(None)).tolist() == expected
+    assert labels.same(np.array([len(y) - 1])).tolist() == [expected[-1]]
+    assert Labels.read(scipy.sparse.csr_array(y), len(y)).same(slice(None)).tolist() == expected
+
+
+def test_sparse_labels_stay_as_they_are():
+    y = scipy.sparse.csr_array(([1, 0, 1], [0, 2, 1], [0, 2, 3]), shape=(2, 4))
+    assert Labels.read(y, 2).indicator.toarray().tolist() == [[1, 0], [0, 1]]
+    assert y.nnz == 3
+    with pytest.raises(InvalidInputError, match="must be 0 or 1, but row 1, column 1 is 3"):
+        Labels.read(scipy.sparse.csr_array([[0, 1], [0, 3]]), 2)
+    with pytest.raises(InvalidInputError, match="2 labels for 3 rows"):
+        Labels.read(y, 3)
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "message"),
+    [
+        ("pairs", [[0, 1]], r"shape \(n, 3\), with at least one line; got int64 \(1, 2\)"),
+        ("pairs", np.empty((0, 3), int), r"got int64 \(0, 3\)"),
+        ("pairs", [[0, 1, 1.0]], "got float64"),
+        ("pairs", [[0, 1, 1], [2]], "cannot be read"),
+        ("pairs", [[0, 1, 1], [0, 2, 0]], "1 for neighbours or -1 for others; pair 1 has 0"),
+        ("pairs", [[0, 1, 1], [3, 3, 1]], r"different rows; number 1 of them has \[3, 3\]"),
+        ("pairs", [[0, 5, 1]], r"0 to 4 here; number 0 of them has \[0, 5\]"),
+        ("triplets", [[0, 1, 2], [4, -1, 2]], r"number 1 of them has \[4, -1, 2\]"),
+        ("triplets", [[0, 1, 0]], r"different rows; number 0 of them has \[0, 1, 0\]"),
+    ],
+)
+def test_relations_that_cannot_be(what, value, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Supervision.read(5, **{what: value})
+
+
+def test_what_is_known_about_some_rows():
+    known = Supervision.read(9, [0, 1, 2, 0, 1, 2, -1, 0, 0], [[8, 3, -1], [1, 8, 1]], [[3, 5, 1]])
+    assert known.related_rows().tolist() == [1, 3, 5, 8]
+    part = known.restricted_to(np.array([1, 3, 4, 5, 6, 8]))
+    assert part.pairs.tolist() == [[5, 1, -1], [0, 5, 1]]
+    assert part.triplets.tolist() == [[1, 3, 0]]
+    assert part.labels.numbers().tolist() == [1, 0, 1, 2, -1, 0]
+    assert Supervision.read(9).related_rows().tolist() == []
+
+
+def test_unlabelled_rows_are_left_out(rows, labels):
+    y = np.where(np.arange(400) % 7 == 2, labels, -1)
+    source, known = labelled_rows(RowSource(rows), Labels.read(y, 400))
+    expected = rows[np.arange(400) % 7 == 2]
+    assert source.n_rows == len(expected)
+    assert np.array_equal(np.concatenate([block.copy() for block in source.blocks()]), expected)
+    assert known.numbers().tolist() == labels[np.arange(400) % 7 == 2].tolist()
+    whole, same = labelled_rows(RowSource(rows), Labels.read(labels, 400))
+    assert whole.n_rows == 400
+    assert same.numbers().tolist() == labels.tolist()
+
+
+@given(st.lists(st.integers(0, 399), unique=True, min_size=1), st.lists(st.integers(0, 400)))
+def test_rows_of_some_numbers(numbers, ends):
+    rows = np.arange(800, dtype=np.float32).reshape(400, 2)
+    source = RowSource(lambda: iter(np.split(rows, sorted(ends)))).restricted_to(np.array(numbers))
+    found = np.concatenate([block.copy() for block in source.blocks()])
+    assert np.array_equal(found, rows[sorted(numbers)])
+    np.testing.assert_allclose(source.mean(), rows[numbers].mean(axis=0))
+
+
+def test_kernel_values_and_width(rows):
+    source = RowSource(rows)
+    anchors = choose_anchors(source, None, 30, np.random.default_rng(0))
+    assert len(np.unique(anchors, axis=0)) == 30
+    assert all((rows == anchor).all(axis=1).any() for anchor in anchors)
+    squares = ((rows[:, None].astype(float) - anchors[None]) ** 2).sum(axis=2)
+    assert mean_squared_distance(source, anchors) == pytest.approx(squares.mean())
+    np.testing.assert_allclose(
+        kernel_values(source, rbf(anchors, 0.01)), np.exp(-0.01 * squares), atol=1e-6
+    )
+    few = choose_anchors(
+        RowSource(np.repeat(rows[:4], 5, axis=0)), None, 30, np.random.default_rng(0)
+    )
+    assert len(few) == 4
