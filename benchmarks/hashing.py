@@ -4,8 +4,8 @@
 
 The splits and the reference are those of `reference_scores.csv`: 1,000 balanced queries, the rest
 as database, 10,000 balanced training rows; rows divided by 255; MAP over the whole ranking, ties in
-database order. SGH takes the first 300 of the split's anchors. Methods that draw random numbers
-are run with several seeds: the table gives means, the JSON the spread too.
+database order. sift10k comes with 100 queries and is trained on whole. Methods that draw random
+numbers are run with several seeds: the table gives means, the JSON the spread too.
 """
 
 import argparse
@@ -14,138 +14,183 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
+from hashing_bars import check_bars
+from hashing_entrants import BITS, ENTRANTS, Entrant
 from numpy.typing import NDArray
 
-from pg_hashindex import metrics
-from pg_hashindex.hashers import make_hasher
+from pg_hashindex.comparison import Measures, Outcome, Split, Truth, compare, load_split
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.hashers import HASHERS
 
 ROOT = Path(__file__).resolve().parent.parent
 
-DATASETS = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
-SEEDS = {"sgh": 5, "itq": 5, "lsh": 20, "pcah": 1}
-BITS = (32, 64)
-SCORES = ("MAP_label", "P100_label", "PH2_label", "MAP_euclid2pct", "P100_euclid2pct")
-# How far from the reference a score may be, and which part of its CPU seconds training may take.
-BARS = {"sgh": 0.01, "itq": 0.02, "lsh": 0.02, "pcah": 0.02}
-BARRED = ("MAP_label", "MAP_euclid2pct")
-CPU_PART = {"sgh": 1 / 3}
+REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
+LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
+MEASURES = Measures(k=(50, 100))
+# The names of the reference, and ours of the same measure.
+SCORES = {
+    "MAP_label": (LABEL, "MAP"),
+    "P100_label": (LABEL, "P@100"),
+    "PH2_label": (LABEL, "PH2"),
+    "MAP_euclid2pct": (NEAREST, "MAP"),
+    "P100_euclid2pct": (NEAREST, "P@100"),
+    "P50_label": (LABEL, "P@50"),
+    "error_3nn": (LABEL, "3-NN error"),
+}
+COMPARED = tuple(SCORES)[:5]
+COSTS = ("train_wall_s", "train_cpu_s")
 
 
-class Split:
-    """One data set, split and with its ground truth."""
-
-    def __init__(self, data: Path, name: str) -> None:
-        with np.load(data / f"{name}.npz") as archive:
-            X, y = archive["X"].astype(np.float32) / 255, archive["y"]
-        with np.load(data / f"{name}_split.npz") as split:
-            self.queries, self.database = X[split["query"]], X[split["database"]]
-            self.train = X[split["train"]]
-            self.anchors = self.train[split["anchors"][:300]]
-            self.by_label = metrics.same_label(y[split["query"]], y[split["database"]])
-        self.by_distance = metrics.nearest_fraction(self.queries, self.database, 0.02)
-
-    def run(self, method: str, bits: int, seed: int) -> dict[str, float]:
-        """Train, encode and score once."""
-        params = {"anchors": self.anchors} if method == "sgh" else {}
-        hasher = make_hasher(method, n_bits=bits, random_state=seed, **params)
-        wall, cpu = time.perf_counter(), time.process_time()
-        hasher.fit(self.train)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        codes = hasher.encode(self.queries), hasher.encode(self.database)
-        return {
-            "MAP_label": metrics.mean_average_precision(*codes, self.by_label),
-            "P100_label": metrics.precision_at_k(*codes, self.by_label, 100),
-            "PH2_label": metrics.precision_within_radius(*codes, self.by_label, 2),
-            "MAP_euclid2pct": metrics.mean_average_precision(*codes, self.by_distance),
-            "P100_euclid2pct": metrics.precision_at_k(*codes, self.by_distance, 100),
-            "train_wall_s": wall,
-            "train_cpu_s": cpu,
-        }
+def read_split(data: Path, name: str) -> Split:
+    """Read a data set: sift10k has its queries apart, and no labels."""
+    if name != "sift10k":
+        return load_split(data / f"{name}.npz", data / f"{name}_split.npz")
+    with np.load(data / "sift10k.npz") as archive:
+        base, query = (archive[part].astype(np.float32) for part in ("base", "query"))
+    return Split(query, base, base, train_places=np.arange(len(base)))
 
 
 def reference(data: Path) -> dict[tuple[str, str, int], dict[str, float]]:
     """Read the scores of the authors' programs, by data set, method and bits."""
-    measures = (*SCORES, "train_wall_s", "train_cpu_s")
     with (data / "reference_scores.csv").open() as file:
         return {
-            (row["dataset"], row["method"].lower(), int(row["bits"])): {
-                measure: float(row[measure]) for measure in measures
+            (row["dataset"], row["method"], int(row["bits"])): {
+                measure: float(row[measure]) for measure in (*COMPARED, *COSTS)
             }
             for row in csv.DictReader(file)
         }
 
 
 def results(data: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield one result for each data set, method and number of bits."""
+    """Yield the results of each data set, method and number of bits."""
     known = reference(data)
     for name in args.datasets:
-        split = Split(data, name)
-        # The first training in a process also loads libraries and starts their threads.
-        split.run("sgh", 8, 0)
-        for method in args.methods:
-            for bits in args.bits:
-                n_seeds = min(SEEDS[method], args.seeds or SEEDS[method])
-                runs = [split.run(method, bits, seed) for seed in range(n_seeds)]
-                yield result(name, method, bits, runs, known[DATASETS[name], method, bits])
+        split = read_split(data, name)
+        for entrant in ENTRANTS.values():
+            if entrant.name not in args.methods or entrant.hasher not in HASHERS:
+                continue
+            for bits in entrant.bits.get(name, ()):
+                if bits in args.bits:
+                    theirs = known.get((REFERENCES.get(name, ""), entrant.reference, bits))
+                    for outcomes in runs(split, entrant, bits, args.seeds):
+                        yield result(name, outcomes, theirs)
+
+
+def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterator[list[Outcome]]:
+    """Run all seeds, and yield the outcomes of each protocol."""
+    truths = [NEAREST] if split.labels is None else [LABEL, NEAREST]
+    protocols: dict[str, list[Outcome]] = {}
+    for seed in range(min(entrant.seeds, most or entrant.seeds)):
+        try:
+            found = list(
+                compare(
+                    split,
+                    [entrant.method(split)],
+                    [bits],
+                    truths=truths,
+                    measures=MEASURES,
+                    random_state=seed,
+                )
+            )
+        # A parameter that the method does not know must not end a run of hours.
+        except HashIndexError as error:
+            found = [Outcome(entrant.name, bits, seed, error=str(error))]
+        for outcome in found:
+            protocols.setdefault(outcome.codes, []).append(outcome)
+    yield from protocols.values()
+
+
+def values(outcome: Outcome) -> dict[str, float]:
+    """Return everything measured, by the names of the JSON."""
+    scores = {
+        name: outcome.scores[truth.name].values[measure]
+        for name, (truth, measure) in SCORES.items()
+        if truth.name in outcome.scores
+    }
+    costs = (*COSTS, "encode_wall_s", "encode_cpu_s")
+    return {
+        **scores,
+        **{name: getattr(outcome, name) for name in costs},
+        "train_peak_mb": outcome.train_peak_bytes / 1e6,
+    }
 
 
 def result(
-    name: str, method: str, bits: int, runs: list[dict[str, float]], known: dict[str, float]
+    dataset: str, outcomes: list[Outcome], theirs: dict[str, float] | None
 ) -> dict[str, Any]:
-    """Put the mean of the runs beside the reference, and hold it against the bars."""
-    values: dict[str, NDArray[np.float64]] = {
-        measure: np.array([run[measure] for run in runs]) for measure in runs[0]
+    """Put the mean of the seeds beside the reference."""
+    first = outcomes[0]
+    key = {"dataset": dataset, "method": first.method, "bits": first.n_bits, "codes": first.codes}
+    # The reference has the codes of the database from the hash function.
+    known = theirs if first.codes == "hashed" else None
+    if errors := [outcome.error for outcome in outcomes if outcome.error is not None]:
+        return {**key, "error": errors[0], "reference": known}
+    measured = [values(outcome) for outcome in outcomes]
+    seeds: dict[str, NDArray[np.float64]] = {
+        name: np.array([run[name] for run in measured]) for name in measured[0]
     }
-    mean = {measure: round(float(value.mean()), 4) for measure, value in values.items()}
-    difference = {measure: round(mean[measure] - known[measure], 4) for measure in SCORES}
-    met = {measure: abs(difference[measure]) <= BARS[method] for measure in BARRED}
-    if method in CPU_PART:
-        met["train_cpu_s"] = mean["train_cpu_s"] <= CPU_PART[method] * known["train_cpu_s"]
-    return {
-        "dataset": name,
-        "method": method,
-        "bits": bits,
-        "seeds": len(runs),
+    mean = {name: round(float(value.mean()), 4) for name, value in seeds.items()}
+    entry = {
+        **key,
+        "distance": first.distance,
+        "train_rows": first.train_rows,
+        "seeds": len(outcomes),
         "scores": mean,
-        "standard_deviation": {m: round(float(value.std()), 4) for m, value in values.items()},
-        "farthest_from_reference": {
-            m: round(float(np.abs(values[m] - known[m]).max()), 4) for m in SCORES
-        },
+        "standard_deviation": {n: round(float(value.std()), 4) for n, value in seeds.items()},
         "reference": known,
-        "difference": difference,
-        "bars_met": met,
+    }
+    if known is None:
+        return entry
+    return entry | {
+        "difference": {name: round(mean[name] - known[name], 4) for name in COMPARED},
+        "farthest_from_reference": {
+            name: round(float(np.abs(seeds[name] - known[name]).max()), 4) for name in COMPARED
+        },
     }
 
 
 def line(entry: dict[str, Any]) -> str:
-    """Format one result as three lines of the table."""
-    key = f"{entry['dataset']:6}{entry['method']:6}{entry['bits']:4}"
-    scores, known, difference = entry["scores"], entry["reference"], entry["difference"]
-    times = "{:9.2f}{:8.2f}"
-    verdict = "ok" if all(entry["bars_met"].values()) else f"MISSED {entry['bars_met']}"
-    return "\n".join(
-        (
-            key
-            + f"  {'ours':10}"
-            + "".join(f"{scores[m]:17.4f}" for m in SCORES)
-            + times.format(scores["train_wall_s"], scores["train_cpu_s"]),
-            " " * 16
-            + f"  {'reference':10}"
-            + "".join(f"{known[m]:17.4f}" for m in SCORES)
-            + times.format(known["train_wall_s"], known["train_cpu_s"]),
-            " " * 16
-            + f"  {'difference':10}"
-            + "".join(f"{difference[m]:+17.4f}" for m in SCORES)
-            + f"   {verdict}",
-        )
-    )
+    """Format one result as up to three lines of the table."""
+    key = f"{entry['dataset']:8}{entry['method']:14}{entry['bits']:3} {entry['codes']:8}"
+    if "error" in entry:
+        return f"{key}failed: {entry['error']}"
+    lines = [key + "ours      " + _numbers(entry["scores"])]
+    if entry["reference"] is not None:
+        space = " " * len(key)
+        lines.append(f"{space}reference " + _numbers(entry["reference"]))
+        lines.append(f"{space}difference" + _numbers(entry["difference"], "+"))
+    return "\n".join(lines)
+
+
+def _numbers(scores: dict[str, float], sign: str = "") -> str:
+    columns = [f"{scores[name]:{sign}16.4f}" if name in scores else " " * 16 for name in SCORES]
+    costs = [f"{scores[name]:9.2f}" for name in COSTS if name in scores]
+    return "".join(columns + costs).rstrip()
+
+
+def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Find methods with the very same scores: then they learned the same codes.
+
+    A comparison of such methods says nothing, however good each of them looks.
+    """
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for entry in entries:
+        if "error" not in entry:
+            # Whole scores of as many seeds; more digits than chance could make agree.
+            scores = tuple(entry["scores"].get(name) for name in SCORES)
+            key = (entry["dataset"], entry["bits"], entry.get("codes", "hashed"), scores)
+            groups.setdefault(key, []).append(entry["method"])
+    return [
+        {"dataset": dataset, "bits": bits, "codes": codes, "methods": methods}
+        for (dataset, bits, codes, _), methods in groups.items()
+        if len(methods) > 1
+    ]
 
 
 def machine() -> dict[str, Any]:
@@ -159,29 +204,55 @@ def machine() -> dict[str, Any]:
     }
 
 
+def kept(output: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results of an earlier run that this one did not take again."""
+    names = ("dataset", "method", "bits", "codes")
+    new = {tuple(entry[name] for name in names) for entry in entries}
+    old = json.loads(output.read_text())["results"] if output.exists() else []
+    return [e for e in old if tuple(e.get(name, "hashed") for name in names) not in new]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
+    datasets = ("mnist", "usps", "sift10k")
     parser.add_argument("--data", type=Path, default=shared / "data")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/hashing.json")
-    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
-    parser.add_argument("--methods", nargs="+", choices=SEEDS, default=list(SEEDS))
-    parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=list(BITS))
+    parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
+    parser.add_argument("--methods", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
+    parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS)
     parser.add_argument("--seeds", type=int, help="at most this many seeds for each method")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep what the output has of other methods and data"
+    )
     args = parser.parse_args()
     if not (args.data / "reference_scores.csv").exists():
         sys.exit(f"{args.data} has no reference_scores.csv; name the folder with --data")
+    missing = sorted({ENTRANTS[name].hasher for name in args.methods} - set(HASHERS))
+    if missing:
+        print(f"left out, not registered: {', '.join(missing)}")
 
-    print(" " * 28 + "".join(f"{measure:>17}" for measure in SCORES) + "   wall s   cpu s")
+    print(" " * 44 + "".join(f"{name:>16}" for name in SCORES) + "   wall s    cpu s")
     entries = []
     for entry in results(args.data, args):
         print(line(entry), flush=True)
         entries.append(entry)
+    if args.keep:
+        entries = kept(args.output, entries) + entries
+    bars = check_bars(entries)
+    print()
+    for bar in bars:
+        print(f"{'met   ' if bar['met'] else 'MISSED'} {bar['bar']}: {bar['value']}")
+    same = identical(entries)
+    for group in same:
+        print(
+            f"SAME CODES {group['dataset']} {group['bits']} {group['codes']}: "
+            + ", ".join(group["methods"])
+        )
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine(), "results": entries}
+    report = {"machine": machine(), "results": entries, "bars": bars, "identical": same}
     args.output.write_text(json.dumps(report, indent=1) + "\n")
-    missed = [entry for entry in entries if not all(entry["bars_met"].values())]
-    print(f"{len(entries) - len(missed)} of {len(entries)} within their bars; {args.output}")
+    print(f"{sum(bar['met'] for bar in bars)} of {len(bars)} bars met; {args.output}")
 
 
 if __name__ == "__main__":

@@ -39,14 +39,19 @@ def packages() -> str:
 
 def hashing() -> str:
     def pair(result: dict[str, Any], score: str, digits: int) -> str:
-        ours, theirs = result["scores"][score], result["reference"][score]
-        return f"{ours:.{digits}f} / {theirs:.{digits}f}"
+        # A failed run has no scores, a data set without labels none by labels.
+        ours, theirs = ((result.get(whose) or {}).get(score) for whose in ("scores", "reference"))
+        return " / ".join("" if v is None else f"{v:.{digits}f}" for v in (ours, theirs))
+
+    def name(result: dict[str, Any]) -> str:
+        learned = ", learned codes" if result.get("codes") == "learned" else ""
+        return f"{result['dataset']} {result['method']} {result['bits']}{learned}"
 
     return table(
         ["data, method, bits", "label MAP", "MAP of the nearest 2 %", "training CPU s"],
         [
             [
-                f"{result['dataset']} {result['method']} {result['bits']}",
+                name(result),
                 pair(result, "MAP_label", 3),
                 pair(result, "MAP_euclid2pct", 3),
                 pair(result, "train_cpu_s", 2),

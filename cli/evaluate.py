@@ -2,11 +2,20 @@
 
 import click
 
+from pg_hashindex.code_scores import score_codes
+from pg_hashindex.comparison import Scores
 from pg_hashindex.evaluate import CANDIDATES
 from pg_hashindex.evaluate import evaluate as measure
 from pg_hashindex.index import HashIndex
 
-from ._shared import connected, database_option, json_option, print_evaluation, print_json
+from ._shared import (
+    connected,
+    database_option,
+    json_option,
+    print_evaluation,
+    print_json,
+    print_table,
+)
 
 
 @click.command()
@@ -22,6 +31,16 @@ from ._shared import connected, database_option, json_option, print_evaluation, 
     help="A number of candidates to try; may be given again.",
 )
 @click.option(
+    "--codes",
+    is_flag=True,
+    help="Measure the ranking by codes alone too, as the papers do: the nearest 2 % are relevant.",
+)
+@click.option(
+    "--labels",
+    metavar="COLUMN",
+    help="Measure the ranking by codes alone too: rows that share a label are relevant.",
+)
+@click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
 )
 @database_option
@@ -32,13 +51,21 @@ def evaluate(
     queries: int,
     k: int,
     candidates: tuple[int, ...],
+    codes: bool,
+    labels: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Compare INDEX with exact search on rows of its own table."""
+    scores: dict[str, Scores] = {}
     with connected(database_url) as connection:
+        opened = HashIndex.open(connection, index)
+        if codes or labels is not None:
+            scores = score_codes(
+                opened, labels=labels, queries=queries, random_state=seed, progress=True
+            )
         result = measure(
-            HashIndex.open(connection, index),
+            opened,
             queries=queries,
             k=k,
             candidates=candidates,
@@ -46,6 +73,10 @@ def evaluate(
             progress=True,
         )
     if as_json:
-        print_json(result.as_dict())
+        by_codes = {truth: found.as_dict() for truth, found in scores.items()}
+        print_json(result.as_dict() | ({"codes": by_codes} if scores else {}))
         return
     print_evaluation(result)
+    for truth, found in scores.items():
+        click.echo(f"\nRanking by codes alone; truth: {truth}\n")
+        print_table(["measure", "value"], [[name, value] for name, value in found.values.items()])

@@ -3,6 +3,7 @@
 import click
 
 from ._shared import CatchingGroup
+from .bench import bench
 from .demo import demo
 from .evaluate import evaluate
 from .index import index
@@ -20,5 +21,5 @@ def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""
 
 
-for command in (demo, server, schema, model, index, search, evaluate):
+for command in (demo, server, schema, model, index, search, evaluate, bench):
     main.add_command(command)

@@ -1,6 +1,6 @@
 """Learned binary codes for pgvector: train in Python, search in SQL."""
 
-from . import evaluate, hashers, schema, store, training
+from . import comparison, evaluate, hashers, metrics, sampling, schema, store, training
 from .database import connect
 from .errors import HashIndexError
 from .index import HashIndex, IndexSummary, list_indexes
@@ -15,10 +15,13 @@ __all__ = [
     "IndexSummary",
     "Layer",
     "Model",
+    "comparison",
     "connect",
     "evaluate",
     "hashers",
     "list_indexes",
+    "metrics",
+    "sampling",
     "schema",
     "store",
     "training",

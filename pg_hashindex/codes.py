@@ -8,12 +8,24 @@ no bit changes place between NumPy and the database.
 import struct
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pgvector import Bit
 
 from .errors import InvalidInputError
 
-__all__ = ["code_bytes", "hamming_distances", "pack", "to_postgres", "unpack"]
+__all__ = [
+    "code_bytes",
+    "hamming_distances",
+    "pack",
+    "to_postgres",
+    "unpack",
+    "weighted_distances",
+]
+
+# Weights are taken as whole numbers of this many bits together: float64 then adds them exactly.
+_WEIGHT_BITS = 51
+# About this many bits of the codes are held as numbers at a time.
+_BLOCK_BITS = 1 << 22
 
 
 def code_bytes(n_bits: int) -> int:
@@ -98,6 +110,66 @@ def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> N
         # One word of the codes at a time keeps the temporary to n_queries x n.
         distances += np.bitwise_count(query_words[:, word, None] ^ code_words[None, :, word])
     return distances
+
+
+def weighted_distances(
+    queries: NDArray[np.uint8], codes: NDArray[np.uint8], weights: ArrayLike
+) -> NDArray[np.float64]:
+    """Add up the weights of the differing bits of every query code and every code.
+
+    Each weight is first rounded to a multiple of 2**-51 of a power of two above their sum. From
+    there on sums are exact, whatever the order of their terms: equal sums are equal numbers, so
+    that with equal weights the ties are those of `hamming_distances`.
+
+    Parameters
+    ----------
+    queries : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+    weights : array-like (n_bits,)
+        What each bit counts, 0 or more, at least one above 0.
+
+    Returns
+    -------
+    float64 (n_queries, n)
+        Callers pass queries in blocks, as to `hamming_distances`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the weights are not usable, or the codes have another width.
+    """
+    whole, exponent = _whole_weights(weights)
+    n_bits = len(whole)
+    weighted = _as_signs(queries, n_bits) * whole
+    result = np.empty((len(queries), len(codes)))
+    step = max(1, _BLOCK_BITS // n_bits)
+    for start in range(0, len(codes), step):
+        block = slice(start, start + step)
+        # Of signs s and t, (1 - s t) / 2 is 1 where bits differ.
+        result[:, block] = weighted @ _as_signs(codes[block], n_bits).T
+    np.subtract(whole.sum(), result, out=result)
+    return np.ldexp(result, exponent - 1, out=result)
+
+
+def _whole_weights(weights: ArrayLike) -> tuple[NDArray[np.float64], int]:
+    """Return whole numbers, and the power of two that makes the weights of them."""
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise InvalidInputError(f"weights have shape {array.shape}; give one for each bit")
+    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
+        raise InvalidInputError(
+            "weights must be finite, 0 or more, and at least one above 0, got "
+            f"{array.min()} to {array.max()}"
+        )
+    # Brought below 1 first, so that the sum of the largest numbers is finite too.
+    largest = int(np.frexp(array.max())[1])
+    scaled = np.ldexp(array, -largest)
+    exponent = int(np.frexp(scaled.sum())[1]) - _WEIGHT_BITS
+    return np.rint(np.ldexp(scaled, -exponent)), exponent + largest
+
+
+def _as_signs(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.float64]:
+    return np.where(unpack(codes, n_bits), 1.0, -1.0)
 
 
 def _as_words(codes: NDArray[np.uint8]) -> NDArray[np.uint64]:

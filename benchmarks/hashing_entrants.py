@@ -1,0 +1,115 @@
+"""The methods of `hashing.py`: parameters, seeds, bits, and the names of the reference."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pg_hashindex.comparison import Method, Split
+from pg_hashindex.hashers import HASHERS
+
+# 60 bits are what CGHash and what it is compared with are measured at.
+_BOTH = {"mnist": (32, 64), "usps": (32, 64)}
+_WITH_60 = {"mnist": (32, 60, 64), "usps": (32, 60, 64)}
+_CGHASH = {"mnist": (32, 60), "usps": (32, 60)}
+_SIFT = {"sift10k": (24, 32, 48)}
+
+BITS = (24, 32, 48, 60, 64)
+
+
+def _anchors(count: int | None, **others: Any) -> Callable[[Split], dict[str, Any]]:
+    """Take the first anchors of the split as kernel bases."""
+
+    def parameters(split: Split) -> dict[str, Any]:
+        if split.anchors is None:
+            return others
+        return {"anchors": split.train[split.anchors[:count]], **others}
+
+    return parameters
+
+
+def _fixed(**parameters: Any) -> Callable[[Split], dict[str, Any]]:
+    return lambda split: parameters
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method as it is run here."""
+
+    name: str
+    seeds: int
+    bits: dict[str, tuple[int, ...]]
+    #: Its name in reference_scores.csv.
+    reference: str = ""
+    hasher: str = ""
+    parameters: Callable[[Split], dict[str, Any]] = field(default_factory=_fixed)
+    train_on: Literal["train", "database"] = "train"
+    labels: Literal["all", "labelled"] = "all"
+
+    def __post_init__(self) -> None:
+        if not self.hasher:
+            object.__setattr__(self, "hasher", self.name)
+
+    def method(self, split: Split) -> Method:
+        """Return what the library compares."""
+        known = HASHERS[self.hasher].parameter_names()
+        given = self.parameters(split)
+        # KSH and others may come to choose their bases themselves.
+        given = {name: value for name, value in given.items() if name != "anchors" or name in known}
+        return Method(self.hasher, given, self.name, self.train_on, self.labels)
+
+
+_UNIT_ROWS = {"normalize": "l2"}
+
+ENTRANTS = {
+    entrant.name: entrant
+    for entrant in (
+        Entrant("lsh", 20, _WITH_60 | _SIFT, "LSH"),
+        Entrant("pcah", 1, _BOTH | _SIFT, "PCAH"),
+        Entrant("itq", 5, _WITH_60, "ITQ"),
+        Entrant("sgh", 5, _BOTH, "SGH", parameters=_anchors(300)),
+        Entrant("sikh", 5, _BOTH),
+        Entrant("sh", 1, _WITH_60 | _SIFT, "SH"),
+        Entrant("agh", 3, _WITH_60, "AGH1"),
+        Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
+        # Only the 1,000 labelled rows of the split; the others have no label.
+        Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
+        Entrant("itq-cca", 5, _BOTH),
+        Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
+        Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
+        Entrant("fsdh", 3, _BOTH, parameters=_anchors(1000, **_UNIT_ROWS)),
+        Entrant("cghash", 3, _CGHASH),
+        Entrant(
+            "sadih-l1", 3, _BOTH, hasher="sadih",
+            parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
+        ),
+        Entrant(
+            "sadih-l21", 3, _BOTH, hasher="sadih",
+            parameters=_anchors(1000, loss="l21", **_UNIT_ROWS),
+        ),
+        # As the papers have them: the default start, codewords far from each other, and balanced
+        # pairs may leave the methods' own steps nothing to do.
+        Entrant(
+            "sdh-random", 3, _BOTH, hasher="sdh",
+            parameters=_anchors(1000, start="random", **_UNIT_ROWS),
+        ),
+        Entrant(
+            "sadih-l1-paper", 3, _BOTH, hasher="sadih",
+            parameters=_anchors(
+                1000, loss="l1", start="random", balance=False, hash_function="encoder",
+                **_UNIT_ROWS,
+            ),
+        ),
+        Entrant(
+            "sadih-l21-paper", 3, _BOTH, hasher="sadih",
+            parameters=_anchors(
+                1000, loss="l21", start="random", balance=False, hash_function="encoder",
+                **_UNIT_ROWS,
+            ),
+        ),
+        # On all of the database, where its codes are both hashed and as learned.
+        Entrant(
+            "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", train_on="database",
+            parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""How good the codes of an index are by themselves, by the measures of the papers."""
+
+import numpy as np
+
+from . import store
+from .comparison import Measures, Scores, Split, Truth
+from .comparison.scores import score
+from .errors import InvalidInputError
+from .index import HashIndex
+from .sampling import sample_table
+from .search import as_count
+
+__all__ = ["CODE_ROWS", "score_codes"]
+
+#: Rows that are drawn from the table at most, the queries among them.
+CODE_ROWS = 20_000
+
+
+def score_codes(
+    index: HashIndex,
+    *,
+    labels: str | None = None,
+    queries: int = 200,
+    rows: int = CODE_ROWS,
+    measures: Measures | None = None,
+    random_state: int = 0,
+    progress: bool = False,
+) -> dict[str, Scores]:
+    """Measure the ranking that an index's codes give, before any exact order.
+
+    Draws rows of the index's table, takes some as queries and ranks the others by their codes.
+
+    Parameters
+    ----------
+    index : HashIndex
+    labels : str, optional
+        A column of labels, as `sample_table` takes it: rows of a shared label are relevant.
+        Without, the nearest 2 % by the index's metric are.
+    queries : int
+        How many of the rows at most; never more than a tenth.
+    rows : int
+        Rows to draw at the most, of those that have a label where labels are asked for.
+    measures : Measures, optional
+    random_state : int
+        Seed of both draws.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    dict of str to Scores
+        By the name of the truth.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too few rows, or no labels, or a number is out of range; or the index ranks by
+        inner product, which has no nearest rows, and there are no labels.
+    """
+    for what, value in (("queries", queries), ("rows", rows)):
+        as_count(what, value)
+    if labels is None and index.metric == "ip":
+        raise InvalidInputError(
+            f"index {index.name!r} ranks by inner product, by which no rows are the nearest; "
+            "measure its codes by labels"
+        )
+    sample = sample_table(
+        index.connection,
+        index.qualified_table,
+        index.column_name,
+        labels=labels,
+        rows=rows,
+        random_state=random_state,
+        progress=progress,
+    )
+    X, y, truth = sample.X, None, Truth("nearest-fraction", 0.02)
+    if labels is not None:
+        y = sample.y if isinstance(sample.y, np.ndarray) else sample.y.toarray().astype(np.intp)
+        labelled = y >= 0 if y.ndim == 1 else y.any(axis=1)
+        X, y, truth = X[labelled], y[labelled], Truth("label")
+    if len(X) < 20:
+        raise InvalidInputError(
+            f"{index.qualified_table} has {len(X)} rows to measure by; 20 are needed"
+        )
+    model = store.load(index.connection, f"{index.model}:{index.model_version}")
+    compared = X
+    if index.metric == "cosine":
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        compared = X / np.where(lengths > 0, lengths, 1)
+    order = np.random.default_rng(random_state).permutation(len(X))
+    n_queries = max(1, min(queries, len(X) // 10))
+    query, database = np.sort(order[:n_queries]), np.sort(order[n_queries:])
+    measures = measures or Measures(k=(min(100, len(database)),))
+    measures.check(len(database))
+    split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
+    return score(
+        model.encode(X[query]),
+        model.encode(X[database]),
+        split,
+        [truth],
+        measures,
+        weights=model.bit_weights,
+    )

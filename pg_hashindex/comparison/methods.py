@@ -1,0 +1,99 @@
+"""The competitors: a hasher with its parameters, and the rows and labels that it sees."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from ..hashers import HASHERS, Hasher, make_hasher
+from .splits import Split
+
+__all__ = ["Method", "default_methods"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One competitor.
+
+    Parameters
+    ----------
+    hasher : str
+        A key of ``HASHERS``.
+    parameters : mapping
+        Its parameters, beside bits and seed.
+    name : str, optional
+        What results call it; by default the hasher's name.
+    train_on : {"train", "database"}
+        Which rows it learns from.
+    labels : {"all", "labelled"}
+        Which of these rows it sees the labels of; "labelled" are those that the split names.
+    """
+
+    hasher: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    train_on: Literal["train", "database"] = "train"
+    labels: Literal["all", "labelled"] = "all"
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.hasher)
+
+    def make(self, n_bits: int, random_state: int) -> Hasher:
+        """Make the hasher.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such hasher, or it has no such parameter.
+        """
+        if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
+            raise InvalidInputError(
+                f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
+                "given as such"
+            )
+        return make_hasher(self.hasher, n_bits=n_bits, random_state=random_state, **self.parameters)
+
+    def training_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | None]:
+        """Return the rows it learns from, and their labels as it sees them.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is to see a part of the labels and the split names none.
+        """
+        if self.train_on == "database":
+            X, y = split.database, split.labels
+        else:
+            X, y = split.train, split.train_labels
+        if self.labels == "all" or y is None:
+            return X, y
+        if split.labelled is None or self.train_on == "database":
+            raise InvalidInputError(
+                f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
+                "split does not name any, or the method learns from the database"
+            )
+        unlabelled = np.ones(len(y), dtype=bool)
+        unlabelled[split.labelled] = False
+        seen = y.astype(np.int64)
+        seen[unlabelled] = -1 if y.ndim == 1 else 0
+        return X, seen
+
+
+def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
+    """Name the methods that can learn from a data set: without labels, those that need none."""
+    learnable = [
+        name
+        for name, hasher in HASHERS.items()
+        if not hasher.learns_from
+        or ("labels" in hasher.learns_from and split.train_labels is not None)
+    ]
+    # One bit a dimension and no other number.
+    if split.train.shape[1] not in bits:
+        learnable.remove("sign")
+    return [Method(name) for name in learnable]

@@ -1,0 +1,65 @@
+"""What all measures share: blocks of queries, the k smallest of a line, and checks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from ..vectors import as_rows
+
+__all__ = ["as_vectors", "check_count", "check_relevant", "mark_nearest", "query_blocks"]
+
+# About this many pairs of a query and a row are worked on at a time.
+_BLOCK_PAIRS = 1 << 21
+
+
+def query_blocks(n_queries: int, n: int) -> Iterator[slice]:
+    """Yield slices of the queries, each few enough for an array (n_queries, n) in memory."""
+    size = max(1, _BLOCK_PAIRS // max(n, 1))
+    for start in range(0, n_queries, size):
+        yield slice(start, min(start + size, n_queries))
+
+
+def mark_nearest(distances: NDArray[np.generic], k: int) -> NDArray[np.bool_]:
+    """Mark the k smallest of each line, ties in row order, bool (n_queries, n)."""
+    last = np.partition(distances, k - 1, axis=1)[:, k - 1, None]
+    nearer: NDArray[np.bool_] = distances < last
+    tied: NDArray[np.bool_] = distances == last
+    room = k - np.count_nonzero(nearer, axis=1)
+    tied &= np.cumsum(tied, axis=1, dtype=np.int32) <= room[:, None]
+    return nearer | tied
+
+
+def as_vectors(
+    queries: ArrayLike, X: ArrayLike
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Check queries and rows of one dimension, at least one of each."""
+    rows = as_rows(X)
+    Q = as_rows(queries, dimension=rows.shape[1])
+    _check_some(len(Q), len(rows))
+    return Q, rows
+
+
+def check_relevant(
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], relevant: NDArray[np.bool_]
+) -> None:
+    """Refuse a ground truth that is not one line for each query, one column for each row."""
+    wanted = (len(query_codes), len(codes))
+    if relevant.shape != wanted or relevant.dtype != np.bool_:
+        raise InvalidInputError(
+            f"relevant is {relevant.dtype} {relevant.shape}, must be bool {wanted}: "
+            "one line for each query, one column for each row"
+        )
+    _check_some(*wanted)
+
+
+def check_count(name: str, value: int, n: int) -> None:
+    """Refuse a number of rows that is not from 1 to n."""
+    if not 1 <= value <= n:
+        raise InvalidInputError(f"{name} must be from 1 to the number of rows, {n}; got {value}")
+
+
+def _check_some(n_queries: int, n: int) -> None:
+    if not n_queries or not n:
+        raise InvalidInputError(f"there are {n_queries} queries and {n} rows; give some")

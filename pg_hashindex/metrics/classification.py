@@ -1,0 +1,82 @@
+"""Classification by the nearest codes."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from .blocks import check_count, mark_nearest, query_blocks
+from .ranks import code_distances
+
+__all__ = ["neighbour_error"]
+
+
+def neighbour_error(
+    query_codes: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    query_labels: ArrayLike,
+    labels: ArrayLike,
+    k: int = 3,
+    *,
+    weights: ArrayLike | None = None,
+) -> float:
+    """Compute how often the majority of the k first rows has another label than the query.
+
+    Tied rows stand in row order. Where classes have as many votes, the one whose first row is
+    nearest wins.
+
+    Parameters
+    ----------
+    query_codes : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+    query_labels : array-like (n_queries,) of integers, 0 or more
+    labels : array-like (n,) of integers, 0 or more
+    k : int
+    weights : array-like (n_bits,), optional
+        What each bit counts in distances; all the same by default.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidInputError
+        If rows have several labels or none, or shapes do not fit.
+    """
+    expected = _single_labels("query", query_labels, len(query_codes))
+    given = _single_labels("row", labels, len(codes))
+    if not len(expected) or not len(given):
+        raise InvalidInputError(
+            f"there are {len(expected)} queries and {len(given)} rows; give some"
+        )
+    check_count("k", k, len(codes))
+    wrong = 0
+    for block in query_blocks(len(query_codes), max(len(codes), k * k)):
+        votes = given[_first_rows(code_distances(query_codes[block], codes, weights), k)]
+        # How many of the k agree with each of them; argmax takes the nearest of the winners.
+        agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
+        winner = votes[np.arange(len(votes)), agreeing.argmax(axis=1)]
+        wrong += int(np.count_nonzero(winner != expected[block]))
+    return wrong / len(query_codes)
+
+
+def _first_rows(distances: NDArray[np.generic], k: int) -> NDArray[np.intp]:
+    """Return the numbers of the k nearest rows of each line, nearest first, ties in row order."""
+    rows = np.nonzero(mark_nearest(distances, k))[1].reshape(len(distances), k)
+    order = np.argsort(np.take_along_axis(distances, rows, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1)
+
+
+def _single_labels(what: str, labels: ArrayLike, n: int) -> NDArray[np.integer]:
+    array = np.asarray(labels)
+    if array.shape != (n,) or array.dtype.kind not in "iub":
+        raise InvalidInputError(
+            f"{what} labels are {array.dtype} {array.shape}; this measure takes one integer for "
+            f"each of {n}"
+        )
+    if len(array) and array.min() < 0:
+        raise InvalidInputError(
+            f"{what} {int(array.argmin())} has the label {array.min()}; this measure takes "
+            "labelled rows alone"
+        )
+    return array

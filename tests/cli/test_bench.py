@@ -1,0 +1,204 @@
+"""``pg-hashindex bench hash``: what it prints, and every way to be refused, without a database."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from fixtures.clusters import clustered
+from pg_hashindex.cli import main
+
+from pg_hashindex.comparison import Method, Truth, compare, draw_split
+from pg_hashindex.hashers import HASHERS
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("PG_HASHINDEX_DATABASE_URL", raising=False)
+
+    def invoke(*arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["bench", "hash", *map(str, arguments)])
+        assert result.exit_code == code, result.output
+        # click hands its own errors over by SystemExit: anything else was a traceback.
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    X, y = clustered()
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    return tmp_path / "data.npz"
+
+
+@pytest.fixture
+def unlabelled(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "unlabelled.npz", X=clustered()[0])
+    return tmp_path / "unlabelled.npz"
+
+
+def test_table(run: Run, data: Path) -> None:
+    arguments = ("--methods", "lsh, itq", "--bits", "4,12", "--seed", 3)
+    printed = run("--data", data, *arguments, "--top", "50", "-k", "10,100", "--radius", "1")
+    assert "40 queries, 360 database rows, 360 training rows, 12 dimensions" in printed.stderr
+    assert "itq, 12 bits: trained on 360 rows in" in printed.stderr
+    lines = printed.stdout.splitlines()
+    assert lines[0] == "Truth: label; ties in row order"
+    assert lines[2].split() == [
+        *["method", "bits", "codes", "distance", "MAP", "MAP@50", "P@10", "P@100"],
+        *["found@10", "found@100", "PH1"],
+        *["3-NN", "error"],
+    ]
+    (outcome,) = compare(
+        draw_split(*clustered(), random_state=3),
+        [Method("itq")],
+        [12],
+        truths=[Truth("label")],
+        random_state=3,
+    )
+    values = outcome.scores["label"].values
+    row = lines[6].split()
+    assert row[:4] == ["itq", "12", "hashed", "hamming"]
+    assert row[4] == f"{values['MAP']:.4f}"
+    assert row[-1] == f"{values['3-NN error']:.4f}"
+    assert any("peak MB" in line for line in lines)
+
+
+def test_json(run: Run, data: Path) -> None:
+    printed = run(
+        "--data", data, "--methods", "sgh,itq", "--bits", "13", "--json", "--ties", "average",
+        "--param", "sgh.n_anchors=17", "--truth", "nearest-k", "--truth", "nearest-fraction",
+        "--nearest", "9", "--fraction", "0.1",
+    )  # fmt: skip
+    sgh, itq = json.loads(printed.stdout)
+    assert (sgh["method"], sgh["n_bits"], sgh["ties"]) == ("sgh", 13, "average")
+    assert sgh["parameters"]["n_anchors"] == 17
+    assert list(sgh["scores"]) == ["nearest 9", "nearest 10 %"]
+    assert set(itq) == {"method", "n_bits", "seed", "error"}
+    assert "13" in itq["error"]
+
+
+def test_split(run: Run, data: Path, tmp_path: Path) -> None:
+    numbers = np.arange(400)
+    np.savez(tmp_path / "s.npz", query=numbers[:30], database=numbers[30:], train=numbers[-200:])
+    printed = run("--data", data, "--split", tmp_path / "s.npz", "--methods", "lsh", "--bits", 8)
+    assert "30 queries, 370 database rows, 200 training rows" in printed.stderr
+    for option in ("--queries", "--train-rows"):
+        refused = run("--data", data, "--split", tmp_path / "s.npz", option, 5, code=1)
+        assert "give no numbers of them" in refused.stderr
+
+
+def test_default_methods(run: Run, data: Path, unlabelled: Path) -> None:
+    def compared(path: Path, bits: int) -> set[str]:
+        printed = run("--data", path, "--bits", bits, "--train-rows", 200, "--json")
+        return {outcome["method"] for outcome in json.loads(printed.stdout)}
+
+    free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
+    assert compared(unlabelled, 12) == free
+    from_labels = {name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from}
+    assert compared(data, 6) == (free | from_labels) - {"sign"}
+
+
+def test_truth_without_labels(run: Run, unlabelled: Path) -> None:
+    printed = run("--data", unlabelled, "--methods", "lsh", "--bits", 8)
+    assert "Truth: nearest 2 %" in printed.stdout
+    assert "no labels" in printed.stderr
+    refused = run("--data", unlabelled, "--methods", "lsh", "--truth", "label", code=1)
+    assert "there are no labels; take nearest-fraction" in refused.stderr
+
+
+def test_plot(run: Run, data: Path, tmp_path: Path) -> None:
+    for name in ("plot.png", "plot.svg"):
+        arguments = ("--methods", "lsh,pcah", "--bits", "4,8", "--plot", tmp_path / name)
+        assert f"wrote {tmp_path / name}" in run("--data", data, *arguments).stderr
+        assert (tmp_path / name).stat().st_size > 5_000
+
+
+def test_failures_are_lines(run: Run, data: Path) -> None:
+    printed = run("--data", data, "--methods", "itq,lsh", "--bits", "16")
+    assert "itq, 16 bits failed: " in printed.stdout
+    assert any(line.startswith("lsh") for line in printed.stdout.splitlines())
+    printed = run("--data", data, "--methods", "lsh", "--bits", "0", code=1)
+    assert "lsh, 0 bits failed: n_bits must be" in printed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--methods", "minhash"], 2, "method 'minhash' is unknown; known are sign, lsh"),
+        (["--methods", ","], 2, "the list is empty"),
+        (["--bits", "16,many"], 2, "'16,many' is not a list of numbers"),
+        (["--bits", ""], 2, "the list is empty"),
+        (["-k", "1.5"], 2, "not a list of numbers"),
+        (["-k", "361"], 1, "number of rows, 360; got 361"),
+        (["--top", "0"], 1, "top must be"),
+        (["--neighbours", "0"], 1, "neighbours must be"),
+        (["--radius", "-1"], 1, "radius must be"),
+        (["--truth", "colour"], 2, "'colour'"),
+        (["--ties", "none"], 2, "'none'"),
+        (["--truth", "nearest-k", "--nearest", "0"], 1, "k must be .* got 0"),
+        (["--truth", "nearest-fraction", "--fraction", "2"], 1, "fraction must be"),
+        (["--param", "lsh.n_bits=3"], 1, "n_bits cannot be a parameter of lsh"),
+        (["--param", "lsh.length=3"], 1, "lsh has no parameter 'length'"),
+        (["--param", "itq.n_iter=3"], 2, "--param is for 'itq', which is not compared"),
+        (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),
+        (["--param", "lsh.center"], 2, "is not METHOD.KEY=VALUE"),
+        (["--queries", "0"], 1, "queries must be"),
+        (["--queries", "400"], 1, "queries must be"),
+        (["--train-rows", "1"], 1, "train_rows must be"),
+        (["--seed", "-1"], 2, "-1"),
+        (["--split", "none.npz"], 1, "cannot read arrays from none.npz"),
+        (["--plot", "plot.xyz"], 1, "does not end in the name of a format"),
+        (["--plot", "no folder/plot.png"], 1, "there is no folder"),
+    ],
+)
+def test_refuses(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
+    refused = run("--data", data, "--methods", "lsh", *arguments, code=code)
+    assert_one_error(refused, message)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"rows": np.eye(30)}, "no array X"),
+        ({"X": np.ones(30)}, r"shape \(30,\)"),
+        ({"X": np.full((30, 3), np.nan)}, "is nan"),
+        ({"X": np.array(["a", "b"])}, "must be numbers"),
+        ({"X": np.eye(30), "y": np.zeros(29, int)}, "29 labels for 30 rows"),
+        ({"X": np.eye(30), "y": np.zeros(30)}, "labels must be integers"),
+        ({"X": np.eye(1)}, "queries must be"),
+    ],
+)
+def test_refuses_data(
+    run: Run, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    refused = run("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=1)
+    assert_one_error(refused, message)
+
+
+def test_refuses_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("no archive")
+    for path in (tmp_path / "none.npz", tmp_path, tmp_path / "text.npz"):
+        assert_one_error(run("--data", path, code=1), f"cannot read arrays from {path}")
+
+
+def assert_one_error(refused: Result, message: str) -> None:
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("Error: ")]
+    assert re.search(message, line), line
+    assert refused.stdout == ""
+
+
+def test_needs_neither_matplotlib_nor_a_database_server() -> None:
+    code = "import sys, pg_hashindex.cli; print('matplotlib' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
