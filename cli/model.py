@@ -197,6 +197,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "bits": stored.n_bits,
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
+        "bit weights": "learned" if stored.weighted else "all the same",
         "layers": f"{' > '.join(stored.layer_kinds)} ({stored.size_bytes / 1024:.0f} kB)",
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},
         "checksum": stored.checksum[:16],

@@ -3,20 +3,40 @@
 from typing import Any
 
 from ..errors import InvalidInputError
+from .agh import AGH
 from .base import Hasher
+from .fsdh import FSDH
 from .itq import ITQ
+from .itq_cca import ITQCCA
+from .ksh import KSH
 from .lsh import LSH
 from .pcah import PCAH
 from .rows import BlockSource, RowsLike
+from .s3plh import S3PLH
+from .sadih import SADIH
+from .sdh import SDH
 from .sgh import SGH
+from .sh import SH
 from .sign import Sign
+from .sikh import SIKH
+from .usplh import USPLH
 
 __all__ = [
+    "AGH",
+    "FSDH",
     "HASHERS",
     "ITQ",
+    "ITQCCA",
+    "KSH",
     "LSH",
     "PCAH",
+    "S3PLH",
+    "SADIH",
+    "SDH",
     "SGH",
+    "SH",
+    "SIKH",
+    "USPLH",
     "BlockSource",
     "Hasher",
     "RowsLike",
@@ -25,7 +45,26 @@ __all__ = [
 ]
 
 #: Every method under the name that models, the command line and SQL know it by.
-HASHERS: dict[str, type[Hasher]] = {hasher.method: hasher for hasher in (Sign, LSH, PCAH, ITQ, SGH)}
+HASHERS: dict[str, type[Hasher]] = {
+    hasher.method: hasher
+    for hasher in (
+        Sign,
+        LSH,
+        SIKH,
+        PCAH,
+        SH,
+        ITQ,
+        ITQCCA,
+        USPLH,
+        S3PLH,
+        SGH,
+        AGH,
+        KSH,
+        SDH,
+        FSDH,
+        SADIH,
+    )
+}
 
 
 def make_hasher(name: str, **params: Any) -> Hasher:

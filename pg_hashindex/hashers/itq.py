@@ -1,5 +1,6 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize, centred_affine
 from .checks import check_integer
+from .kernels import kernel_values
 from .pcah import principal_directions
-from .rows import RowSource, scratch_array
+from .rows import RowSource
 from .supervision import Supervision
 
-__all__ = ["ITQ"]
+__all__ = ["ITQ", "learn_rotation", "random_rotation"]
 
-_BLOCK_ROWS = 8192
+_BLOCK_ROWS = 2048
 
 
 class ITQ(Hasher):
@@ -74,50 +76,68 @@ class ITQ(Hasher):
             )
         mean = rows.mean()
         _, directions = principal_directions(rows, mean, self.n_bits)
-        V = scratch_array((rows.n_rows, self.n_bits))
-        start = 0
-        for block in rows.blocks():
-            V[start : start + len(block)] = (block - mean) @ directions
-            start += len(block)
-        rotation = self._rotate(V, _random_rotation(self.n_bits, rng))
+        V = kernel_values(rows, centred_affine(directions.T, mean))
+        start = random_rotation(self.n_bits, self.n_bits, rng)
+        rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         return [centred_affine((directions @ rotation).T, mean)]
-
-    def _rotate(self, V: NDArray[np.float32], rotation: NDArray[np.float64]) -> NDArray[np.float64]:
-        losses = []
-        for _ in range(self.n_iter):
-            loss, correlation = _quantize(V, rotation)
-            losses.append(loss)
-            left, _, right = np.linalg.svd(correlation)
-            rotation = left @ right
-        losses.append(_quantize(V, rotation)[0])
-        self.quantization_loss_ = np.array(losses)
-        return rotation
 
     def _summary(self) -> dict[str, Any]:
         first, last = self.quantization_loss_[[0, -1]]
         return {"quantization_loss": {"first": float(first), "last": float(last)}}
 
 
-def _quantize(
-    V: NDArray[np.float32], rotation: NDArray[np.float64]
-) -> tuple[float, NDArray[np.float64]]:
-    """Return ||B - VR||^2 / n and V'B, for the signs B of VR, in one pass over V."""
-    n, n_bits = V.shape
-    loss, correlation = 0.0, np.zeros((n_bits, n_bits))
-    rotation32 = rotation.astype(np.float32)
-    for start in range(0, n, _BLOCK_ROWS):
-        block = V[start : start + _BLOCK_ROWS]
-        rotated = block @ rotation32
-        signs = np.where(rotated > 0, np.float32(1), np.float32(-1))
-        correlation += block.T @ signs
-        rotated -= signs
-        loss += float(np.einsum("ij,ij->", rotated, rotated, dtype=np.float64))
-    return loss / n, correlation
+def learn_rotation(
+    V: NDArray[np.float32], rotation: NDArray[np.float64], n_iter: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rotate rows so that signs stand for them as well as may be, by alternation.
+
+    Gong & Lazebnik, section 2.2, with one addition: where a code has more bits than the rows have
+    numbers, R is r x n_bits with orthonormal rows. That is what rows padded with zeros give, of
+    which the other rows of a square R play no part.
+
+    Parameters
+    ----------
+    V : float32 (n, r)
+    rotation : float64 (r, n_bits)
+        The R to start from; r is at most n_bits.
+    n_iter : int
+        Rounds.
+
+    Returns
+    -------
+    rotation : float64 (r, n_bits)
+    losses : float64 (n_iter + 1,)
+        ||sign(VR) - VR||^2 / n before each round and after the last; it never rises.
+    """
+    total, square = np.zeros(V.shape[1]), 0.0
+    for block in _blocks(V):
+        total += block.sum(axis=0, dtype=np.float64)
+        square += float(np.einsum("ij,ij->", block, block, dtype=np.float64))
+    losses = []
+    for round_number in range(n_iter + 1):
+        # V'B for the signs B, from their ones alone: B is twice those, less 1.
+        rotation32 = rotation.astype(np.float32)
+        correlation = np.zeros(rotation.shape)
+        for block in _blocks(V):
+            correlation += block.T @ (block @ rotation32 > 0).astype(np.float32)
+        correlation = 2 * correlation - total[:, None]
+        # ||VR|| is ||V||, so the loss needs no pass of its own.
+        products = float(np.vdot(correlation, rotation))
+        losses.append(rotation.shape[1] + (square - 2 * products) / len(V))
+        if round_number < n_iter:
+            left, _, right = np.linalg.svd(correlation, full_matrices=False)
+            rotation = left @ right
+    return rotation, np.array(losses)
 
 
-def _random_rotation(size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw an orthogonal matrix, all equally likely."""
-    Q, R = np.linalg.qr(rng.standard_normal((size, size)))
+def _blocks(V: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+    for start in range(0, len(V), _BLOCK_ROWS):
+        yield V[start : start + _BLOCK_ROWS]
+
+
+def random_rotation(r: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw r orthonormal rows of n_bits numbers, all such equally likely."""
+    Q, R = np.linalg.qr(rng.standard_normal((n_bits, r)))
     # The signs of R's diagonal are the factorisation's choice, not chance.
-    result: NDArray[np.float64] = Q * np.where(np.diag(R) < 0, -1, 1)
+    result: NDArray[np.float64] = (Q * np.where(np.diag(R) < 0, -1, 1)).T
     return result

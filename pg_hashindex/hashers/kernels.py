@@ -47,7 +47,9 @@ def choose_anchors(
     return drawn[np.sort(first_places)[: int(n_anchors)]]
 
 
-def mean_squared_distance(rows: RowSource, anchors: NDArray[np.float32]) -> float:
+def mean_squared_distance(
+    rows: RowSource, anchors: NDArray[np.float32] | NDArray[np.float64]
+) -> float:
     """Compute the mean squared distance over all pairs of a row and an anchor."""
     # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
     centre = anchors.mean(axis=0, dtype=np.float64)

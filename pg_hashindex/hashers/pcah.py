@@ -1,5 +1,7 @@
 """PCAH: the signs of the leading principal components."""
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
@@ -14,6 +16,10 @@ __all__ = ["PCAH", "principal_directions"]
 
 # A direction whose variance is below this part of the leading one is rounding, not data.
 _NO_VARIANCE = 1e-12
+# Up to this many dimensions float64 costs next to nothing.
+_FEW_DIMENSIONS = 64
+# Directions with at least this part of the leading variance are known well from float32 products.
+_FLOAT32_SEES = 1e-4
 
 
 class PCAH(Hasher):
@@ -73,7 +79,10 @@ class PCAH(Hasher):
 def principal_directions(
     rows: RowSource, mean: NDArray[np.float64], n_directions: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the directions of greatest variance, in one pass over the rows.
+    """Compute the directions of greatest variance.
+
+    In one pass over the rows, with float32 products; where they prove too coarse for the last of
+    the directions, in another one with float64 products.
 
     Parameters
     ----------
@@ -90,8 +99,28 @@ def principal_directions(
     directions : float64 (d, n_directions)
         Orthonormal columns, each with its largest entry above 0.
     """
-    d = rows.dimension
+    if rows.dimension > _FEW_DIMENSIONS:
+        coarse = rows.covariance(mean, np.float32)
+        _, found = _leading((coarse / coarse.diagonal().max()).astype(np.float32), n_directions)
+        # Orthonormal in float64 too, and the best in the space that they span.
+        directions = np.linalg.qr(found.astype(np.float64))[0]
+        variances, turn = np.linalg.eigh(directions.T @ coarse @ directions)
+        if variances[0] >= _FLOAT32_SEES * variances[-1]:
+            return _falling(variances, directions @ turn)
+    return _falling(*_leading(rows.covariance(mean), n_directions))
+
+
+def _leading(
+    covariance: NDArray[np.floating], n_directions: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    d = len(covariance)
     variances, directions = scipy.linalg.eigh(
-        rows.covariance(mean), subset_by_index=[d - n_directions, d - 1], check_finite=False
+        covariance, subset_by_index=[d - n_directions, d - 1], check_finite=False
     )
+    return variances, directions
+
+
+def _falling(
+    variances: NDArray[np.float64], directions: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return variances[::-1], with_fixed_signs(directions.T[::-1]).T

@@ -262,7 +262,7 @@ def test_names_that_may_not_be(connection: Connection, name: str) -> None:
         connection.execute(
             "INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, "
             "parameters, training, layers, checksum) VALUES (%s, 1, 'x', 1, 1, 'l2', '{}', '{}', "
-            "ARRAY[ROW('relu', NULL, NULL, NULL)::hashindex.layer], '')",
+            "ARRAY[ROW('relu', NULL, NULL, NULL, NULL)::hashindex.layer], '')",
             [name],
         )
 
@@ -310,7 +310,7 @@ def test_a_saved_model_never_changes(connection: Connection, change: str) -> Non
 @pytest.mark.parametrize(
     "damage",
     [
-        "layers = layers[1:1] || ROW('relu', NULL, NULL, NULL)::hashindex.layer",
+        "layers = layers[1:1] || ROW('relu', NULL, NULL, NULL, NULL)::hashindex.layer",
         "layers[1].bias = (SELECT l2_normalize(l.bias) FROM unnest(layers) l LIMIT 1)",
         "layers[1].weights = NULL",
         "layers[1].weights = (layers[1]).weights[2:3]",
@@ -400,7 +400,7 @@ def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection: Connection) -> 
     with pytest.raises(psycopg.Error):
         connection.execute(
             "SELECT hashindex.project_with("
-            "ARRAY[ROW('other', NULL, NULL, NULL)::hashindex.layer], '[1,2]')"
+            "ARRAY[ROW('other', NULL, NULL, NULL, NULL)::hashindex.layer], '[1,2]')"
         )
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, PCAH
-from pg_hashindex.hashers.itq import _random_rotation
+from pg_hashindex.hashers.itq import random_rotation
 
 
 def literal_itq(V, R, n_iter):
@@ -23,7 +23,7 @@ def test_agrees_with_the_paper(n_bits, rows):
     hasher = ITQ(n_bits=n_bits, n_iter=10, random_state=2).fit(rows)
     pca = PCAH(n_bits=n_bits).fit(rows)
     V = (rows - rows.mean(axis=0, dtype=np.float64)) @ pca.layers_[0].weights.T.astype(np.float64)
-    start = _random_rotation(n_bits, np.random.default_rng(2))
+    start = random_rotation(n_bits, n_bits, np.random.default_rng(2))
     R, losses = literal_itq(V, start, 10)
     np.testing.assert_allclose(hasher.project(rows), V @ R, atol=1e-3)
     np.testing.assert_allclose(hasher.quantization_loss_ * 400, losses, rtol=1e-4)
@@ -50,7 +50,7 @@ def test_without_rounds_it_is_a_random_rotation(rows):
 
 
 def test_first_rotation_is_orthogonal():
-    R = _random_rotation(30, np.random.default_rng(0))
+    R = random_rotation(30, 30, np.random.default_rng(0))
     np.testing.assert_allclose(R @ R.T, np.eye(30), atol=1e-12)
 
 

@@ -1,0 +1,301 @@
+"""AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from ..layers import MAX_DIMENSION, Layer, affine, affinity, squared_distances
+from .base import Hasher, Normalize, with_fixed_signs
+from .checks import check_integer
+from .kernels import choose_anchors
+from .kmeans import nearest_centres, sample_centres
+from .rows import RowSource
+from .supervision import Supervision
+
+__all__ = ["AGH"]
+
+# Rows for each anchor, where there are too few for all that are asked for.
+_ROWS_PER_ANCHOR = 10
+# Eigenvalues below this, of at most 1, belong to directions that float32 shares cannot tell.
+_NO_SPREAD = 1e-6
+# Weights below this part of the greatest are rounding: the eigenvector is 0 at these anchors.
+_NO_WEIGHT = 1e-6
+# Eigenvectors above this tell parts of the graph from others that hardly a row joins.
+_APART = 0.999
+_BLOCK_ROWS = 8192
+
+
+class AGH(Hasher):
+    """Eigenvectors of a graph that joins rows through their nearest anchors.
+
+    Each row is shared out among its `n_nearest` anchors by exp(-distance^2 / t), divided by the
+    sum: Z, n x m and sparse. Two rows are as near as Z Lambda^-1 Z', Lambda being the column sums
+    of Z, and the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from
+    the eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 (section 3.2 of the paper).
+    The one that is the same for every row is left out. A new row has the shares of its own
+    anchors (theorem 2), so SQL evaluates the layers `affinity` and `affine`.
+
+    One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up
+    the graph's clusters, so two layers take half as many and a second bit of each: of the rows
+    above 0, whether they are above a threshold b+, and of the others, whether they are below b-
+    (section 4). The two thresholds minimise f'Lf for the graph's Laplacian L, f being how far rows
+    are beyond their threshold, under the condition that f sums to 0. Bits of the first layer come
+    first.
+
+    The paper's t is not said; here as in the authors' program it is the square of the mean
+    distance to the last of the nearest anchors. That program also drops every eigenvector with an
+    eigenvalue above 0.999: those of parts of the graph that hardly a row joins. Here they are
+    kept, since nothing else tells the parts apart; which splits of the parts they are, rounding
+    would decide, so they are turned to split those that are far apart first.
+
+    Training holds n_nearest shares and places of each row. The rows themselves are read three
+    times and never held.
+
+    Parameters
+    ----------
+    n_bits : int
+        One layer: below the number of anchors. Two layers: below twice that number; where it is
+        odd, the last eigenvector has no second bit.
+    n_layers : {1, 2}
+        Two give far better neighbours by label, and about the same by distance.
+    n_anchors : int
+        Found by k-means on a sample, of five rounds. Where there are fewer than ten rows for each,
+        less: a tenth of the rows, though not less than twice the eigenvectors asked for.
+    anchors : array-like (m, d), optional
+        Anchors to use instead, as rows of the input space; those that are never among the nearest
+        are left out.
+    n_nearest : int
+        In how many anchors a row has a share, at least 2.
+    random_state : int, optional
+        Seed of the k-means; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    anchors_ : float32 (m, d)
+        The anchors, as `normalize` leaves them.
+    width_ : float
+        The t above.
+    eigenvalues_ : float64 (k,)
+        Of the eigenvectors used, falling, at most 1.
+    thresholds_ : float64 (2, k) or None
+        b+ and b- of the eigenvectors, which have unit variance; None for one layer.
+    """
+
+    method = "agh"
+
+    anchors_: NDArray[np.float32]
+    width_: float
+    eigenvalues_: NDArray[np.float64]
+    thresholds_: NDArray[np.float64] | None
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        n_layers: Literal[1, 2] = 2,
+        n_anchors: int = 300,
+        anchors: ArrayLike | None = None,
+        n_nearest: int = 3,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.n_layers = n_layers
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.n_nearest = n_nearest
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
+        check_integer("n_layers", self.n_layers, 1, 2)
+        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
+        check_integer("n_nearest", self.n_nearest, 2, MAX_DIMENSION)
+        super().check_parameters()
+
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        n_directions = -(-self.n_bits // self.n_layers)
+        graph = _Graph.measure(rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest)
+        self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits)
+        self.anchors_, self.width_ = graph.anchors, graph.width
+        shares = affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
+        if self.n_layers == 1:
+            self.thresholds_ = None
+            return [shares, affine(weights.T)]
+        self.thresholds_ = graph.thresholds(weights)
+        return [shares, *two_layers(weights, self.thresholds_, self.n_bits)]
+
+    def _choose_anchors(
+        self, rows: RowSource, n_directions: int, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        if self.anchors is not None:
+            anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
+        else:
+            enough = max(rows.n_rows // _ROWS_PER_ANCHOR, 2 * n_directions, self.n_nearest)
+            anchors = sample_centres(rows, min(int(self.n_anchors), enough, rows.n_rows), rng)
+        if self.n_nearest > len(anchors):
+            raise InvalidInputError(
+                f"n_nearest is {self.n_nearest}, but there are only {len(anchors)} anchors; ask "
+                "for fewer nearest ones, or give more anchors or rows"
+            )
+        return anchors
+
+    def _summary(self) -> dict[str, Any]:
+        return {"anchors": len(self.anchors_), "width": self.width_}
+
+
+class _Graph(NamedTuple):
+    """The shares of all rows in the anchors."""
+
+    anchors: NDArray[np.float32]  # (m, d), each with a share of some row
+    width: float
+    Z: Any  # scipy.sparse.csr_array (n, m)
+    sums: NDArray[np.float64]  # (m,) Lambda
+
+    @classmethod
+    def measure(cls, rows: RowSource, anchors: NDArray[np.float32], n_nearest: int) -> "_Graph":
+        n = rows.n_rows
+        places, squares = np.empty((n, n_nearest), np.intp), np.empty((n, n_nearest), np.float32)
+        # About the anchors' mean, so that little cancels in float32.
+        centre = anchors.mean(axis=0, dtype=np.float64).astype(np.float32)
+        start = 0
+        for block in rows.blocks():
+            part = slice(start, start + len(block))
+            places[part], squares[part] = nearest_centres(
+                block - centre, anchors - centre, n_nearest
+            )
+            start += len(block)
+        width = float(np.sqrt(squares[:, -1]).mean(dtype=np.float64)) ** 2
+        if not width:
+            raise InvalidInputError(
+                f"every row is at distance 0 from {n_nearest} anchors; give distinct anchors"
+            )
+        shares = np.exp((squares[:, :1].astype(np.float64) - squares) / width)
+        shares /= shares.sum(axis=1, keepdims=True)
+        used, places = np.unique(places, return_inverse=True)
+        starts = np.arange(0, n * n_nearest + 1, n_nearest)
+        Z = scipy.sparse.csr_array((shares.ravel(), places.ravel(), starts), shape=(n, len(used)))
+        return cls(anchors[used], width, Z, np.asarray(Z.sum(axis=0)))
+
+    def directions(
+        self, n_directions: int, n_bits: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Compute the leading eigenvectors that are not the same for every row.
+
+        Returns
+        -------
+        eigenvalues : float64 (n_directions,)
+        weights : float64 (m, n_directions)
+            W sqrt(n): Z W has columns of zero mean and unit variance.
+        """
+        n, m = self.Z.shape
+        roots = np.sqrt(self.sums)
+        products = (self.Z.T @ self.Z).toarray() / np.outer(roots, roots)
+        # That of the constant eigenvector is known, and in the way where others have eigenvalue 1.
+        products -= np.outer(roots, roots) / n
+        values, vectors = scipy.linalg.eigh(products, check_finite=False)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        n_apart = int(np.count_nonzero(values > _APART))
+        if n_apart > 1:
+            vectors[:, :n_apart] = self._by_distance(vectors[:, :n_apart])
+        values, vectors = values[:n_directions], with_fixed_signs(vectors.T[:n_directions]).T
+        if (found := int(np.count_nonzero(values > _NO_SPREAD))) < n_directions:
+            raise InvalidInputError(
+                f"n_bits is {n_bits}, which takes {n_directions} eigenvectors, but the graph of "
+                f"{m} anchors has only {found} of use; ask for fewer bits, or for more anchors"
+            )
+        weights = vectors * np.sqrt(n / values) / roots[:, None]
+        weights[np.abs(weights) < _NO_WEIGHT * np.abs(weights).max(axis=0)] = 0
+        return values, weights
+
+    def _by_distance(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn eigenvectors of one eigenvalue, so that the first ones split what is far apart.
+
+        Each tells parts of the graph from others, and rounding alone would choose among all such
+        splits. The kernel of the anchors' distances does instead, by its own eigenvectors.
+        """
+        distances = squared_distances(self.anchors, self.anchors)
+        mass = np.sqrt(self.sums)[:, None] * vectors
+        smoothness = mass.T @ np.exp(-distances / distances.mean()) @ mass
+        turned: NDArray[np.float64] = vectors @ np.linalg.eigh(smoothness)[1][:, ::-1]
+        return turned
+
+    def thresholds(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute b+ and b- of each eigenvector, float64 (2, k); proposition 4 of the paper.
+
+        With y an eigenvector, e 1 where it is above 0 and 0 elsewhere, f is
+        |y| - b+ e + b- (1 - e). Since L takes constants to 0, f'Lf depends on the thresholds by
+        d = b+ + b- alone and is least at d = e'L|y| / e'Le; that f sums to 0 gives them from d.
+        """
+        k = weights.shape[1]
+        n_above, above, total, squares = (np.zeros(k) for _ in range(4))
+        ZE, ZA = np.zeros(weights.shape), np.zeros(weights.shape)
+        for start in range(0, self.Z.shape[0], _BLOCK_ROWS):
+            Z = self.Z[start : start + _BLOCK_ROWS]
+            Y = Z @ weights
+            E, A = (Y > 0).astype(np.float64), np.abs(Y)
+            n_above += E.sum(axis=0)
+            above += (E * A).sum(axis=0)
+            total += A.sum(axis=0)
+            squares += (A**2).sum(axis=0)
+            ZE += Z.T @ E
+            ZA += Z.T @ A
+        n = self.Z.shape[0]
+        n_below = n - n_above
+        # L is I - Z Lambda^-1 Z'.
+        ELE = n_above - (ZE**2 / self.sums[:, None]).sum(axis=0)
+        ELA = above - (ZE * ZA / self.sums[:, None]).sum(axis=0)
+        # No edge leaves the rows above 0: then f'Lf is the same for every d.
+        cut = _NO_SPREAD * n < ELE
+        d = np.divide(ELA, ELE, out=np.zeros(k), where=cut)
+        # With b+ >= 0 >= b- the two halves of the second bit are of the two halves of the first.
+        d = np.clip(d, -total / n_below, total / n_above)
+        upper, lower = (total + n_below * d) / n, (total - n_above * d) / n
+        beyond = squares - 2 * (upper * above + lower * (total - above))
+        beyond += upper**2 * n_above + lower**2 * n_below
+        if (flat := beyond < _NO_SPREAD**2 * n).any():
+            raise InvalidInputError(
+                f"the graph of the anchors falls into two parts as large as each other, in which "
+                f"eigenvector {int(flat.argmax())} is constant: it gives no second bit; ask for "
+                "n_layers 1, or for more anchors or nearest ones"
+            )
+        return np.array([upper, -lower])
+
+
+def two_layers(
+    weights: NDArray[np.float64], thresholds: NDArray[np.float64], n_bits: int
+) -> list[Layer]:
+    """Make both bits of each eigenvector from layers that SQL evaluates.
+
+    For y = w'z the second bit is 1 where y > b+ or y < b-, that is where |y - c| > h, with
+    c = (b+ + b-) / 2 and h = (b+ - b-) / 2. Two units u = relu(y - c) and v = relu(c - y) give
+    both: y = u - v + c and |y - c| = u + v.
+
+    Parameters
+    ----------
+    weights : float64 (m, k)
+    thresholds : float64 (2, k)
+    n_bits : int
+        2 k, or one less.
+
+    Returns
+    -------
+    list of Layer
+    """
+    upper, lower = thresholds
+    centre, half = (upper + lower) / 2, (upper - lower) / 2
+    one = np.eye(len(centre))
+    return [
+        affine(np.vstack([weights.T, -weights.T]), np.concatenate([-centre, centre])),
+        Layer("relu"),
+        affine(
+            np.block([[one, -one], [one, one]])[:n_bits], np.concatenate([centre, -half])[:n_bits]
+        ),
+    ]

@@ -1,0 +1,213 @@
+"""KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
+
+from ..errors import InvalidInputError
+from ..layers import MAX_DIMENSION, Layer, affine, rbf, shift
+from .base import Hasher, Normalize, with_fixed_signs
+from .checks import check_integer, check_positive
+from .discrete import LabelSets
+from .kernels import choose_anchors, mean_squared_distance
+from .rows import RowSource
+from .supervision import Labels, Supervision, labelled_rows
+
+__all__ = ["KSH"]
+
+# A combination of kernel values that varies less than this (standard deviation, unit weights) is
+# too near to the rounding of float32, about 1e-7, for a bit to be made of it. Three times as
+# much costs precision at search.
+_NO_SPREAD = 3e-3
+
+
+class KSH(Hasher):
+    """Bits, one after another, whose products rebuild which labelled rows share a label.
+
+    With kernel values K of l labelled rows, centred, and S_ij = 1 where rows i and j share a label,
+    else -1, it minimises ||sum_k h_k h_k' - r S||^2, r bits, greedily: bit k is h = sgn(K a) that
+    maximises h'R h, R = r S - (sum of the h h' before). Its start is the spectral relaxation: the a
+    of greatest a'K'R K a for a'K'K a = l. From there a smooth surrogate is minimised, -g'R g with
+    g = 2 / (1 + exp(-K a)) - 1; the better one of the two by h'R h is kept.
+
+    Differences from the paper: L-BFGS minimises the surrogate, not Nesterov's method, with the same
+    gradient; R is never built, since S is a matter of label sets and the rest of r vectors; K is
+    whitened first, which leaves directions out in which it does not vary.
+
+    Training holds max_labelled x n_anchors float64 values.
+
+    Parameters
+    ----------
+    n_bits : int
+        1 to 16,000.
+    n_anchors : int
+        Kernel bases, drawn at random from the training rows, equal ones once; where there are
+        fewer rows, all of them.
+    anchors : array-like (m, d), optional
+        Kernel bases to use instead, as rows of the input space.
+    width : float
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)).
+    max_labelled : int
+        Labelled rows that bits are learned from, drawn at random where there are more; time grows
+        in proportion. The paper takes 1,000 to 2,000, but more generalise better: of 8,000 training
+        rows, 2,000, 5,000 and all gave a MAP of 0.91, 0.95 and 0.95 on MNIST, 0.51, 0.59 and 0.62
+        on text embeddings.
+    n_iter : int
+        Iterations of L-BFGS for a bit, at most; 0 keeps the spectral relaxation.
+    random_state : int, optional
+        Seed of the draws; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    objective_ : float64 (n_bits + 1,)
+        ||sum_k h_k h_k' - r S||^2 / (r l)^2 before the first bit and after each: it starts at 1.
+    """
+
+    method = "ksh"
+    learns_from = ("labels",)
+
+    objective_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        n_anchors: int = 300,
+        anchors: ArrayLike | None = None,
+        width: float = 0.7,
+        max_labelled: int = 5000,
+        n_iter: int = 50,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.width = width
+        self.max_labelled = max_labelled
+        self.n_iter = n_iter
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
+        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
+        check_positive("width", self.width)
+        check_integer("max_labelled", self.max_labelled, 2, 1_000_000)
+        check_integer("n_iter", self.n_iter, 0, 100_000)
+        super().check_parameters()
+
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
+        anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
+        kernel = rbf(anchors, 1 / (float(self.width) * mean_squared_distance(rows, anchors)))
+        mean = _kernel_mean(rows, kernel)
+        _, known = labelled_rows(rows, given.labels)
+        numbers = given.labels.labelled
+        if len(numbers) > self.max_labelled:
+            drawn = np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))
+            numbers, known = numbers[drawn], known.take(drawn)
+        K = kernel.apply(rows.rows(numbers)) - mean
+        with threadpool_limits(1):
+            learning = _Bits(K, known, self.n_bits)
+            weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits)])
+        self.objective_ = learning.objective
+        return [kernel, shift(-mean), affine(weights)]
+
+    def _summary(self) -> dict[str, Any]:
+        return {"objective": float(self.objective_[-1])}
+
+
+class _Bits:
+    """What the bits so far leave of the similarities, and the step to the next one."""
+
+    def __init__(self, K: NDArray[np.float64], labels: Labels, n_bits: int) -> None:
+        squares, directions = scipy.linalg.eigh(K.T @ K, check_finite=False)
+        varying = squares > len(K) * _NO_SPREAD**2
+        if not varying.any() or np.ptp(K, axis=0).max() < _NO_SPREAD:
+            raise InvalidInputError(
+                f"all {len(K)} labelled rows are equally far from the {K.shape[1]} anchors; "
+                "choose other anchors"
+            )
+        # Z'Z = l I for Z = K T, which makes the spectral relaxation an ordinary eigenproblem.
+        self._whitening = directions[:, varying] * np.sqrt(len(K) / squares[varying])
+        self._Z = K @ self._whitening
+        self._sets = LabelSets(labels)
+        places = (self._sets.of_row, np.arange(len(K)))
+        self._sum_by_set = scipy.sparse.csr_array((np.ones(len(K)), places))
+        self._scale = n_bits
+        self._bits = np.empty((0, len(K)))
+        self._matrix = self._Z.T @ self._scale_similar(self._Z)
+        # ||r S||^2
+        self._values = [float(n_bits) ** 2 * len(K) ** 2]
+
+    @property
+    def objective(self) -> NDArray[np.float64]:
+        """The loss before the first bit and after each, in parts of the first."""
+        return np.array(self._values) / self._values[0]
+
+    def _scale_similar(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return r S times values (l, k)."""
+        by_set = self._sum_by_set @ values
+        similar: NDArray[np.float64] = 2 * self._sets.sharing(by_set) - by_set.sum(axis=0)
+        return self._scale * similar[self._sets.of_row]
+
+    def _residual(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return R times values (l,)."""
+        similar = self._scale_similar(values[:, None])[:, 0]
+        return similar - (self._bits @ values) @ self._bits
+
+    def next(self, n_iter: int) -> NDArray[np.float64]:
+        """Learn the next bit and return its weights of the kernel values, float64 (m,)."""
+        last = len(self._matrix) - 1
+        _, vectors = scipy.linalg.eigh(
+            self._matrix, subset_by_index=[last, last], check_finite=False
+        )
+        start = with_fixed_signs(vectors.T)[0]
+        candidates = [start]
+        if n_iter:
+            found = scipy.optimize.minimize(
+                self._surrogate,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": n_iter},
+            )
+            candidates.append(found.x)
+        bits = [np.where(self._Z @ a > 0, 1.0, -1.0) for a in candidates]
+        gains = [float(h @ self._residual(h)) for h in bits]
+        # A bit that is the same for all rows would tell nothing.
+        best = int(
+            np.argmax([-np.inf if np.ptp(h) == 0 else g for h, g in zip(bits, gains, strict=True)])
+        )
+        h = bits[best]
+        # ||R - h h'||^2 = ||R||^2 - 2 h'R h + l^2
+        self._values.append(self._values[-1] - 2 * gains[best] + len(h) ** 2)
+        self._bits = np.vstack([self._bits, h])
+        term = self._Z.T @ h
+        self._matrix -= np.outer(term, term)
+        # Only signs matter: unit variance is a size that float32 evaluation is at ease with.
+        direction = candidates[best] / np.linalg.norm(candidates[best])
+        weights: NDArray[np.float64] = self._whitening @ direction
+        return weights
+
+    def _surrogate(self, a: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return -g'R g / l^2 for g = 2 / (1 + exp(-Z a)) - 1, and its gradient."""
+        g = np.tanh(self._Z @ a / 2)
+        Rg = self._residual(g)
+        n = len(g) ** 2
+        return -float(g @ Rg) / n, -(self._Z.T @ (Rg * (1 - g**2))) / n
+
+
+def _kernel_mean(rows: RowSource, kernel: Layer) -> NDArray[np.float64]:
+    total = np.zeros(kernel.output_dimension(rows.dimension))
+    for block in rows.blocks():
+        total += kernel.apply(block).sum(axis=0, dtype=np.float64)
+    return total / rows.n_rows

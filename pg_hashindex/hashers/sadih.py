@@ -1,0 +1,179 @@
+"""SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
+
+from ..codes import pack
+from ..errors import InvalidInputError
+from ..layers import Layer
+from .base import Hasher, Normalize
+from .checks import check_choice, check_positive
+from .discrete import Features, LabelSets, Start, check_learning, start_codes
+from .rows import RowSource
+from .semantic import Alternation
+from .supervision import Supervision, labelled_rows
+
+__all__ = ["SADIH"]
+
+
+class SADIH(Hasher):
+    """Codes whose products with a label embedding rebuild the similarity of all training rows.
+
+    With features X (m x n), labels Y (c x n), S_ij the similarity of rows i and j, l bits, codes B
+    (l x n) in {-1, 1} and the embedding V = W'Y (l x n), it minimises by turns
+
+        ||l S - V'B||_21 + alpha ||X - P2 V||^2 + beta ||V - P1 X||^2 + gamma (||P2||^2 + ||V||^2)
+
+    The steps, their derivation, and where the paper's equations differ are in
+    `pg_hashindex.hashers.semantic`. No n x n matrix is ever built: all that depends on labels is
+    computed for the distinct label sets.
+
+    ``balance`` weighs what the paper takes as it comes. -1 pairs outnumber +1 pairs c - 1 to 1, and
+    pull all codewords together: S is -1/(c - 1) for them, or, with several labels a row, minus the
+    quotient of +1 and -1 pairs. Large classes drown small ones, whose codewords then coincide: each
+    row weighs 1 / sqrt(rows of its label), the mean over its labels, scaled to a mean of 1. On
+    10,000 text embeddings of 58 unequal classes, 32 bits, MAP is 0.676 with both, 0.636 with
+    neither.
+
+    Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
+    file. Unlabelled rows are left out.
+
+    Parameters
+    ----------
+    n_bits : int
+        1 to 16,000.
+    loss : {"l1", "l21"}
+        How codes are chosen. "l1" takes all bits at once by the sign of a product: SADIH-L1. "l21"
+        takes bit after bit, for the objective above, which then never rises. "l1" is faster, and
+        was as good or better in the paper and in our studies.
+    hash_function : {"ridge", "encoder"}
+        "ridge" regresses the codes on the features; "encoder" is the paper's P1, a weak one.
+    balance : bool
+        See above.
+    n_anchors : int, optional
+        Kernel bases, drawn at random from the labelled rows, equal ones once; where there are
+        fewer rows, all of them. None takes the rows themselves as features: a linear hash function.
+    anchors : array-like (m, d), optional
+        Kernel bases to use instead, as rows of the input space.
+    width : float
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)).
+    ridge : float
+        Strength of the regression, as a part of the mean variance of a feature.
+    n_iter : int
+        Rounds.
+    start : {"spread", "random"}
+        What codes start from: class codewords far from each other, or random signs for each class.
+        Spread ones scored up to 0.015 more of MAP. With as many rows in each class they are where
+        the alternation ends already, whatever the loss.
+    alpha, beta, gamma : float
+        Weights of the terms above.
+    random_state : int, optional
+        Seed of anchors and codewords; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    codes_ : uint8 (n_labelled, ceil(n_bits / 8))
+        The learned codes of the labelled rows, in row order.
+    objective_ : float64 (n_iter, 4)
+        After the W, P1, P2 and B step of each round.
+    """
+
+    method = "sadih"
+    learns_from = ("labels",)
+
+    codes_: NDArray[np.uint8]
+    objective_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        loss: Literal["l1", "l21"] = "l1",
+        hash_function: Literal["ridge", "encoder"] = "ridge",
+        balance: bool = True,
+        n_anchors: int | None = 1000,
+        anchors: ArrayLike | None = None,
+        width: float = 0.7,
+        ridge: float = 1e-4,
+        n_iter: int = 5,
+        start: Start = "spread",
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        gamma: float = 1e-3,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.loss = loss
+        self.hash_function = hash_function
+        self.balance = balance
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.width = width
+        self.ridge = ridge
+        self.n_iter = n_iter
+        self.start = start
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
+        check_choice("loss", self.loss, ("l1", "l21"))
+        check_choice("hash_function", self.hash_function, ("ridge", "encoder"))
+        if not isinstance(self.balance, bool):
+            raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
+        n_anchors = 1 if self.n_anchors is None else self.n_anchors
+        check_learning(n_anchors, self.width, self.ridge, self.n_iter, self.start)
+        for name in ("alpha", "beta", "gamma"):
+            check_positive(name, getattr(self, name))
+        super().check_parameters()
+
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
+        rows, labels = labelled_rows(rows, given.labels)
+        if self.n_anchors is None and self.anchors is None:
+            features = Features(rows, None, float(self.ridge))
+        else:
+            features = Features.of_anchors(
+                rows, self.anchors, self.n_anchors or 1, self.width, self.ridge, rng
+            )
+        sets = LabelSets(labels)
+        start = start_codes(sets, self.n_bits, self.start, rng)
+        weights = sets.balancing_weights() if self.balance else np.ones(len(sets))
+        mean, variances = features.moments(weights[sets.of_row])
+        # The paper asks for features of mean 0 and equal variance.
+        scale = 1 / np.sqrt(variances)
+        sums = features.by_label(labels, weights[sets.of_row])
+        rows_of_label = (weights * sets.counts) @ sets.members
+        learning = Alternation(
+            sets,
+            weights * sets.counts,
+            scale[:, None] * (sums - np.outer(mean, rows_of_label)),
+            float(np.count_nonzero(scale) * rows.n_rows),
+            start,
+            balance=self.balance,
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma=self.gamma,
+        )
+        # Many small steps: threads of BLAS would mostly wait for one another.
+        with threadpool_limits(1):
+            self.objective_ = learning.run(self.loss, self.n_iter)
+        B = learning.B[sets.of_row]
+        self.codes_ = pack(B > 0)
+        if self.hash_function == "ridge":
+            return features.layers(*features.regress(B))
+        encoder = scale[:, None] * learning.P1.T
+        return features.layers(encoder, -mean @ encoder)
+
+    def _summary(self) -> dict[str, Any]:
+        first, last = self.objective_[[0, -1], -1]
+        return {"objective": {"first": float(first), "last": float(last)}}

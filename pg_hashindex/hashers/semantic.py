@@ -1,0 +1,206 @@
+"""The alternation of SADIH, on label sets instead of rows.
+
+Rows of one label set have one embedding and, started alike, one code. So with N_g rows (or their
+weights) in set g, v_g and b_g its embedding and code, and s_gh the similarity of two sets,
+
+    ||l S - V'B||_21 = sum_g N_g sqrt(sum_h N_h (l s_gh - v_g'b_h)^2) = sum_g N_g u_g.
+
+Each step, with the paper's equations as printed and as they follow from the objective:
+
+- **D** (text above eq. 8): d_g = 1 / (2 u_g). sum_g N_g d_g u_g^2 touches the norm at the present
+  point and lies above it elsewhere (but for a constant), so lowering it lowers the norm. A small
+  number is added to u_g^2, in the objective too, so that d_g stays finite.
+- **W** (eq. 15). D weighs the rows of l S - V'B, which belong to V. The derivative in W is 0 where
+
+      (Y D Y') W (B B') + (Y Y') W M = l Y D S B' + Y X'(alpha P2 + beta P1'),
+      M = alpha P2'P2 + (beta + gamma) I.
+
+  Printed is Q D B' and B D B', as if D weighed the columns, and P2 P2' (m x m) for P2'P2; with one
+  label a row, and d_c for the D of its class, row c of W is what eq. 15 gives with d_c B B' for
+  B D B'. In general two eigenproblems of size c and l solve it, (Y D Y', Y Y') and (B B', M).
+- **P1** (eq. 16). P1 is l x m, so for l < m only P1 P1' = I can hold, not the printed P1'P1 = I.
+  But then ||P1 X||^2 depends on P1, and the SVD of V X' = U s R', P1 = U R', does not minimise
+  ||V - P1 X||^2; it maximises tr(P1 X V'). The term taken here is therefore
+  ||V||^2 - 2 tr(P1 X V') + ||X||^2: equal to the printed one where P1'P1 = I, and to
+  ||X - P1'V||^2 where P1 P1' = I; W's part in it is as printed. U and R are of the singular values
+  above 0 only, at most c - 1: directions to which V says nothing would be arbitrary.
+- **P2** (eq. 17): alpha X V'(alpha V V' + gamma I)^-1. Printed (eq. 18) is
+  (alpha X X' + gamma I)^-1 X V', which solves the regression of V on X, another problem.
+- **B, l21** (eq. 8 to 13): b_h minimises b'(V D V')b - 2 b'm_h with m_h = l sum_g N_g d_g s_gh v_g,
+  bit by bit: b = sgn(m - B' R' D r), R = V, B' and R' without the bit. M = W'D Q in print is
+  l W'Y D S.
+- **B, l1** (eq. 7): sgn(W'Q), Q = l Y S. It minimises ||l S - V'B||_1 if |v_i'b_j| <= l |s_ij|, for
+  then |l s - t| = l |s| - sgn(s) t; in general it is the first order of that. Since the loss of
+  this step is not the loss of the W step, the objective may rise here, whatever the paper's
+  theorem 1 says: by 1 % on text embeddings with 32 bits, by half with 128, and over five rounds
+  from random signs on USPS by two thirds. Codes were none the worse for it.
+"""
+
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from .discrete import LabelSets, cyclic_descent, signs, without_constant_bits
+
+__all__ = ["Alternation"]
+
+_MAX_SWEEPS = 10
+# Of l sqrt(n), the norm of a row of l S: rows of the residual count as no smaller than this part.
+_LEAST_RESIDUAL = 1e-6
+# Singular values below this part of the greatest are rounding: centred class sums add up to 0.
+_NO_DIRECTION = 1e-6
+
+
+class Alternation:
+    """The variables of SADIH, and its steps.
+
+    Parameters
+    ----------
+    sets : LabelSets
+    row_weights : float64 (g,)
+        What the rows of each label set weigh together.
+    XY : float64 (m, c)
+        X Y', rows weighted.
+    squares : float
+        ||X||^2, rows weighted.
+    B : int8 (g, l)
+        The code of each label set to start from.
+    balance : bool
+        Whether -1 pairs weigh as much as +1 pairs, all together.
+    alpha, beta, gamma : float
+
+    Attributes
+    ----------
+    B : int8 (g, l)
+    W : float64 (c, l)
+    P1 : float64 (l, m)
+    P2 : float64 (m, l)
+    """
+
+    def __init__(
+        self,
+        sets: LabelSets,
+        row_weights: NDArray[np.float64],
+        XY: NDArray[np.float64],
+        squares: float,
+        B: NDArray[np.int8],
+        *,
+        balance: bool = True,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        gamma: float = 1e-3,
+    ) -> None:
+        self._sets, self._N, self._XY, self._squares = sets, row_weights, XY, squares
+        self._alpha, self._beta, self._gamma = alpha, beta, gamma
+        n, members = row_weights.sum(), sets.members
+        positive = sets.sharing(row_weights[:, None])[:, 0]
+        n_positive = row_weights @ positive
+        # What a -1 pair has in S, without its sign; less than -1 no codes can reach.
+        self._minus = 1.0
+        if balance and 2 * n_positive < n * n:
+            self._minus = float(n_positive / (n * n - n_positive))
+        # For each set the sum of squares of a row of l S.
+        self._target = B.shape[1] ** 2 * (positive + self._minus**2 * np.maximum(n - positive, 0))
+        self._floor = (_LEAST_RESIDUAL * B.shape[1]) ** 2 * n
+        self._YY = (members.T @ (members * row_weights[:, None])).toarray()
+        self.B = B
+        self.W = np.zeros((members.shape[1], B.shape[1]))
+        self.P1 = np.zeros((B.shape[1], len(XY)))
+        self.P2 = np.zeros((len(XY), B.shape[1]))
+
+    def run(self, loss: Literal["l1", "l21"], n_iter: int) -> NDArray[np.float64]:
+        """Go round n_iter times.
+
+        Returns
+        -------
+        float64 (n_iter, 4)
+            The objective after the W, P1, P2 and B step of each round.
+        """
+        # An embedding of the codes alone gives encoder and decoder something to start from.
+        self.step_w(np.full(len(self._N), 1 / (2 * self._target.max() ** 0.5)))
+        self.step_p1()
+        self.step_p2()
+        fit_codes = self.step_b_l1 if loss == "l1" else self.step_b_l21
+        result = []
+        for _ in range(n_iter):
+            values = []
+            for step in (self.step_w, self.step_p1, self.step_p2, fit_codes):
+                step()
+                values.append(self.objective())
+            result.append(values)
+        return np.array(result)
+
+    def similar(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return S times the values (g, k) of all rows of each set, (g, k)."""
+        values = self._N[:, None] * values
+        result = (1 + self._minus) * self._sets.sharing(values)
+        result -= self._minus * values.sum(axis=0)
+        return result
+
+    def residuals(self) -> NDArray[np.float64]:
+        """Return the length of a row of l S - V'B for each set, u_g (g,)."""
+        B, V = self.B.astype(np.float64), self._sets.members @ self.W
+        cross = np.einsum("ij,ij->i", V, self.similar(B))
+        fitted = np.einsum("ij,ij->i", V @ (B.T @ (self._N[:, None] * B)), V)
+        squares = np.maximum(self._target - 2 * B.shape[1] * cross + fitted, 0)
+        result: NDArray[np.float64] = np.sqrt(squares + self._floor)
+        return result
+
+    def objective(self) -> float:
+        """Return the value that is minimised."""
+        XV, VV = self._XY @ self.W, self.W.T @ self._YY @ self.W
+        decoder = self._squares - 2 * np.sum(self.P2 * XV) + np.sum((self.P2 @ VV) * self.P2)
+        encoder = np.trace(VV) - 2 * np.sum(self.P1.T * XV) + self._squares
+        sizes = np.sum(self.P2**2) + np.trace(VV)
+        return float(
+            self._N @ self.residuals()
+            + self._alpha * decoder
+            + self._beta * encoder
+            + self._gamma * sizes
+        )
+
+    def step_w(self, D: NDArray[np.float64] | None = None) -> None:
+        """Set W; see eq. 15 above."""
+        if D is None:
+            D = 1 / (2 * self.residuals())
+        B, members = self.B.astype(np.float64), self._sets.members
+        weights = (self._N * D)[:, None]
+        right = B.shape[1] * (members.T @ (weights * self.similar(B)))
+        right += self._XY.T @ (self._alpha * self.P2 + self._beta * self.P1.T)
+        YDY = (members.T @ (members * weights)).toarray()
+        # Labels that always come together leave Y Y' without an inverse; V sees their sum alone.
+        squares, directions = scipy.linalg.eigh(self._YY)
+        kept = squares > 1e-10 * squares[-1]
+        E = directions[:, kept] / np.sqrt(squares[kept])
+        row_values, rotation = scipy.linalg.eigh(E.T @ YDY @ E)
+        E = E @ rotation
+        M = self._alpha * self.P2.T @ self.P2
+        M[np.diag_indices_from(M)] += self._beta + self._gamma
+        bit_values, F = scipy.linalg.eigh(B.T @ (self._N[:, None] * B), M)
+        self.W = E @ ((E.T @ right @ F) / (np.outer(row_values, bit_values) + 1)) @ F.T
+
+    def step_p1(self) -> None:
+        """Set P1; see eq. 16 above."""
+        left, sizes, right = np.linalg.svd((self._XY @ self.W).T, full_matrices=False)
+        kept = sizes > _NO_DIRECTION * sizes[0]
+        self.P1 = left[:, kept] @ right[kept]
+
+    def step_p2(self) -> None:
+        """Set P2; see eq. 17 above."""
+        VV = self._alpha * self.W.T @ self._YY @ self.W
+        VV[np.diag_indices_from(VV)] += self._gamma
+        self.P2 = self._alpha * scipy.linalg.solve(VV, (self._XY @ self.W).T, assume_a="pos").T
+
+    def step_b_l1(self) -> None:
+        """Set B to sgn(W'Q)."""
+        new = signs(self.similar(self._sets.members @ self.W))
+        self.B = without_constant_bits(new, self.B)
+
+    def step_b_l21(self) -> None:
+        """Set B bit by bit; see eq. 8 to 13 above."""
+        V, D = self._sets.members @ self.W, 1 / (2 * self.residuals())
+        linear = self.B.shape[1] * self.similar(D[:, None] * V)
+        quadratic = V.T @ ((self._N * D)[:, None] * V)
+        self.B = cyclic_descent(self.B, linear, quadratic, _MAX_SWEEPS)

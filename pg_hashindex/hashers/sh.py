@@ -1,0 +1,119 @@
+"""SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..layers import Layer, affine
+from .base import Hasher, Normalize, centred_affine
+from .pcah import principal_directions
+from .rows import RowSource
+from .supervision import Supervision
+
+__all__ = ["SH"]
+
+# A direction along which rows spread less than this part of the widest is rounding, not data.
+_NO_SPREAD = 1e-6
+
+
+class SH(Hasher):
+    """Waves along the principal directions, the slowest first.
+
+    Were the rows spread evenly over a box along the principal directions, the smoothest functions
+    of zero mean that are uncorrelated with each other would be cos(k pi (v - a) / (b - a)): waves
+    of k half periods along one direction, from the least value a to the greatest b that rows have
+    there. The bits are the signs of those with the smallest eigenvalues, (k / (b - a))^2: wide
+    directions get several bits, narrow ones none (section 3 of the paper, and the authors'
+    program, which orders by this too). So there may be more bits than dimensions.
+
+    The box is that of the training rows. Outliers widen it; rows beyond it are hashed by the same
+    waves, which go on. The rows are read four times and never held.
+
+    Parameters
+    ----------
+    n_bits : int
+        1 to 16,000; it may exceed d.
+    random_state : int, optional
+        Recorded with the model; nothing here is random.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    modes_ : intp (n_bits, 2)
+        Of each bit, which principal direction it follows, the widest of the variances being 0, and
+        how many half periods its wave has.
+    low_, high_ : float64 (p,)
+        The box: the least and the greatest projection of a row on each principal direction.
+    """
+
+    method = "sh"
+
+    modes_: NDArray[np.intp]
+    low_: NDArray[np.float64]
+    high_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        mean = rows.mean()
+        _, directions = principal_directions(rows, mean, min(self.n_bits, rows.dimension))
+        low, high = _box(rows, centred_affine(directions.T, mean))
+        modes = slowest_modes(high - low, self.n_bits)
+        direction, half_periods = modes.T
+        frequencies = half_periods * np.pi / (high - low)[direction]
+        waves = centred_affine(frequencies[:, None] * directions.T[direction], mean)
+        assert waves.weights is not None  # noqa: S101
+        assert waves.bias is not None  # noqa: S101
+        self.modes_, self.low_, self.high_ = modes, low, high
+        return [
+            affine(waves.weights, waves.bias - frequencies * low[direction]),
+            Layer("cos"),
+        ]
+
+    def _summary(self) -> dict[str, Any]:
+        return {"directions": len(np.unique(self.modes_[:, 0]))}
+
+
+def slowest_modes(widths: NDArray[np.float64], n_modes: int) -> NDArray[np.intp]:
+    """Choose the waves with the smallest eigenvalues, (half periods / width)^2.
+
+    Parameters
+    ----------
+    widths : float64 (p,)
+        Of the box, at least one above 0.
+    n_modes : int
+
+    Returns
+    -------
+    intp (n_modes, 2)
+        Direction and half periods of each, by rising eigenvalue; of equal ones the earlier
+        direction first.
+    """
+    wide = np.flatnonzero(widths > _NO_SPREAD * widths.max())
+    # Along the widest direction, n_modes waves are slower than any of more half periods than this.
+    most = np.ceil(n_modes * widths[wide] / widths.max()).astype(np.intp)
+    direction = np.repeat(wide, most)
+    half_periods = np.arange(len(direction)) - np.repeat(np.cumsum(most) - most, most) + 1
+    slowest = np.argsort(half_periods / widths[direction], kind="stable")[:n_modes]
+    return np.column_stack([direction, half_periods])[slowest]
+
+
+def _box(rows: RowSource, projection: Layer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    p = projection.output_dimension(rows.dimension)
+    low, high = np.full(p, np.inf), np.full(p, -np.inf)
+    for block in rows.blocks():
+        values = projection.apply(block)
+        np.minimum(low, values.min(axis=0), out=low)
+        np.maximum(high, values.max(axis=0), out=high)
+    return low, high

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from pg_hashindex import codes
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import FSDH, SDH
+from pg_hashindex.hashers.discrete import LabelSets, start_codes
+from pg_hashindex.hashers.supervision import Labels
+
+
+def several_labels(n=400, c=6, seed=1):
+    """Give rows 1 to 3 labels each."""
+    rng = np.random.default_rng(seed)
+    indicator = np.zeros((n, c), int)
+    for row in indicator:
+        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
+    return indicator
+
+
+def literal_fsdh(K, Y, B, n_iter, penalty, nu, ridge):
+    """Follow the paper, a row a code: regress the codes on labels and on features, take signs."""
+    n, m = K.shape
+    B, Y = B.astype(float), Y.astype(float)
+    mu = ridge * K.var(axis=0).mean()
+    values = []
+    for _ in range(n_iter):
+        W = np.linalg.inv(Y.T @ Y + penalty * np.eye(Y.shape[1])) @ Y.T @ B
+        P = np.linalg.inv(K.T @ K + n * mu * np.eye(m)) @ K.T @ B
+        F = K @ P + B.mean(axis=0)
+        new = np.where(Y @ W + nu * F > 0, 1.0, -1.0)
+        # Our addition: a bit that would be the same for all rows stays as it was.
+        B = np.where((new == new[0]).all(axis=0), B, new)
+        values.append(
+            np.sum((B - Y @ W) ** 2)
+            + penalty * np.sum(W**2)
+            + nu * (np.sum((B - F) ** 2) + n * mu * np.sum(P**2))
+        )
+    P = np.linalg.inv(K.T @ K + n * mu * np.eye(m)) @ K.T @ B
+    return B, K @ P + B.mean(axis=0), np.array(values)
+
+
+@pytest.mark.parametrize("nu", [1e-5, 3.0])
+@pytest.mark.parametrize("several", [False, True])
+def test_agrees_with_the_paper(several, nu, rows, labels):
+    y = several_labels() if several else labels
+    indicator = y if several else np.eye(8, dtype=int)[labels]
+    anchors = rows[:30]
+    hasher = FSDH(n_bits=16, anchors=anchors, nu=nu, penalty=0.7, ridge=1e-3, random_state=4)
+    hasher.fit(rows, y)
+
+    squares = ((rows[:, None].astype(np.float64) - anchors[None]) ** 2).sum(axis=2)
+    K = np.exp(-squares / (0.7 * squares.mean()))
+    K -= K.mean(axis=0)
+    sets = LabelSets(Labels.read(y, 400))
+    start = start_codes(sets, 16, "spread", np.random.default_rng(4))[sets.of_row]
+    expected, projections, values = literal_fsdh(K, indicator, start, 5, 0.7, nu, 1e-3)
+    assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
+    np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
+    rounds = len(hasher.objective_)
+    np.testing.assert_allclose(hasher.objective_, values[:rounds], rtol=1e-5)
+    if several:
+        assert not np.array_equal(expected, start)
+
+
+def test_objective_never_rises(rows):
+    for seed in range(5):
+        hasher = FSDH(n_bits=20, n_iter=20, nu=2.0, start="random", random_state=seed)
+        values = hasher.fit(rows, several_labels(seed=seed)).objective_
+        assert len(values) > 1
+        assert (np.diff(values) <= 1e-9 * values[0]).all()
+        assert values[-1] < 0.99 * values[0]
+
+
+def test_no_learned_bit_is_constant(rows):
+    # Most rows have the first of two labels alone, and the classes' own codes win.
+    y = (np.arange(400) % 20 == 0).astype(int)
+    hasher = FSDH(n_bits=12, nu=50.0, random_state=0).fit(rows, y)
+    learned = codes.unpack(hasher.codes_, 12)
+    assert learned.any(axis=0).all()
+    assert not learned.all(axis=0).any()
+
+
+def test_is_near_sdh(rows, labels):
+    fast = FSDH(n_bits=16, random_state=0).fit(rows, labels)
+    slow = SDH(n_bits=16, random_state=0).fit(rows, labels)
+    assert (fast.encode(rows) == slow.encode(rows)).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"penalty": 0}, "penalty must be a finite number above 0, got 0"),
+        ({"nu": -1.0}, "nu must be a finite number above 0, got -1.0"),
+        ({"n_iter": 1.5}, "n_iter must be an integer"),
+        ({"start": None}, "start must be one of .* got None"),
+    ],
+)
+def test_refuses(params, message, rows, labels):
+    with pytest.raises(InvalidInputError, match=message):
+        FSDH(n_bits=8, **params).fit(rows, labels)

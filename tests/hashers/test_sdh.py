@@ -1,0 +1,233 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pg_hashindex import codes
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import SDH
+from pg_hashindex.hashers.discrete import (
+    LabelSets,
+    cyclic_descent,
+    spread_codewords,
+    start_codes,
+)
+from pg_hashindex.hashers.supervision import Labels
+from pg_hashindex.metrics import mean_average_precision, same_label
+
+
+def several_labels(n=400, c=6, seed=1):
+    """Give rows 1 to 3 labels each."""
+    rng = np.random.default_rng(seed)
+    indicator = np.zeros((n, c), int)
+    for row in indicator:
+        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
+    return indicator
+
+
+def kernel_features(X, anchors, width):
+    """Return centred kernel values (n, m), from distances taken one by one."""
+    squares = ((X[:, None].astype(np.float64) - anchors[None].astype(np.float64)) ** 2).sum(axis=2)
+    K = np.exp(-squares / (width * squares.mean()))
+    return K - K.mean(axis=0)
+
+
+def literal_sdh(K, Y, B, n_iter, penalty, nu, ridge):
+    """Follow the paper with codes as columns: G-step, F-step, B-step bit by bit and row by row."""
+    n, m = K.shape
+    B, Y, Phi = B.T.astype(float), Y.T.astype(float), K.T
+    mu = ridge * K.var(axis=0).mean()
+
+    def regress(B):
+        mean = B.mean(axis=1, keepdims=True)
+        return np.linalg.inv(Phi @ Phi.T / n + mu * np.eye(m)) @ Phi @ B.T / n, mean
+
+    values = []
+    for _ in range(n_iter):
+        W = np.linalg.inv(B @ B.T + penalty * np.eye(len(B))) @ B @ Y.T
+        P, mean = regress(B)
+        F = P.T @ Phi + mean
+        Q = W @ Y + nu * F
+        old, free = B, set(range(len(B)))
+        while True:
+            B = old.copy()
+            for _ in range(10):
+                for bit in sorted(free):
+                    others = np.arange(len(B)) != bit
+                    z = Q[bit] - B[others].T @ W[others] @ W[bit]
+                    B[bit] = np.where(z > 0, 1, -1)
+            # Our addition: a bit that would be the same for all rows stays as it was.
+            constant = {bit for bit in free if len(set(B[bit])) == 1}
+            if not constant:
+                break
+            free -= constant
+        values.append(
+            np.sum((Y - W.T @ B) ** 2)
+            + penalty * np.sum(W**2)
+            + nu * (np.sum((B - F) ** 2) + n * mu * np.sum(P**2))
+        )
+        if np.array_equal(old, B):
+            break
+    P, mean = regress(B)
+    return B.T, Phi.T @ P + mean.T, np.array(values)
+
+
+@pytest.mark.parametrize("nu", [1e-5, 0.3])
+@pytest.mark.parametrize("start", ["spread", "random"])
+@pytest.mark.parametrize("several", [False, True])
+def test_agrees_with_the_paper(several, start, nu, rows, labels):
+    y = several_labels() if several else labels
+    indicator = y if several else np.eye(8, dtype=int)[labels]
+    anchors = rows[:30]
+    params = {"width": 0.9, "ridge": 1e-3, "penalty": 0.7, "nu": nu, "start": start}
+    hasher = SDH(n_bits=16, anchors=anchors, random_state=4, **params).fit(rows, y)
+
+    sets = LabelSets(Labels.read(y, 400))
+    B = start_codes(sets, 16, start, np.random.default_rng(4))[sets.of_row]
+    expected, projections, values = literal_sdh(
+        kernel_features(rows, anchors, 0.9), indicator, B, 5, 0.7, nu, 1e-3
+    )
+    assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
+    np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
+    np.testing.assert_allclose(hasher.objective_, values, rtol=1e-5)
+    if several:
+        assert not np.array_equal(expected, B)
+
+
+def test_objective_never_rises(rows):
+    for seed in range(5):
+        hasher = SDH(n_bits=20, n_iter=20, start="random", nu=0.1, random_state=seed)
+        values = hasher.fit(rows, several_labels(seed=seed)).objective_
+        assert len(values) > 1
+        assert (np.diff(values) <= 1e-9 * values[0]).all()
+        assert values[-1] < 0.99 * values[0]
+
+
+def test_descent_ends_where_no_single_bit_helps():
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((6, 4))
+    A, q = W @ W.T, rng.standard_normal((50, 6))
+    start = np.where(rng.random((50, 6)) < 0.5, -1, 1).astype(np.int8)
+    found = cyclic_descent(start, q, A, 100)
+
+    def value(B):
+        return np.einsum("ij,jk,ik->i", B, A, B) - 2 * (B * q).sum(axis=1)
+
+    assert (value(found) <= value(start)).all()
+    assert value(found).sum() < value(start).sum() - 1
+    for bit in range(6):
+        flipped = found.copy()
+        flipped[:, bit] *= -1
+        assert (value(found) <= value(flipped) + 1e-12).all()
+
+
+def test_descent_leaves_no_bit_constant():
+    start = np.array([[1, 1], [1, -1], [-1, 1]], np.int8)
+    q = np.array([[5.0, 3], [5, -1], [5, 1]])
+    # Alone, bit 0 would be 1 everywhere; and bit 1 must be fitted to bit 0 as it stays.
+    found = cyclic_descent(start, q, np.array([[1.0, 2], [2, 1]]), 10)
+    assert found[:, 0].tolist() == [1, 1, -1]
+    assert found[:, 1].tolist() == [1, -1, 1]
+
+
+@pytest.mark.parametrize(("c", "n_bits"), [(2, 5), (3, 40), (8, 12), (10, 32), (10, 64), (60, 32)])
+def test_codewords_are_spread(c, n_bits):
+    words = spread_codewords(c, n_bits, np.random.default_rng(0)).astype(int)
+    assert words.shape == (c, n_bits)
+    assert set(np.unique(words)) == {-1, 1}
+    assert (np.abs(words.sum(axis=0)) < c).all()
+    distances = ((n_bits - words @ words.T) / 2)[np.triu_indices(c, 1)]
+    # c codewords cannot be farther apart than that on average; random signs of 60 come to 4.
+    assert distances.mean() <= n_bits / 2 * c / (c - 1) + 1e-9
+    assert distances.mean() > 0.95 * n_bits / 2
+    assert distances.min() >= {5: 5, 40: 18, 12: 4, 32: 6 if c == 60 else 13, 64: 29}[n_bits]
+
+
+def test_label_sets():
+    y = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1]])
+    sets = LabelSets(Labels.read(y, 4))
+    assert len(sets) == 3
+    assert np.array_equal(sets.members.toarray()[sets.of_row], y)
+    assert np.array_equal(sets.counts[sets.of_row], [2, 1, 2, 1])
+    shared = sets.sharing(np.eye(3))[sets.of_row][:, sets.of_row]
+    assert np.array_equal(shared, (y @ y.T > 0).astype(float))
+
+
+def test_layers(rows, labels):
+    hasher = SDH(n_bits=9, n_anchors=50, random_state=0).fit(rows, labels)
+    rbf, shift, affine = hasher.layers_
+    assert [layer.kind for layer in hasher.layers_] == ["rbf", "shift", "affine"]
+    assert rbf.weights.shape == (50, 12)
+    squares = ((rows[:, None] - rbf.weights[None]) ** 2).sum(axis=2)
+    assert rbf.scale == pytest.approx(1 / (0.7 * squares.mean()), rel=1e-4)
+    np.testing.assert_allclose(shift.bias, -rbf.apply(rows).mean(axis=0), atol=1e-6)
+    learned = codes.unpack(hasher.codes_, 9)
+    np.testing.assert_allclose(affine.bias, 2 * learned.mean(axis=0) - 1, atol=1e-6)
+    assert (learned == (hasher.project(rows) > 0)).mean() > 0.97
+
+
+def test_codes_are_of_the_labelled_rows_in_order(rows, labels):
+    y = np.where(np.arange(400) % 3 > 0, labels, -1)
+    hasher = SDH(n_bits=16, random_state=0).fit(rows, y)
+    assert len(hasher.codes_) == (y >= 0).sum()
+    expected = SDH(n_bits=16, random_state=0).fit(rows[y >= 0], labels[y >= 0])
+    assert np.array_equal(hasher.codes_, expected.codes_)
+    assert np.array_equal(hasher.encode(rows), expected.encode(rows))
+
+
+def test_float32_keeps_the_bits(rows, labels):
+    """Weights are of a size at which the rounding of float32 does not reach the bits."""
+    hasher = SDH(n_bits=32, random_state=0).fit(rows, labels)
+    rbf, shift, affine = hasher.layers_
+    squares = ((rows[:, None].astype(np.float64) - rbf.weights[None]) ** 2).sum(axis=2)
+    K = np.exp(-rbf.scale * squares) + shift.bias
+    exact = K @ affine.weights.T.astype(np.float64) + affine.bias
+    assert np.sqrt(np.mean((hasher.project(rows) - exact) ** 2)) < 3e-5 * exact.std()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_anchors": 0}, "n_anchors must be an integer from 1 to 16000, got 0"),
+        ({"width": 0}, "width must be a finite number above 0, got 0"),
+        ({"ridge": -1}, "ridge must be a finite number above 0, got -1"),
+        ({"penalty": float("inf")}, "penalty must be a finite number above 0, got inf"),
+        ({"nu": "1"}, "nu must be a finite number above 0"),
+        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
+        ({"start": "zeros"}, "start must be one of .* got 'zeros'"),
+        ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
+    ],
+)
+def test_refuses(params, message, rows, labels):
+    with pytest.raises(InvalidInputError, match=message):
+        SDH(n_bits=8, **params).fit(rows, labels)
+
+
+def test_refuses_rows_that_tell_nothing():
+    same = np.repeat([[0.0, 1.0]], 30, axis=0)
+    with pytest.raises(InvalidInputError, match="all labelled rows are equal"):
+        SDH(n_bits=4).fit(np.vstack([same, [[5.0, 5.0]]]), [*(np.arange(30) % 3), -1])
+    two = np.tile([[0.0, 1.0], [1.0, 0.0]], (30, 1))
+    with pytest.raises(InvalidInputError, match="say nothing about bit 0"):
+        SDH(n_bits=4).fit(two, np.arange(60) % 6 // 2)
+    with pytest.raises(InvalidInputError, match="equally far from the 1 anchors"):
+        SDH(n_bits=4, anchors=[[0.0, 0.0]]).fit(two, np.arange(60) % 3)
+
+
+@pytest.mark.slow
+def test_scores_no_less_than_the_authors_program_on_usps():
+    default = Path(__file__).parents[2].parent / "shared"
+    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
+    if not (data / "usps.npz").exists():
+        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
+    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
+        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
+        query, database, train = (split[part] for part in ("query", "database", "train"))
+        anchors = X[train][split["anchors"][:1000]]
+    # The row usps11k_q1000_tr10k, SDH, 32 of reference_scores.csv; the paper starts at random.
+    for start, least in (("random", 0.9582), ("spread", 0.97)):
+        hasher = SDH(n_bits=32, anchors=anchors, start=start, normalize="l2", random_state=0)
+        hasher.fit(X[train], y[train])
+        found = hasher.encode(X[query]), hasher.encode(X[database])
+        assert mean_average_precision(*found, same_label(y[query], y[database])) >= least
