@@ -5,6 +5,7 @@ from typing import Any
 from ..errors import InvalidInputError
 from .agh import AGH
 from .base import Hasher
+from .cghash import CGHash
 from .fsdh import FSDH
 from .itq import ITQ
 from .itq_cca import ITQCCA
@@ -38,6 +39,7 @@ __all__ = [
     "SIKH",
     "USPLH",
     "BlockSource",
+    "CGHash",
     "Hasher",
     "RowsLike",
     "Sign",
@@ -63,6 +65,7 @@ HASHERS: dict[str, type[Hasher]] = {
         SDH,
         FSDH,
         SADIH,
+        CGHash,
     )
 }
 

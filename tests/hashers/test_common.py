@@ -367,7 +367,7 @@ def test_refuses_queries(name, rows):
 
 
 def test_registry_names_every_method():
-    names = "sign lsh sikh pcah sh itq itq-cca usplh s3plh sgh agh ksh sdh fsdh sadih"
+    names = "sign lsh sikh pcah sh itq itq-cca usplh s3plh sgh agh ksh sdh fsdh sadih cghash"
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():
         assert isinstance(make_hasher(name), hasher)

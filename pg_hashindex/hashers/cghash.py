@@ -1,0 +1,322 @@
+"""CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
+
+from ..errors import InvalidInputError
+from ..layers import MAX_DIMENSION, Layer, rbf, shift
+from .base import Hasher, Normalize
+from .checks import check_choice, check_integer, check_positive
+from .column_generation import LOSSES, RestrictedProblem
+from .kernels import choose_anchors, kernel_values, mean_squared_distance
+from .rows import RowSource
+from .supervision import Labels, Supervision, labelled_rows
+from .triplets import Comparisons, label_triplets
+from .weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
+
+__all__ = ["CGHash"]
+
+_DEFAULT_C = {"l1": 1e-3, "l_inf": 1.0}
+_WEAK = ("linear", "stump", "rbf")
+# How far above its price a function's worth must be, as a part of it, to count as more than
+# rounding.
+_VIOLATION = 1e-3
+# A bit that no violated constraint gives is learned from this part of the triplets.
+_FURTHER_PART = 0.1
+_FURTHER_TRIES = 10
+
+
+class CGHash(Hasher):
+    """Weighted bits from comparisons: row x is nearer to x+ than to x-.
+
+    The distance is d(x, z) = sum_j w_j |h_j(x) - h_j(z)| with w >= 0, and the margin of triplet i
+    is rho_i = d(x_i, x_i-) - d(x_i, x_i+). Minimises
+
+        mean f(rho_i) + C sum_j w_j               regularizer "l1" (equation 7)
+        mean f(rho_i), all w_j at most C          regularizer "l_inf" (equation 15)
+
+    over all weights of all functions of a family, by column generation (Algorithm 1). Triplets get
+    equal weights u at first; each step adds the function that splits the most of u's weight of
+    (x, x-) beyond that of (x, x+), solves for w by L-BFGS-B, and takes u_i = -f'(rho_i). For the
+    hinge loss w and u come from linear programs (equations 4 and 6).
+
+    Triplets are given, or made from labels, or both: each labelled row with each of its K nearest
+    rows of the same class and each of its K nearest of other classes. Pairs of neighbours, beside
+    them, are the paper's duplets: the price of a function is then not C, but C times the part of
+    the duplets that it splits.
+
+    Bits have weights, which belong to the model: search orders by them. Where no function is worth
+    its price any more before ``n_bits`` are found, the optimum over the family is reached, as
+    ``duality_gap_`` shows. Further bits then come from random parts of the triplets, and the
+    weights that the problem gives to them are 0 or near it.
+
+    Three things go beyond the paper. The terms are means, so that C means the same for any number
+    of triplets. Functions of the linear family keep the direction that the relaxation finds, but
+    their threshold is chosen anew, exactly. Beyond ``max_triplets``, a random part is used.
+
+    Training holds, beside the rows that triplets name, n_bits x p float32 values, p being the
+    number of distinct pairs of rows in them; with labels p is at most 2 K rows.
+
+    Parameters
+    ----------
+    n_bits : int
+    loss : {"squared_hinge", "logistic", "exponential", "hinge"}
+        f. The squared hinge max(0, 1 - rho)^2 is what the paper's experiments use. "hinge" takes
+        about ten times as long.
+    regularizer : {"l1", "l_inf"}
+    C : float, optional
+        Above 0; 0.001 for "l1" and 1 for "l_inf" if not given. In a wide range it matters little.
+    weak : {"linear", "stump", "rbf"}
+        The family: hyperplanes; thresholds of single dimensions, searched exhaustively; or
+        hyperplanes in the space of ``n_anchors`` RBF kernel features.
+    n_neighbours : int
+        K, of triplets made from labels; 30 suits a few thousand rows, as the paper has it.
+    max_triplets : int
+    max_rows : int
+        Beyond it, triplets are made of that many labelled rows, drawn at random: finding their
+        neighbours takes time with the square of it.
+    n_starts, max_iter : int
+        Random starts, of which the best is improved by so many iterations of L-BFGS (linear and
+        RBF).
+    n_anchors : int
+        Kernel bases, drawn from all rows ("rbf").
+    anchors : array-like (m, d), optional
+        Kernel bases to use instead.
+    random_state : int, optional
+        Seed of triplets, anchors and starts; None draws one and records it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
+    Attributes
+    ----------
+    bit_weights_ : float64 (n_bits,)
+        w.
+    objective_ : float64 (n_bits,)
+        With so many bits; it never rises.
+    duality_gap_ : float64 (n_bits,)
+        How far the objective can be above that of all functions of the family; see
+        `RestrictedProblem.gap`. For stumps it is a bound, for the others an estimate: their search
+        finds a local optimum.
+    n_violated_ : int
+        Bits that were found by a violated constraint, not as further ones.
+    n_triplets_ : int
+        Triplets that were learned from.
+    """
+
+    method = "cghash"
+    learns_from = ("labels", "triplets", "pairs")
+
+    bit_weights_: NDArray[np.float64]
+    objective_: NDArray[np.float64]
+    duality_gap_: NDArray[np.float64]
+    n_violated_: int
+    n_triplets_: int
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 128,
+        loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge",
+        regularizer: Literal["l1", "l_inf"] = "l1",
+        C: float | None = None,
+        weak: Literal["linear", "stump", "rbf"] = "linear",
+        n_neighbours: int = 10,
+        max_triplets: int = 100_000,
+        max_rows: int = 10_000,
+        n_starts: int = 100,
+        max_iter: int = 50,
+        n_anchors: int = 300,
+        anchors: ArrayLike | None = None,
+        random_state: int | None = None,
+        normalize: Normalize = None,
+    ) -> None:
+        self.n_bits: int = n_bits
+        self.loss = loss
+        self.regularizer = regularizer
+        self.C = C
+        self.weak = weak
+        self.n_neighbours = n_neighbours
+        self.max_triplets = max_triplets
+        self.max_rows = max_rows
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.random_state = random_state
+        self.normalize = normalize
+
+    def check_parameters(self) -> None:
+        """Refuse parameters out of range; see `Hasher.check_parameters`."""
+        check_choice("loss", self.loss, tuple(LOSSES))
+        check_choice("regularizer", self.regularizer, tuple(_DEFAULT_C))
+        if self.C is not None:
+            check_positive("C", self.C)
+        check_choice("weak", self.weak, _WEAK)
+        check_integer("n_neighbours", self.n_neighbours, 1, 1000)
+        check_integer("max_triplets", self.max_triplets, 1, 100_000_000)
+        check_integer("max_rows", self.max_rows, 2, 1_000_000)
+        check_integer("n_starts", self.n_starts, 1, 100_000)
+        check_integer("max_iter", self.max_iter, 0, 100_000)
+        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
+        super().check_parameters()
+
+    def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        # Many small products, which BLAS would split among threads that wait for one another.
+        with threadpool_limits(1):
+            comparisons = self._comparisons(rows, given, rng)
+            first, family = self._family(rows, comparisons.rows, rng)
+            functions = self._generate(comparisons, family, rng)
+        self.n_triplets_ = comparisons.n_triplets
+        return [*first, family.layer(functions)]
+
+    def _comparisons(
+        self, rows: RowSource, given: Supervision, rng: np.random.Generator
+    ) -> Comparisons:
+        parts = []
+        if given.triplets is not None:
+            parts.append(given.triplets)
+        if given.labels is not None:
+            parts.append(self._triplets_of_labels(rows, given.labels, rng))
+        if not parts:
+            raise InvalidInputError(
+                "cghash learns from triplets or labels, and from pairs only beside them; give some"
+            )
+        triplets = np.concatenate(parts)
+        if len(triplets) > self.max_triplets:
+            kept = rng.choice(len(triplets), int(self.max_triplets), replace=False)
+            triplets = triplets[np.sort(kept)]
+        return Comparisons.of(triplets, self._duplets(given))
+
+    def _triplets_of_labels(
+        self, rows: RowSource, labels: Labels, rng: np.random.Generator
+    ) -> NDArray[np.intp]:
+        labelled_rows(rows, labels)  # refuses labels that give no triplet
+        numbers = labels.labelled
+        if len(numbers) > self.max_rows:
+            numbers = np.sort(rng.choice(numbers, int(self.max_rows), replace=False))
+        triplets = label_triplets(
+            rows.rows(numbers),
+            labels.take(numbers),
+            int(self.n_neighbours),
+            int(self.max_triplets),
+            rng,
+        )
+        return numbers[triplets]
+
+    def _duplets(self, given: Supervision) -> NDArray[np.intp] | None:
+        if given.pairs is None:
+            return None
+        if self.regularizer != "l1":
+            raise InvalidInputError(
+                f"pairs change the price of functions, which {self.regularizer!r} does not have; "
+                "leave out the pairs, or take the regularizer 'l1'"
+            )
+        if (others := given.pairs[:, 2] != 1).any():
+            place = int(np.argmax(others))
+            raise InvalidInputError(
+                f"cghash learns from pairs of neighbours only; pair {place}, "
+                f"{given.pairs[place].tolist()}, is of others: leave it out, or say by triplets "
+                "what it is farther than"
+            )
+        return given.pairs[:, :2]
+
+    def _family(
+        self, rows: RowSource, numbers: NDArray[np.intp], rng: np.random.Generator
+    ) -> tuple[list[Layer], WeakFunctions]:
+        """Return the layers that make features, and the functions of them, over some rows."""
+        if self.weak == "stump":
+            return [], Stumps(rows.rows(numbers))
+        if self.weak == "linear":
+            return [], LinearFunctions(rows.rows(numbers), self.n_starts, self.max_iter)
+        anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
+        kernel = rbf(anchors, 1 / (2 * mean_squared_distance(rows, anchors)))
+        values = kernel_values(rows.restricted_to(numbers), kernel)
+        # Kernel values lie close together; about their mean, float32 projections hold them well.
+        centre = shift(-values.mean(axis=0, dtype=np.float64))
+        features = LinearFunctions(centre.apply(values), self.n_starts, self.max_iter)
+        return [kernel, centre], features
+
+    def _generate(
+        self, comparisons: Comparisons, family: WeakFunctions, rng: np.random.Generator
+    ) -> list[WeakFunction]:
+        problem = RestrictedProblem(
+            comparisons,
+            LOSSES[self.loss],
+            float(_DEFAULT_C[self.regularizer] if self.C is None else self.C),
+            capped=self.regularizer == "l_inf",
+            max_functions=self.n_bits,
+        )
+        functions: list[WeakFunction] = []
+        objective, gaps = np.empty(self.n_bits), np.empty(self.n_bits)
+        self.n_violated_ = 0
+
+        def search(duals: NDArray[np.float64]) -> WeakFunction | None:
+            cut = Cut(
+                comparisons.first, comparisons.second, problem.charges(duals), len(comparisons.rows)
+            )
+            return family.best(cut, functions, rng)
+
+        found = search(problem.solution.duals)
+        for bit in range(self.n_bits):
+            if found is not None and problem.violated_by(found.bits, _VIOLATION):
+                self.n_violated_ += 1
+            else:
+                found = self._further(search, functions, comparisons.n_triplets, rng)
+            functions.append(found)
+            solution = problem.add(found.bits)
+            found = search(solution.duals)
+            objective[bit], gaps[bit] = (
+                solution.objective,
+                problem.gap(None if found is None else found.bits),
+            )
+        self.bit_weights_ = problem.solution.weights
+        self.objective_, self.duality_gap_ = objective, gaps
+        if not self.bit_weights_.any():
+            raise InvalidInputError(
+                f"with C = {problem.C:g} no hash function is worth its price, and all bits "
+                "weigh 0; give a smaller C"
+            )
+        return functions
+
+    def _further(
+        self,
+        search: Callable[[NDArray[np.float64]], WeakFunction | None],
+        functions: list[WeakFunction],
+        n_triplets: int,
+        rng: np.random.Generator,
+    ) -> WeakFunction:
+        """Find a function unlike all so far, where none is worth its price any more."""
+        for _ in range(_FURTHER_TRIES):
+            part = rng.random(n_triplets) < _FURTHER_PART
+            part[rng.integers(n_triplets)] = True
+            found = search(part.astype(np.float64))
+            if found is not None and not any(_same(found, known) for known in functions):
+                return found
+        raise InvalidInputError(
+            f"{len(functions)} different {self.weak} functions are all that could be found from "
+            f"{n_triplets} triplets, {self.n_bits} are needed; ask for fewer bits, or give more "
+            "triplets"
+        )
+
+    def _bit_weights(self) -> NDArray[np.floating]:
+        return self.bit_weights_
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "triplets": self.n_triplets_,
+            "violated": self.n_violated_,
+            "objective": {"first": float(self.objective_[0]), "last": float(self.objective_[-1])},
+            "duality_gap": {
+                "first": float(self.duality_gap_[0]),
+                "last": float(self.duality_gap_[-1]),
+            },
+        }
+
+
+def _same(a: WeakFunction, b: WeakFunction) -> bool:
+    """Tell whether two functions split the same pairs of rows."""
+    return np.array_equal(a.bits, b.bits) or np.array_equal(a.bits, ~b.bits)

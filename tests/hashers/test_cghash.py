@@ -1,0 +1,226 @@
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from pg_hashindex import codes, metrics
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import ITQ, LSH, S3PLH, CGHash
+
+
+def by_one_dimension(X, n=2_000, seed=5):
+    """Triplets of someone who looks at dimension 4 only, with some at random."""
+    rng = np.random.default_rng(seed)
+    t = np.array([rng.permutation(len(X))[:3] for _ in range(n)])
+    swap = np.abs(X[t[:, 0], 4] - X[t[:, 1], 4]) > np.abs(X[t[:, 0], 4] - X[t[:, 2], 4])
+    swap[: n // 10] = rng.random(n // 10) < 0.5
+    t[swap, 1:] = t[swap, :0:-1]
+    return t
+
+
+def distances(hasher, X, Z):
+    """Weighted Hamming distances of rows, one bit at a time."""
+    a, b = (codes.unpack(hasher.encode(rows), hasher.n_bits_).astype(int) for rows in (X, Z))
+    weights = hasher.to_model("m").bit_weights.astype(np.float64)
+    return sum(w * np.abs(a[:, j] - b[:, j]) for j, w in enumerate(weights))
+
+
+def margins(hasher, X, t):
+    return distances(hasher, X[t[:, 0]], X[t[:, 2]]) - distances(hasher, X[t[:, 0]], X[t[:, 1]])
+
+
+def literal_cghash(X, triplets, n_bits, C):
+    """Follow Algorithm 1 over stumps: squared hinge, l1, one function and triplet at a time."""
+    stumps = []
+    for values in X.T:
+        levels = np.unique(values)
+        stumps += [values > (low + high) / 2 for low, high in itertools.pairwise(levels)]
+    h = np.array(stumps).astype(int)
+    x, near, far = triplets.T
+    a = np.abs(h[:, x] - h[:, far]) - np.abs(h[:, x] - h[:, near])
+    u = np.full(len(triplets), 1 / len(triplets))
+    chosen, history = [], []
+    for _ in range(n_bits):
+        amounts = a @ u
+        amounts[chosen] = -np.inf
+        chosen.append(int(np.argmax(amounts)))
+        A = a[chosen].T
+
+        def objective(w, A=A):
+            slack = np.maximum(0, 1 - A @ w)
+            return (slack**2).mean() + C * w.sum(), C - 2 * A.T @ slack / len(A)
+
+        start = np.full(len(chosen), 0.5)
+        bounds = [(0, None)] * len(chosen)
+        # Not the solver of the hasher.
+        found = scipy.optimize.minimize(
+            objective, start, jac=True, bounds=bounds, method="trust-constr",
+            options={"gtol": 1e-9, "xtol": 1e-12},
+        )  # fmt: skip
+        u = 2 * np.maximum(0, 1 - A @ found.x)
+        history.append(found.fun)
+    return h[chosen].astype(bool), found.x, np.array(history)
+
+
+@pytest.mark.filterwarnings("ignore:delta_grad")
+def test_agrees_with_the_paper(rows):
+    X = np.round(rows[:80], 1)
+    triplets = by_one_dimension(X, 300)
+    hasher = CGHash(n_bits=5, weak="stump", C=0.01, random_state=0).fit(X, triplets=triplets)
+    bits, weights, history = literal_cghash(X.astype(np.float64), triplets, 5, 0.01)
+    np.testing.assert_allclose(hasher.objective_, history, atol=1e-5)
+    np.testing.assert_allclose(hasher.bit_weights_, weights, atol=1e-3)
+    found = codes.unpack(hasher.encode(X), 5).astype(bool).T
+    for ours, theirs in zip(found, bits, strict=True):
+        assert np.array_equal(ours, theirs) or np.array_equal(ours, ~theirs)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "exponential", "hinge"])
+@pytest.mark.parametrize("regularizer", ["l1", "l_inf"])
+@pytest.mark.parametrize("weak", ["linear", "stump", "rbf"])
+def test_objective_falls_and_comparisons_are_learned(loss, regularizer, weak, rows):
+    """On triplets it has not seen, nearer by its weighted distance than by LSH."""
+    learned, unseen = by_one_dimension(rows), by_one_dimension(rows, seed=6)[200:]
+    hasher = CGHash(
+        n_bits=16, loss=loss, regularizer=regularizer, weak=weak, n_anchors=60, random_state=1
+    ).fit(rows, triplets=learned)
+    assert (np.diff(hasher.objective_) <= 1e-6).all()
+    assert hasher.objective_[-1] < 0.8 * hasher.objective_[0]
+    assert (hasher.duality_gap_ > -1e-6).all()
+    # Half of what lies between is for ties.
+    lsh = LSH(n_bits=16, random_state=1).fit(rows)
+    bits = codes.unpack(lsh.encode(rows), 16).astype(int)
+    x, near, far = (bits[unseen[:, k]] for k in range(3))
+    by_lsh = np.abs(x - far).sum(axis=1) - np.abs(x - near).sum(axis=1)
+    found = margins(hasher, rows, unseen)
+    assert (np.sign(found).mean()) > np.sign(by_lsh).mean() + 0.3
+
+
+def test_objective_is_that_of_the_codes_and_weights(rows):
+    """What the stored model gives, by definition, is what training says it reached."""
+    triplets = by_one_dimension(rows)
+    hasher = CGHash(n_bits=10, C=0.01, random_state=2).fit(rows, triplets=triplets)
+    rho = margins(hasher, rows, triplets)
+    literal = (np.maximum(0, 1 - rho) ** 2).mean() + 0.01 * hasher.bit_weights_.sum()
+    assert literal == pytest.approx(hasher.objective_[-1], rel=1e-4)
+    assert hasher.training_["triplets"] == len(triplets)
+    assert hasher.training_["violated"] == 10
+    assert hasher.training_["objective"]["last"] == hasher.objective_[-1]
+    assert hasher.training_["duality_gap"]["last"] == hasher.duality_gap_[-1]
+    assert hasher.duality_gap_[-1] < 0.6 * hasher.duality_gap_[0]
+
+
+def test_further_bits_once_nothing_is_worth_its_price(rows):
+    """A dear C ends the search early; the bits asked for are there, different, and weigh 0."""
+    triplets = by_one_dimension(rows)
+    hasher = CGHash(n_bits=20, weak="stump", C=0.5, random_state=0).fit(rows, triplets=triplets)
+    assert 0 < hasher.n_violated_ < 20
+    assert hasher.duality_gap_[-1] < 1e-3
+    assert hasher.objective_[-1] == pytest.approx(hasher.objective_[hasher.n_violated_ - 1])
+    bits = codes.unpack(hasher.encode(rows), 20)
+    assert len(np.unique(bits ^ bits[:1], axis=1).T) == 20
+
+
+def test_labels_and_triplets_together(rows, labels):
+    """Each adds to what is learned from."""
+    triplets = by_one_dimension(rows, 100)
+    params = {"n_bits": 4, "n_neighbours": 2, "random_state": 0}
+    alone = CGHash(**params).fit(rows, labels).n_triplets_
+    assert alone == 400 * 4
+    assert CGHash(**params).fit(rows, labels, triplets=triplets).n_triplets_ == alone + 100
+    partly = np.where(np.arange(400) < 100, labels, -1)
+    assert CGHash(**params).fit(rows, partly).n_triplets_ <= 100 * 4
+    few = CGHash(**params, max_triplets=333).fit(rows, labels, triplets=triplets)
+    assert few.n_triplets_ == 333
+    assert CGHash(**params, max_rows=50).fit(rows, labels).n_triplets_ <= 50 * 4
+
+
+def test_duplets_keep_their_rows_together(rows):
+    """Splitting pairs is what a function pays for: with a high price it splits fewer."""
+    triplets = by_one_dimension(rows)
+    rng = np.random.default_rng(0)
+    pairs = np.array([(*rng.permutation(400)[:2], 1) for _ in range(50)])
+
+    def parts_split(hasher):
+        bits = codes.unpack(hasher.encode(rows), 8)
+        return (bits[pairs[:, 0]] != bits[pairs[:, 1]]).mean(axis=0) @ hasher.bit_weights_
+
+    params = {"n_bits": 8, "weak": "stump", "random_state": 0}
+    cheap = CGHash(C=1e-4, **params).fit(rows, triplets=triplets, pairs=pairs)
+    dear = CGHash(C=1.0, **params).fit(rows, triplets=triplets, pairs=pairs)
+    assert parts_split(dear) < 0.5 * parts_split(cheap)
+
+
+def test_rbf_functions_are_of_kernel_features(rows, labels):
+    anchors = rows[::40]
+    hasher = CGHash(n_bits=6, weak="rbf", anchors=anchors, random_state=0).fit(rows, labels)
+    kinds = [layer.kind for layer in hasher.layers_]
+    assert kinds == ["rbf", "shift", "affine"]
+    assert hasher.layers_[0].weights.shape == (10, 12)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "squared"}, "loss must be one of .*, got 'squared'"),
+        ({"regularizer": "l2"}, "regularizer must be one of .*, got 'l2'"),
+        ({"C": 0}, "C must be .*, got 0"),
+        ({"C": np.nan}, "C must be .*, got nan"),
+        ({"weak": "tree"}, "weak must be one of .*, got 'tree'"),
+        ({"n_neighbours": 0}, "n_neighbours must be .*, got 0"),
+        ({"max_triplets": 0}, "max_triplets must be .*, got 0"),
+        ({"max_rows": 1}, "max_rows must be .*, got 1"),
+        ({"n_starts": 0}, "n_starts must be .*, got 0"),
+        ({"max_iter": -1}, "max_iter must be .*, got -1"),
+        ({"n_anchors": 0}, "n_anchors must be .*, got 0"),
+        ({"C": 10.0}, "with C = 10 no hash function is worth its price.*give a smaller C"),
+    ],
+)
+def test_refuses(params, message, rows, labels):
+    with pytest.raises(InvalidInputError, match=message):
+        CGHash(**{"n_bits": 4, **params}).fit(rows, labels)
+
+
+def test_refuses_what_cannot_be_learned_from(rows, labels):
+    triplets, pairs = [[0, 1, 2], [3, 4, 5]], [[0, 1, 1], [5, 6, -1]]
+    hasher = CGHash(n_bits=4, random_state=0)
+    with pytest.raises(InvalidInputError, match="learns from labels or triplets or pairs"):
+        hasher.fit(rows)
+    with pytest.raises(InvalidInputError, match="from pairs only beside them"):
+        hasher.fit(rows, pairs=pairs)
+    with pytest.raises(InvalidInputError, match=r"pair 1, \[5, 6, -1\], is of others"):
+        hasher.fit(rows, pairs=pairs, triplets=triplets)
+    with pytest.raises(InvalidInputError, match="'l_inf' does not have"):
+        CGHash(regularizer="l_inf").fit(rows, pairs=pairs[:1], triplets=triplets)
+    with pytest.raises(InvalidInputError, match="have the same label"):
+        hasher.fit(rows, np.zeros(400, int))
+    with pytest.raises(InvalidInputError, match="none of the 400 rows has both"):
+        hasher.fit(rows, np.arange(400))
+    with pytest.raises(InvalidInputError, match="different stump functions are all .* 2 triplets"):
+        CGHash(n_bits=64, weak="stump").fit(rows, triplets=triplets)
+
+
+@pytest.mark.slow
+def test_better_neighbours_than_others_on_usps():
+    default = Path(__file__).parents[2].parent / "shared"
+    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
+    if not (data / "usps.npz").exists():
+        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
+    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
+        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
+        query, database, train = (split[part] for part in ("query", "database", "train"))
+    related = metrics.same_label(y[query], y[database])
+
+    def precision(hasher, weights=None):
+        found = hasher.encode(X[query]), hasher.encode(X[database])
+        return metrics.precision_at_k(*found, related, 50, weights=weights)
+
+    hasher = CGHash(n_bits=32, random_state=0).fit(X[train], y[train])
+    others = [
+        precision(ITQ(n_bits=32, random_state=0).fit(X[train])),
+        precision(S3PLH(n_bits=32).fit(X[train], y[train])),
+    ]
+    assert precision(hasher, hasher.bit_weights_) > max(*others, precision(hasher), 0.87)
