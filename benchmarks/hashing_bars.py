@@ -6,7 +6,7 @@ from typing import Any
 BOTH = ("mnist", "usps")
 
 # Both MAPs this near to the reference.
-NEAR = {"sgh": 0.01, "itq": 0.02, "lsh": 0.02, "pcah": 0.02, "sh": 0.02, "agh": 0.02}
+NEAR = {"sgh": 0.01, "itq": 0.02, "lsh": 0.02, "pcah": 0.02, "sh": 0.02, "agh-1": 0.02}
 
 # Data, method, bits, codes, score: at least.
 FLOORS = (
@@ -24,7 +24,7 @@ FLOORS = (
 )
 
 # Data, bits, score: the first method better than each of the others, as its paper has it.
-_CGHASH_RIVALS = ("lsh", "sh", "agh", "itq", "s3plh")
+_CGHASH_RIVALS = ("lsh", "sh", "agh", "agh-1", "itq", "s3plh")
 ORDERS = (
     *((d, 32, "MAP_euclid2pct", "usplh", ("sh", "pcah", "lsh")) for d in BOTH),
     *(("sift10k", b, "MAP_euclid2pct", "usplh", ("sh", "pcah", "lsh")) for b in (24, 32, 48)),
@@ -42,7 +42,7 @@ ORDERS = (
 _LOWER_IS_BETTER = ("error_3nn",)
 
 # CPU seconds of training: a third of the reference, or this many.
-THIRD = ("sgh", "s3plh", "usplh", "sdh", "sh", "agh")
+THIRD = ("sgh", "s3plh", "usplh", "sdh", "sh", "agh-1")
 SECONDS = (("mnist", "sadih-l1-all", 32, 30.0),)
 
 Key = tuple[str, str, int, str]

@@ -26,6 +26,9 @@ _NO_SPREAD = 1e-6
 _NO_WEIGHT = 1e-6
 # Eigenvectors above this tell parts of the graph from others that hardly a row joins.
 _APART = 0.999
+# Second bits part rows by how far these are beyond a threshold, of which this is the least mean
+# square, for eigenvectors of unit variance.
+_FLAT = 1e-8
 _BLOCK_ROWS = 8192
 
 
@@ -35,18 +38,19 @@ class AGH(Hasher):
     Each row is shared out among its `n_nearest` anchors by exp(-distance^2 / t), divided by the
     sum: Z, n x m and sparse. Two rows are as near as Z Lambda^-1 Z', Lambda being the column sums
     of Z, and the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from
-    the eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 (section 3.2 of the paper).
-    The one that is the same for every row is left out. A new row has the shares of its own
-    anchors (theorem 2), so SQL evaluates the layers `affinity` and `affine`.
+    the eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 and the diagonal matrix Sigma
+    of their eigenvalues (the paper's part on anchor graphs). The one that is the same for every
+    row is left out. A new row has the shares of its own anchors (its part on eigenfunctions), so
+    SQL evaluates the layers `affinity` and `affine`.
 
     One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up
     the graph's clusters, so two layers take half as many and a second bit of each: of the rows
     above 0, whether they are above a threshold b+, and of the others, whether they are below b-
-    (section 4). The two thresholds minimise f'Lf for the graph's Laplacian L, f being how far rows
-    are beyond their threshold, under the condition that f sums to 0. Bits of the first layer come
-    first.
+    (its part on hierarchical hashing). The two thresholds minimise f'Lf for the graph's Laplacian
+    L, f being how far rows are beyond their threshold, under the condition that f sums to 0, and
+    one that the paper leaves to chance: b+ >= 0 >= b-. Bits of the first layer come first.
 
-    The paper's t is not said; here as in the authors' program it is the square of the mean
+    The paper does not say what t is; here as in the authors' program it is the square of the mean
     distance to the last of the nearest anchors. That program also drops every eigenvector with an
     eigenvalue above 0.999: those of parts of the graph that hardly a row joins. Here they are
     kept, since nothing else tells the parts apart; which splits of the parts they are, rounding
@@ -228,7 +232,7 @@ class _Graph(NamedTuple):
         return turned
 
     def thresholds(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute b+ and b- of each eigenvector, float64 (2, k); proposition 4 of the paper.
+        """Compute b+ and b- of each eigenvector, float64 (2, k).
 
         With y an eigenvector, e 1 where it is above 0 and 0 elsewhere, f is
         |y| - b+ e + b- (1 - e). Since L takes constants to 0, f'Lf depends on the thresholds by
@@ -256,17 +260,15 @@ class _Graph(NamedTuple):
         cut = _NO_SPREAD * n < ELE
         d = np.divide(ELA, ELE, out=np.zeros(k), where=cut)
         # With b+ >= 0 >= b- the two halves of the second bit are of the two halves of the first.
-        d = np.clip(d, -total / n_below, total / n_above)
+        low, high = -total / n_below, total / n_above
+        d = np.clip(d, low, high)
         upper, lower = (total + n_below * d) / n, (total - n_above * d) / n
         beyond = squares - 2 * (upper * above + lower * (total - above))
         beyond += upper**2 * n_above + lower**2 * n_below
-        if (flat := beyond < _NO_SPREAD**2 * n).any():
-            raise InvalidInputError(
-                f"the graph of the anchors falls into two parts as large as each other, in which "
-                f"eigenvector {int(flat.argmax())} is constant: it gives no second bit; ask for "
-                "n_layers 1, or for more anchors or nearest ones"
-            )
-        return np.array([upper, -lower])
+        # An eigenvector of two values, one on each side, is all there is to tell: where every row
+        # is at its threshold, rounding would make the second bit. Instead it repeats the first.
+        d = np.where(beyond < _FLAT * n, low, d)
+        return np.array([(total + n_below * d) / n, (n_above * d - total) / n])
 
 
 def two_layers(

@@ -26,7 +26,8 @@ class ITQ(Hasher):
     The rotation R minimises ||sign(VR) - VR||, V being the rows in the principal directions, by
     alternation: the signs for a given rotation, then the rotation for given signs (orthogonal
     Procrustes). Training holds V, n x n_bits float32 values: in memory up to 1 GiB, beyond that in
-    a temporary file. The rows themselves are read three times and never held.
+    a temporary file. The rows themselves are read four times, or five where the variances fall off
+    steeply, and never held.
 
     Parameters
     ----------

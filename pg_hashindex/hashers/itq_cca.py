@@ -23,6 +23,9 @@ _NO_CORRELATION = 1e-6
 _NO_VARIANCE = 1e-20
 # A ridge of this for each dimension is far above the rounding of float32 products.
 _RIDGE_FOR_FLOAT32 = 1e-6
+# Below this, rounding of float64 sums shows in what the ridge must carry: the indicators of one
+# label a row sum to 1, so their covariance alone has no inverse.
+_LEAST_RIDGE = 1e-10
 
 
 class ITQCCA(Hasher):
@@ -51,8 +54,9 @@ class ITQCCA(Hasher):
     n_iter : int
         Rounds of the rotation's alternation.
     ridge : float
-        Added to the diagonals of both covariance matrices, as a part of their mean variance. From
-        0.0001 to 0.3 it made little difference on training rows of MNIST and USPS.
+        Added to the diagonals of both covariance matrices, as a part of their mean variance; at
+        least 1e-10. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
+        USPS.
     random_state : int, optional
         Seed of the first rotation; None draws one and records it.
     normalize : {"l2"}, optional
@@ -91,6 +95,10 @@ class ITQCCA(Hasher):
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
         check_integer("n_iter", self.n_iter, 0, 100_000)
         check_positive("ridge", self.ridge)
+        if self.ridge < _LEAST_RIDGE:
+            raise InvalidInputError(
+                f"ridge must be at least {_LEAST_RIDGE}, far above rounding, got {self.ridge!r}"
+            )
         super().check_parameters()
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -121,7 +129,9 @@ def correlated_directions(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute the directions of the rows that correlate most with labels.
 
-    By the singular values of Lx^-1 Cxy Ly^-T, with L the Cholesky factors of Cxx and Cyy.
+    The problem Cxy Cyy^-1 Cyx w = r^2 Cxx w, solved by the singular values r of Lx^-1 Cxy Ly^-T,
+    with L the lower Cholesky factors of Cxx and Cyy, ridges included, and w = Lx^-T u of the left
+    singular vectors u.
 
     Parameters
     ----------
@@ -133,7 +143,7 @@ def correlated_directions(
     n_directions : int
         The most to return.
     ridge : float
-        As a part of the mean variance.
+        As a part of the mean variance; at least 1e-10.
 
     Returns
     -------
@@ -146,9 +156,10 @@ def correlated_directions(
     Raises
     ------
     InvalidInputError
-        If no direction correlates with the labels.
+        If rows or labels do not vary, or no direction correlates with the labels.
     """
-    n, Y = rows.n_rows, labels.indicator
+    # In float64, since float32 counts stop at 2^24.
+    n, Y = rows.n_rows, labels.indicator.astype(np.float64)
     coarse = ridge > _RIDGE_FOR_FLOAT32 * rows.dimension
     Cxx = rows.covariance(mean, np.float32 if coarse else np.float64)
     Cxy = np.zeros((rows.dimension, labels.n_classes))
@@ -171,7 +182,8 @@ def correlated_directions(
     k = min(n_directions, int(np.count_nonzero(correlations > _NO_CORRELATION)))
     if not k:
         raise InvalidInputError(
-            "no direction of the rows correlates with their labels: all classes have the same mean"
+            "no direction of the rows correlates with their labels: all classes have the same "
+            f"mean, or the ridge, {ridge:g}, outweighs what tells them apart; give a smaller ridge"
         )
     directions = scipy.linalg.solve_triangular(Lx, left[:, :k], lower=True, trans=1)
     return correlations[:k], with_fixed_signs(directions.T).T

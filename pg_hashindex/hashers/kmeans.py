@@ -1,15 +1,22 @@
 """Lloyd's k-means on a sample, for anchors: fair centres soon, not the best ones at last."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ..layers import squared_distances
 from .rows import RowSource
 
 __all__ = ["nearest_centres", "sample_centres"]
 
 _ROUNDS = 5
 _ROWS_PER_CENTRE = 20
+# Where a squared distance is below this part of a squared length, float32 has lost its digits.
+_CANCELLED = 0.01
+# Where it is below this part, the two are the same up to rounding.
+_SAME = 1e-10
 # About this many distances are worked on at a time.
 _BLOCK_PAIRS = 1 << 21
 
@@ -19,8 +26,9 @@ def sample_centres(
 ) -> NDArray[np.float32]:
     """Find centres of the rows, by five rounds on a sample of 20 rows for each centre.
 
-    They start from distinct rows of the sample. A centre that loses all of its rows goes on from
-    a row that is far from the others.
+    They start from rows of the sample. A centre that loses all of its rows, or is equal to another
+    one, goes on from a row that is far from its own centre. So the sum of squared distances to the
+    nearest centre never rises from round to round.
 
     Parameters
     ----------
@@ -42,7 +50,8 @@ def sample_centres(
     for _ in range(_ROUNDS):
         places, squares = nearest_centres(sample, centres, 1)
         centres = _means(sample, places[:, 0], squares[:, 0], len(centres))
-    return np.unique(centres, axis=0) + mean
+    result: NDArray[np.float32] = np.unique(centres, axis=0) + mean
+    return result
 
 
 def _means(
@@ -51,7 +60,10 @@ def _means(
     squares: NDArray[np.float32],
     n_centres: int,
 ) -> NDArray[np.float32]:
-    """Return the mean of the rows of each place; for a place without any, a row far from its."""
+    """Return the mean of the rows of each place; of a place without any, a row far from its own.
+
+    Where every row is its own centre up to rounding, such places are left out.
+    """
     counts = np.bincount(places, minlength=n_centres)
     shape = (n_centres, len(sample))
     members = scipy.sparse.csr_array(
@@ -60,8 +72,10 @@ def _means(
     centres: NDArray[np.float32] = (members @ sample) / np.maximum(counts, 1)[:, None]
     empty = np.flatnonzero(counts == 0)
     farthest = np.argsort(-squares, kind="stable")[: len(empty)]
-    centres[empty] = sample[farthest]
-    return centres.astype(np.float32)
+    lengths = np.einsum("ij,ij->i", sample[farthest], sample[farthest])
+    apart = squares[farthest] > _SAME * lengths
+    centres[empty[apart]] = sample[farthest[apart]]
+    return np.delete(centres, empty[~apart], axis=0)
 
 
 def nearest_centres(
@@ -69,7 +83,8 @@ def nearest_centres(
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Find the nearest centres of each row.
 
-    In float32: both must be about the mean of the rows, so that little cancels.
+    In float32, save for rows so near to a centre that the digits of the distance cancel: those are
+    looked at again in float64. Both must be about the mean of the rows, so that they are few.
 
     Parameters
     ----------
@@ -81,7 +96,7 @@ def nearest_centres(
     Returns
     -------
     places : intp (n, n_nearest)
-        Numbers of the centres, the nearest first.
+        Numbers of the centres, the nearest first; of equally near ones, the first.
     squares : float32 (n, n_nearest)
         The squared distances to them.
     """
@@ -91,13 +106,25 @@ def nearest_centres(
     size = max(1, _BLOCK_PAIRS // len(centres))
     for start in range(0, len(X), size):
         block, part = X[start : start + size], slice(start, start + size)
-        every = np.arange(len(block))
         # Without the square of the row itself, which the order does not depend on.
-        distances = block @ (-2 * centres.T) + lengths
-        for rank in range(n_nearest):
-            nearest = distances.argmin(axis=1)
-            places[part, rank] = nearest
-            squares[part, rank] = distances[every, nearest]
-            distances[every, nearest] = np.inf
-    squares += np.einsum("ij,ij->i", X, X)[:, None]
-    return places, np.maximum(squares, 0, out=squares)
+        places[part], least = _least(block @ (-2 * centres.T) + lengths, n_nearest)
+        own = np.einsum("ij,ij->i", block, block)
+        squares[part] = least + own[:, None]
+        near = start + np.flatnonzero(squares[part, 0] < _CANCELLED * own)
+        if len(near):
+            places[near], squares[near] = _least(squared_distances(X[near], centres), n_nearest)
+    return places, squares
+
+
+def _least(
+    distances: NDArray[Any], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
+    """Return the places and values of the least numbers of each line, which are overwritten."""
+    places = np.empty((len(distances), n_nearest), np.intp)
+    least = np.empty((len(distances), n_nearest), distances.dtype)
+    every = np.arange(len(distances))
+    for rank in range(n_nearest):
+        places[:, rank] = distances.argmin(axis=1)
+        least[:, rank] = distances[every, places[:, rank]]
+        distances[every, places[:, rank]] = np.inf
+    return places, least

@@ -24,11 +24,14 @@ class SH(Hasher):
     of zero mean that are uncorrelated with each other would be cos(k pi (v - a) / (b - a)): waves
     of k half periods along one direction, from the least value a to the greatest b that rows have
     there. The bits are the signs of those with the smallest eigenvalues, (k / (b - a))^2: wide
-    directions get several bits, narrow ones none (section 3 of the paper, and the authors'
-    program, which orders by this too). So there may be more bits than dimensions.
+    directions get several bits, narrow ones none. The paper's own eigenvalue,
+    1 - exp(-eps^2 (k pi / (b - a))^2 / 2), gives the same order whatever eps is (its part on out
+    of sample extension; the authors' program orders by the former too). So there may be more bits
+    than dimensions.
 
-    The box is that of the training rows. Outliers widen it; rows beyond it are hashed by the same
-    waves, which go on. The rows are read four times and never held.
+    The box is that of the training rows; rows beyond it are hashed by the same waves, which go on.
+    One outlier widens the box, and then a bit may be the same for all other rows. The rows are
+    read four times, or five where the variances fall off steeply, and never held.
 
     Parameters
     ----------

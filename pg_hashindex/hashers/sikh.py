@@ -19,34 +19,41 @@ __all__ = ["SIKH"]
 # Of the root mean square distance of two rows. Among 0.4 to 1.2, 0.7 to 0.9 ranked the nearest
 # 2 % best on training rows of MNIST, USPS and text embeddings, with 32 and 128 bits.
 _WIDTH = 0.8
-# The rows that tell whether a bit is the same for nearly all of them, and the least share of them
-# that must differ.
+# The rows that tell whether a bit is the same for nearly all of them, the least share of them that
+# should differ, and how often a wave is drawn for that.
 _SAMPLE_ROWS = 2000
 _LEAST_SHARE = 0.1
-_MOST_DRAWS = 100
+_MOST_DRAWS = 30
+# Of the root mean square distance of two rows. Arguments of the cosines grow as the width falls;
+# below this, float32 no longer knows them within 0.01 or so.
+_LEAST_WIDTH = 1e-4
 
 
 class SIKH(Hasher):
     """Signs of random waves, whose Hamming distance tells the value of a Gaussian kernel.
 
     A bit is 1 where cos(w'x + b) + t > 0, with w from N(0, I / width^2), b from [0, 2 pi] and t
-    from [-1, 1], all at random (equation 4 of the paper). The expected share of differing bits of
+    from [-1, 1], all at random (section 2 of the paper). The expected share of differing bits of
     two rows grows with their distance up to about the width, and tells nothing of distances far
     beyond. Nothing but the width is learned, so short codes rank worse than those of LSH.
 
-    One thing differs from the paper: a wave that puts nine in ten rows on one side is drawn anew,
-    w, b and t. Where rows are not spread over many periods of the waves, that is one wave in
-    four, and such bits are all but lost.
+    One thing differs from the paper: a wave that puts more than nine in ten rows on one side is
+    drawn anew, w, b and t. Where rows are not spread over many periods of the waves, that is one
+    wave in four, and such bits are all but lost. Of rows that nearly all lie in one place, the
+    wave of 30 is taken that parts them best.
+
+    Training reads the rows four times, and holds 2,000 of them.
 
     Parameters
     ----------
     n_bits : int
         1 to 16,000; it may exceed d.
     width : float, optional
-        Of the kernel exp(-distance^2 / (2 width^2)); the paper's gamma is 1 / width^2. By
-        default 0.8 times the root mean square distance of two rows. The paper takes the mean
-        distance to the 50th neighbour, which depends on how many rows there are; it comes to 0.6
-        (images) or 0.8 (text embeddings) times the same for 10,000 rows.
+        Of the kernel exp(-distance^2 / (2 width^2)); the paper's gamma is 1 / width^2. At least
+        0.0001 of the root mean square distance of two rows, as finer waves are rounding; by
+        default 0.8 times that. The paper takes the mean distance to the 50th neighbour, which
+        depends on how many rows there are; it comes to 0.6 (images) or 0.8 (text embeddings) times
+        the same for 10,000 rows.
     random_state : int, optional
         Seed of the waves; None draws one and records it.
     normalize : {"l2"}, optional
@@ -83,12 +90,15 @@ class SIKH(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        if self.width is not None:
-            self.width_ = float(self.width)
-        else:
-            # Two rows are twice as far from each other as each from the mean, in squares.
-            squares = 2 * mean_squared_distance(rows, mean[None])
-            self.width_ = _WIDTH * math.sqrt(squares)
+        # Two rows are twice as far from each other as each from the mean, in squares.
+        distance = math.sqrt(2 * mean_squared_distance(rows, mean[None]))
+        self.width_ = _WIDTH * distance if self.width is None else float(self.width)
+        if self.width_ < _LEAST_WIDTH * distance:
+            raise InvalidInputError(
+                f"width is {self.width_:.6g}, but the root mean square distance of two rows is "
+                f"{distance:.6g}: the waves would be too fine for float32; give at least "
+                f"{_LEAST_WIDTH * distance:.6g}"
+            )
         directions, phases, thresholds = self._draw(rows, mean, rng)
         # About the mean the arguments of the cosines are small, and float32 holds them well. The
         # phases being uniform, it makes no difference to the codes otherwise.
@@ -105,22 +115,28 @@ class SIKH(Hasher):
         sample = rows.rows(rng.choice(rows.n_rows, size, replace=False)) - mean
         directions = np.empty((self.n_bits, rows.dimension))
         phases, thresholds = np.empty(self.n_bits), np.empty(self.n_bits)
-        wanted = np.arange(self.n_bits)
+        # The share of the rows on the smaller side of each wave; any wave is better than none.
+        shares = np.full(self.n_bits, -1.0)
         for _ in range(_MOST_DRAWS):
-            shape = (len(wanted), rows.dimension)
-            directions[wanted] = rng.standard_normal(shape) / self.width_
-            phases[wanted] = rng.uniform(0, 2 * np.pi, len(wanted))
-            thresholds[wanted] = rng.uniform(-1, 1, len(wanted))
-            waves = np.cos(sample @ directions[wanted].T + phases[wanted])
-            ones = (waves + thresholds[wanted] > 0).mean(axis=0)
-            wanted = wanted[(ones < _LEAST_SHARE) | (ones > 1 - _LEAST_SHARE)]
+            wanted = np.flatnonzero(shares < _LEAST_SHARE)
             if not len(wanted):
-                return directions, phases, thresholds
-        raise InvalidInputError(
-            f"with a width of {self.width_:.6g}, {len(wanted)} of {self.n_bits} bits were the same "
-            f"for nine rows in ten after {_MOST_DRAWS} draws: nearly all rows are much nearer to "
-            "each other than that; give a smaller width"
-        )
+                break
+            w = rng.standard_normal((len(wanted), rows.dimension)) / self.width_
+            b = rng.uniform(0, 2 * np.pi, len(wanted))
+            t = rng.uniform(-1, 1, len(wanted))
+            ones = (np.cos(sample @ w.T + b) + t > 0).mean(axis=0)
+            found = np.minimum(ones, 1 - ones)
+            better = found > shares[wanted]
+            taken = wanted[better]
+            directions[taken], phases[taken], thresholds[taken] = w[better], b[better], t[better]
+            shares[taken] = found[better]
+        if constant := int(np.count_nonzero(shares == 0)):
+            raise InvalidInputError(
+                f"with a width of {self.width_:.6g}, {constant} of {self.n_bits} bits were the "
+                f"same for all of {size} rows after {_MOST_DRAWS} draws: nearly all rows are much "
+                "nearer to each other than that; give a smaller width"
+            )
+        return directions, phases, thresholds
 
     def _summary(self) -> dict[str, Any]:
         return {"width": self.width_}

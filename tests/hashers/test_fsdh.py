@@ -52,7 +52,7 @@ def test_agrees_with_the_paper(several, nu, rows, labels):
     K = np.exp(-squares / (0.7 * squares.mean()))
     K -= K.mean(axis=0)
     sets = LabelSets(Labels.read(y, 400))
-    start = start_codes(sets, 16, "spread", np.random.default_rng(4))[sets.of_row]
+    start = start_codes(sets, 16, "random", np.random.default_rng(4))[sets.of_row]
     expected, projections, values = literal_fsdh(K, indicator, start, 5, 0.7, nu, 1e-3)
     assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
     np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
@@ -64,7 +64,7 @@ def test_agrees_with_the_paper(several, nu, rows, labels):
 
 def test_objective_never_rises(rows):
     for seed in range(5):
-        hasher = FSDH(n_bits=20, n_iter=20, nu=2.0, start="random", random_state=seed)
+        hasher = FSDH(n_bits=20, n_iter=20, nu=2.0, random_state=seed)
         values = hasher.fit(rows, several_labels(seed=seed)).objective_
         assert len(values) > 1
         assert (np.diff(values) <= 1e-9 * values[0]).all()

@@ -97,7 +97,7 @@ def test_agrees_with_the_paper(several, start, nu, rows, labels):
 
 def test_objective_never_rises(rows):
     for seed in range(5):
-        hasher = SDH(n_bits=20, n_iter=20, start="random", nu=0.1, random_state=seed)
+        hasher = SDH(n_bits=20, n_iter=20, nu=0.1, random_state=seed)
         values = hasher.fit(rows, several_labels(seed=seed)).objective_
         assert len(values) > 1
         assert (np.diff(values) <= 1e-9 * values[0]).all()
