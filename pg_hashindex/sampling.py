@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
-from .table_source import TableRow, TableSource
+from .table_source import TableRow, TableSource, find_relation
 
 __all__ = ["SAMPLE_ROWS", "Sample", "number_labels", "sample_table"]
 
@@ -160,16 +160,15 @@ def _draw(
 def _read_relations(connection: Connection, what: str, query: str) -> list[list[str]]:
     """Read the lines of pairs or triplets, each value as text."""
     # A word of SQL's begins a query; anything else is the name of a table or a view.
-    text = query.rstrip("; \n")
-    source: sql.Composable = sql.SQL("({})").format(sql.SQL(text))
+    source: sql.Composable = sql.SQL("({})").format(sql.SQL(query.rstrip("; \n")))
     if not _QUERY.match(query):
-        row = connection.execute(
-            "SELECT n.nspname, c.relname FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
-            [query],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        source = sql.Identifier(*row)
+        try:
+            source, _, _ = find_relation(connection, query)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{what}: {error}; give a table, or a query that begins with SELECT, WITH, VALUES "
+                "or TABLE"
+            ) from error
     described = connection.execute(sql.SQL("SELECT * FROM {} known LIMIT 0").format(source))
     columns = [column.name for column in described.description or ()]
     if len(columns) != 3:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
 
 from .database import Connection
 from .errors import InvalidInputError
 
-__all__ = ["TableRow", "TableSource"]
+__all__ = ["TableRow", "TableSource", "find_relation"]
 
 # Beyond this many rows a sample of pages costs far less than a look at every row.
 _LARGE_TABLE = 1_000_000
@@ -27,6 +28,32 @@ class TableRow(NamedTuple):
     vector: NDArray[np.float32]
     label: str | list[str | None] | None
     key: str | None
+
+
+def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
+    """Find a table or view by a name as SQL writes it.
+
+    Returns
+    -------
+    psycopg.sql.Identifier, str, int
+        Its full name, its kind as in pg_class, and its estimated rows.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none.
+    """
+    try:
+        row = connection.execute(
+            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
+            [name],
+        ).fetchone()
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
+        reason = error.diag.message_primary or str(error)
+        raise InvalidInputError(f"{name!r} is no table: {reason}") from error
+    assert row is not None  # noqa: S101
+    return sql.Identifier(row[0], row[1]), row[2], row[3]
 
 
 @dataclass(frozen=True)
@@ -73,16 +100,10 @@ class TableSource:
         InvalidInputError
             If there is no such table or column, or it is of another type.
         """
-        row = connection.execute(
-            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
-            [name],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        schema_name, table_name, kind, estimate = row
+        table, kind, estimate = find_relation(connection, name)
         if kind not in ("r", "p", "m"):
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
-        found = cls(connection, name, sql.Identifier(schema_name, table_name), estimate, vector)
+        found = cls(connection, name, table, estimate, vector)
         column_type, _ = found._type_of(vector)
         if column_type.rpartition(".")[2] != "vector":
             raise InvalidInputError(

@@ -217,12 +217,12 @@ class Stumps(WeakFunctions):
             feature = int(np.argmax(function.weights))
             taken.setdefault(feature, []).append(int(self.ranks[feature][~function.bits].max()))
         most, place = -np.inf, None
-        for feature in np.flatnonzero(self.n_ranks > 1):
+        for feature in np.flatnonzero(self.n_ranks > 1).tolist():
             collected = cut.by_threshold(self.ranks[feature], int(self.n_ranks[feature]))
-            collected[taken.get(int(feature), [])] = -np.inf
+            collected[taken.get(feature, [])] = -np.inf
             rank = int(collected.argmax())
             if collected[rank] > most:
-                most, place = float(collected[rank]), (int(feature), rank)
+                most, place = float(collected[rank]), (feature, rank)
         return None if place is None else self._function(*place)
 
     def _function(self, feature: int, rank: int) -> WeakFunction:

@@ -1,5 +1,6 @@
 """``pg-hashindex bench hash``: what it prints, and every way to be refused, without a database."""
 
+import functools
 import json
 import re
 import subprocess
@@ -9,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from fixtures.clusters import clustered
-from pg_hashindex.cli import main
 
 from pg_hashindex.comparison import Method, Truth, compare, draw_split
 from pg_hashindex.hashers import HASHERS
@@ -20,17 +20,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.delenv("PG_HASHINDEX_DATABASE_URL", raising=False)
-
-    def invoke(*arguments: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["bench", "hash", *map(str, arguments)])
-        assert result.exit_code == code, result.output
-        # click hands its own errors over by SystemExit: anything else was a traceback.
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result
-
-    return invoke
+def bench(run: Run) -> Run:
+    return functools.partial(run, "bench", "hash")
 
 
 @pytest.fixture
@@ -46,9 +37,9 @@ def unlabelled(tmp_path: Path) -> Path:
     return tmp_path / "unlabelled.npz"
 
 
-def test_table(run: Run, data: Path) -> None:
+def test_table(bench: Run, data: Path) -> None:
     arguments = ("--methods", "lsh, itq", "--bits", "4,12", "--seed", 3)
-    printed = run("--data", data, *arguments, "--top", "50", "-k", "10,100", "--radius", "1")
+    printed = bench("--data", data, *arguments, "--top", "50", "-k", "10,100", "--radius", "1")
     assert "40 queries, 360 database rows, 360 training rows, 12 dimensions" in printed.stderr
     assert "itq, 12 bits: trained on 360 rows in" in printed.stderr
     lines = printed.stdout.splitlines()
@@ -73,8 +64,8 @@ def test_table(run: Run, data: Path) -> None:
     assert any("peak MB" in line for line in lines)
 
 
-def test_json(run: Run, data: Path) -> None:
-    printed = run(
+def test_json(bench: Run, data: Path) -> None:
+    printed = bench(
         "--data", data, "--methods", "sgh,itq", "--bits", "13", "--json", "--ties", "average",
         "--param", "sgh.n_anchors=17", "--truth", "nearest-k", "--truth", "nearest-fraction",
         "--nearest", "9", "--fraction", "0.1",
@@ -87,19 +78,19 @@ def test_json(run: Run, data: Path) -> None:
     assert "13" in itq["error"]
 
 
-def test_split(run: Run, data: Path, tmp_path: Path) -> None:
+def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
     numbers = np.arange(400)
     np.savez(tmp_path / "s.npz", query=numbers[:30], database=numbers[30:], train=numbers[-200:])
-    printed = run("--data", data, "--split", tmp_path / "s.npz", "--methods", "lsh", "--bits", 8)
+    printed = bench("--data", data, "--split", tmp_path / "s.npz", "--methods", "lsh", "--bits", 8)
     assert "30 queries, 370 database rows, 200 training rows" in printed.stderr
     for option in ("--queries", "--train-rows"):
-        refused = run("--data", data, "--split", tmp_path / "s.npz", option, 5, code=1)
+        refused = bench("--data", data, "--split", tmp_path / "s.npz", option, 5, code=1)
         assert "give no numbers of them" in refused.stderr
 
 
-def test_default_methods(run: Run, data: Path, unlabelled: Path) -> None:
+def test_default_methods(bench: Run, data: Path, unlabelled: Path) -> None:
     def compared(path: Path, bits: int) -> set[str]:
-        printed = run("--data", path, "--bits", bits, "--train-rows", 200, "--json")
+        printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json")
         return {outcome["method"] for outcome in json.loads(printed.stdout)}
 
     free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
@@ -108,26 +99,26 @@ def test_default_methods(run: Run, data: Path, unlabelled: Path) -> None:
     assert compared(data, 6) == (free | from_labels) - {"sign"}
 
 
-def test_truth_without_labels(run: Run, unlabelled: Path) -> None:
-    printed = run("--data", unlabelled, "--methods", "lsh", "--bits", 8)
+def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:
+    printed = bench("--data", unlabelled, "--methods", "lsh", "--bits", 8)
     assert "Truth: nearest 2 %" in printed.stdout
     assert "no labels" in printed.stderr
-    refused = run("--data", unlabelled, "--methods", "lsh", "--truth", "label", code=1)
+    refused = bench("--data", unlabelled, "--methods", "lsh", "--truth", "label", code=1)
     assert "there are no labels; take nearest-fraction" in refused.stderr
 
 
-def test_plot(run: Run, data: Path, tmp_path: Path) -> None:
+def test_plot(bench: Run, data: Path, tmp_path: Path) -> None:
     for name in ("plot.png", "plot.svg"):
         arguments = ("--methods", "lsh,pcah", "--bits", "4,8", "--plot", tmp_path / name)
-        assert f"wrote {tmp_path / name}" in run("--data", data, *arguments).stderr
+        assert f"wrote {tmp_path / name}" in bench("--data", data, *arguments).stderr
         assert (tmp_path / name).stat().st_size > 5_000
 
 
-def test_failures_are_lines(run: Run, data: Path) -> None:
-    printed = run("--data", data, "--methods", "itq,lsh", "--bits", "16")
+def test_failures_are_lines(bench: Run, data: Path) -> None:
+    printed = bench("--data", data, "--methods", "itq,lsh", "--bits", "16")
     assert "itq, 16 bits failed: " in printed.stdout
     assert any(line.startswith("lsh") for line in printed.stdout.splitlines())
-    printed = run("--data", data, "--methods", "lsh", "--bits", "0", code=1)
+    printed = bench("--data", data, "--methods", "lsh", "--bits", "0", code=1)
     assert "lsh, 0 bits failed: n_bits must be" in printed.stdout
 
 
@@ -161,8 +152,8 @@ def test_failures_are_lines(run: Run, data: Path) -> None:
         (["--plot", "no folder/plot.png"], 1, "there is no folder"),
     ],
 )
-def test_refuses(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
-    refused = run("--data", data, "--methods", "lsh", *arguments, code=code)
+def test_refuses(bench: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
+    refused = bench("--data", data, "--methods", "lsh", *arguments, code=code)
     assert_one_error(refused, message)
 
 
@@ -179,17 +170,17 @@ def test_refuses(run: Run, data: Path, arguments: list[str], code: int, message:
     ],
 )
 def test_refuses_data(
-    run: Run, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+    bench: Run, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
 ) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    refused = run("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=1)
+    refused = bench("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=1)
     assert_one_error(refused, message)
 
 
-def test_refuses_files(run: Run, tmp_path: Path) -> None:
+def test_refuses_files(bench: Run, tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     for path in (tmp_path / "none.npz", tmp_path, tmp_path / "text.npz"):
-        assert_one_error(run("--data", path, code=1), f"cannot read arrays from {path}")
+        assert_one_error(bench("--data", path, code=1), f"cannot read arrays from {path}")
 
 
 def assert_one_error(refused: Result, message: str) -> None:

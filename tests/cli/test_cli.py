@@ -21,30 +21,6 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.delenv("PG_HASHINDEX_DATABASE_URL", raising=False)
-
-    def invoke(*arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, list(arguments))
-        assert result.exit_code == code, result.output
-        # click hands its own errors over by SystemExit: anything else was a traceback.
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result
-
-    return invoke
-
-
-@pytest.fixture
-def on(run: Run, url: str) -> Run:
-    """Run a command on the test's database."""
-
-    def invoke(*arguments: str, code: int = 0) -> Result:
-        return run(*arguments, "--database-url", url, code=code)
-
-    return invoke
-
-
-@pytest.fixture
 def rows() -> NDArray[np.float32]:
     return np.random.default_rng(1).standard_normal((1200, 8)).astype(np.float32)
 

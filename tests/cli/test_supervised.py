@@ -1,0 +1,128 @@
+"""Training on labels, pairs and triplets from the command line, and measuring by labels."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Run
+from fixtures.clusters import clustered
+from pgvector import Vector
+
+from pg_hashindex import codes, store
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+
+TRAIN = ("model", "train", "m", "--table", "things", "--column", "v", "--bits", "12")
+CLICKS = """
+    SELECT a.id, b.id, c.id FROM things a, things b, things c
+    WHERE a.topic = b.topic AND a.topic <> c.topic AND a.id < b.id
+        AND b.id % 40 = 3 AND c.id % 40 = 7
+"""
+
+
+@pytest.fixture
+def things(connection: Connection) -> None:
+    """Three copies, with noise, of 400 rows in 8 clusters; a sixth of them without a topic."""
+    X, y = clustered()
+    X = np.tile(X, (3, 1)) + 0.01 * np.random.default_rng(0).standard_normal((1200, 12))
+    connection.execute(
+        "CREATE TABLE things (id int PRIMARY KEY, v vector(12), topic text, tags int[])"
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO things VALUES (%s, %s, %s, %s)",
+            [
+                (i, Vector(x), None if i % 6 == 0 else f"topic {label}", [label, 10 + label % 2])
+                for i, (x, label) in enumerate(zip(X, np.tile(y, 3).tolist(), strict=True))
+            ],
+        )
+
+
+@pytest.mark.parametrize("method", ["itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih", "cghash"])
+@pytest.mark.usefixtures("things")
+def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> None:
+    """Each supervised method, from a table to an index that knows topics."""
+    trained = on(*TRAIN, "--method", method, "--labels", "topic", "--json")
+    training = json.loads(trained.stdout)["training"]
+    assert training["labels"] == {"rows": 1000, "classes": 8}
+    assert training["label_precision"]["among"] < 1000
+    assert training["label_precision"]["value"] > 0.8
+    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    printed = on("evaluate", "things_idx", "--labels", "topic", "--queries", 50, "--json").stdout
+    measured = json.loads(printed)
+    assert measured["codes"]["label"]["MAP"] > 0.7
+    assert measured["points"][-1]["recall"] > 0.5
+
+
+@pytest.mark.usefixtures("things")
+def test_several_labels_a_row(on: Run) -> None:
+    trained = on(*TRAIN, "--method", "sdh", "--labels", "tags")
+    assert "label precision" in trained.stdout
+    assert "classes 10" in trained.stdout
+    assert re.search(r"^bit weights +all the same$", trained.stdout, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("things")
+def test_clicks(on: Run, connection: Connection) -> None:
+    """Triplets by key, from a query; the weights they give order what a search keeps."""
+    trained = on(*TRAIN, "--method", "cghash", "--triplets", CLICKS, "--json")
+    training = json.loads(trained.stdout)["training"]
+    clicks = connection.execute(f"SELECT count(*) FROM ({CLICKS}) t".encode()).fetchone()
+    assert clicks == (training["triplets"],)
+    assert training["objective"]["last"] < 0.5 * training["objective"]["first"]
+    shown = on("model", "show", "m").stdout
+    assert re.search(r"^bit weights +learned$", shown, re.MULTILINE)
+
+    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    index, model = HashIndex.open(connection, "things_idx"), store.load(connection, "m")
+    assert model.bit_weights is not None
+    rounded = np.round(model.bit_weights / model.bit_weights.max() * 15)
+    rows = connection.execute("SELECT v FROM things ORDER BY id").fetchall()
+    vectors = np.stack([v.to_numpy() for (v,) in rows])
+    bits = codes.unpack(model.encode(vectors), 12).astype(int)
+    order = np.argsort((bits != bits[5]) @ rounded, kind="stable")
+    found = [hit.id for hit in index.search(vectors[5], 100, candidates=100)]
+    assert sorted(found) == sorted(order[:100].tolist())
+
+
+@pytest.mark.usefixtures("things")
+def test_arrays_of_a_file(on: Run, tmp_path: Path) -> None:
+    X, y = clustered()
+    np.savez(tmp_path / "f.npz", X=X, y=y, near=[[0, 1, 1], [2, 3, -1]], t=[[0, 1, 2]])
+    train = ("model", "train", "f", "--from", tmp_path / "f.npz", "--bits", 8, "--force")
+    on(*train, "--method", "s3plh", "--labels", "y", "--pairs", "near")
+    on(*train, "--method", "cghash", "--labels", "y", "--triplets", "t")
+    missing = on(*train, "--method", "sdh", "--labels", "z", code=1)
+    assert "no array 'z'" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "sdh"], "sdh learns from labels; give some"),
+        (["--method", "cghash"], "cghash learns from labels or triplets or pairs; give some"),
+        (["--method", "sdh", "--labels", "nothing"], "no column 'nothing'"),
+        (["--method", "sdh", "--triplets", CLICKS], "sdh does not learn from triplets; those"),
+        (["--method", "itq", "--labels", "topic"], "itq does not learn from labels; those"),
+        (["--method", "cghash", "--triplets", CLICKS, "--id", "nothing"], '"nothing"'),
+        (["--method", "cghash", "--triplets", "SELECT 1, 2"], "3 columns, got 2"),
+        (["--method", "cghash", "--triplets", "SELECT 1, 2, 99999"], "99999"),
+        (["--method", "cghash", "--triplets", "SELECT 1, 1, 2"], "different rows"),
+        (["--method", "cghash", "--triplets", "SELECT"], "columns"),
+        (
+            ["--method", "cghash", "--triplets", "DROP TABLE things"],
+            "query that begins with SELECT",
+        ),
+        (["--method", "s3plh", "--pairs", "SELECT 1, 2, 0"], "1 for neighbours or -1"),
+        (["--method", "cghash", "--labels", "topic", "--param", "C=0"], "C must be"),
+    ],
+)
+@pytest.mark.usefixtures("things")
+def test_refused(on: Run, arguments: list[str], message: str) -> None:
+    result = on(*TRAIN, *arguments, code=1)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert json.loads(on("model", "list", "--json").stdout) == []
+    assert on("model", "list").stdout.count("things") == 0
