@@ -93,6 +93,10 @@ ENTRANTS = {
             "sdh-spread", 3, _BOTH, hasher="sdh",
             parameters=_anchors(1000, start="spread", **_UNIT_ROWS),
         ),
+        Entrant(
+            "sadih-l1-random", 3, _BOTH, hasher="sadih",
+            parameters=_anchors(1000, loss="l1", start="random", **_UNIT_ROWS),
+        ),
         # As the paper has it: random codewords, pairs as they come, codes by the encoder P1.
         Entrant(
             "sadih-l1-paper", 3, _BOTH, hasher="sadih",

@@ -1,4 +1,4 @@
-"""Write the README's tables from the committed results: python benchmarks/readme_tables.py."""
+"""Write the tables of the pages from the committed results: python benchmarks/readme_tables.py."""
 
 import json
 import re
@@ -7,7 +7,6 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
-README = REPOSITORY / "README.md"
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
@@ -37,37 +36,73 @@ def packages() -> str:
     )
 
 
-def hashing() -> str:
-    def pair(result: dict[str, Any], score: str, digits: int) -> str:
-        # A failed run has no scores, a data set without labels none by labels.
-        ours, theirs = ((result.get(whose) or {}).get(score) for whose in ("scores", "reference"))
-        return " / ".join("" if v is None else f"{v:.{digits}f}" for v in (ours, theirs))
+def pair(result: dict[str, Any], score: str, digits: int) -> str:
+    """Write ours / theirs; ours alone where the reference has none."""
+    # A failed run has no scores, a data set without labels none by labels.
+    found = [(result.get(whose) or {}).get(score) for whose in ("scores", "reference")]
+    return " / ".join(f"{value:.{digits}f}" for value in found if value is not None)
 
-    def name(result: dict[str, Any]) -> str:
-        learned = ", learned codes" if result.get("codes") == "learned" else ""
-        return f"{result['dataset']} {result['method']} {result['bits']}{learned}"
 
+def name(result: dict[str, Any]) -> str:
+    learned = ", learned codes" if result.get("codes") == "learned" else ""
+    return f"{result['method']}{learned}"
+
+
+def hashing_32() -> str:
+    """Both data sets with labels side by side, one line for each method."""
+    lines: dict[str, dict[str, dict[str, Any]]] = {}
+    for result in read("hashing")["results"]:
+        if result["bits"] == 32 and result["dataset"] != "sift10k":
+            lines.setdefault(name(result), {})[result["dataset"]] = result
+    columns = (("MAP_label", 3), ("MAP_euclid2pct", 3), ("error_3nn", 3), ("train_cpu_s", 2))
+    words = ("label MAP", "MAP of the nearest 2 %", "3-NN error", "CPU s")
     return table(
-        ["data, method, bits", "label MAP", "MAP of the nearest 2 %", "training CPU s"],
+        ["32 bits", *(f"{data}: {word}" for data in ("MNIST", "USPS") for word in words)],
         [
             [
-                name(result),
-                pair(result, "MAP_label", 3),
-                pair(result, "MAP_euclid2pct", 3),
-                pair(result, "train_cpu_s", 2),
+                method,
+                *(
+                    pair(by_data.get(data, {}), score, digits)
+                    for data in ("mnist", "usps")
+                    for score, digits in columns
+                ),
+            ]
+            for method, by_data in lines.items()
+        ],
+    )
+
+
+def hashing() -> str:
+    columns = {
+        "label MAP": ("MAP_label", 3),
+        "label P@50": ("P50_label", 3),
+        "label P@100": ("P100_label", 3),
+        "label PH2": ("PH2_label", 3),
+        "3-NN error": ("error_3nn", 3),
+        "MAP of the nearest 2 %": ("MAP_euclid2pct", 3),
+        "training CPU s": ("train_cpu_s", 2),
+        "peak MB": ("train_peak_mb", 0),
+    }
+    return table(
+        ["data, bits, method", *columns],
+        [
+            [
+                f"{result['dataset']} {result['bits']} {name(result)}",
+                *(pair(result, score, digits) for score, digits in columns.values()),
             ]
             for result in read("hashing")["results"]
         ],
     )
 
 
-TABLES = {"packages": packages, "hashing": hashing}
+TABLES = {"packages": packages, "hashing-32": hashing_32, "hashing": hashing}
+PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "results.md")
 
 
 def with_tables(text: str) -> str:
-    for name, render in TABLES.items():
+    for mark, render in TABLES.items():
         text = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+            rf"(<!-- {mark} -->\n).*?(<!-- end -->)",
             lambda match, render=render: f"{match[1]}{render()}\n{match[2]}",
             text,
             flags=re.DOTALL,
@@ -76,4 +111,5 @@ def with_tables(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text()))
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text()))

@@ -75,7 +75,7 @@ def _means(
     lengths = np.einsum("ij,ij->i", sample[farthest], sample[farthest])
     apart = squares[farthest] > _SAME * lengths
     centres[empty[apart]] = sample[farthest[apart]]
-    return np.delete(centres, empty[~apart], axis=0)
+    return np.delete(centres, empty[~apart], axis=0).astype(np.float32)
 
 
 def nearest_centres(

@@ -14,7 +14,7 @@ from pg_hashindex.data import load_packages
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, make_hasher
-from pg_hashindex.layers import Layer, affine, normalize, rbf, shift
+from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.model import Model
 
 ROWS = 2_500
@@ -113,6 +113,13 @@ EXACT = {
         affine(integers(17, 4), integers(17)),
     ],
     # exp of a multiple of 0: exactly 1 at an anchor; elsewhere far below, and cut off to 0.
+    # The same value for anchors at the same distance, and 0 beyond: 1, or shares of 1 / 2^k.
+    "affinity to the nearest": [affinity(integers(9, 6), 1, 1), affine(integers(7, 9))],
+    "affinity to two": [affinity(integers(9, 6), 1e30, 2), affine(integers(7, 9))],
+    "affinity to four equal ones": [
+        affinity(np.ones((5, 6)), 1e30, 4),
+        affine(np.vstack([integers(7, 5), [1, -1, 1, -1, 3]])),
+    ],
     "rbf at its anchors": [rbf(1000 * np.eye(6), 1e30), affine(2 * integers(9, 6), integers(9))],
 }
 
@@ -149,6 +156,15 @@ ROUNDED = {
     "cos": [Layer("cos")],
     "rbf": [rbf(integers(7, 6), 0.05)],
     "normalize affine": [normalize(), affine(integers(9, 6))],
+    "affinity": [affinity(integers(9, 6), 0.05, 3)],
+    "affinity to all": [affinity(integers(9, 6), 0.05, 9)],
+    "affinity to all that is far": [affinity(1000 + integers(9, 6), 0.05, 9)],
+    "affinity affine relu affine": [
+        affinity(integers(30, 6), 0.05, 3),
+        affine(RNG.standard_normal((8, 30)), RNG.standard_normal(8)),
+        Layer("relu"),
+        affine(RNG.standard_normal((9, 8)), integers(9) / 8),
+    ],
     "rbf shift affine": [
         rbf(integers(12, 6), 0.03),
         shift(-RNG.random(12)),
@@ -180,6 +196,67 @@ def test_other_layers_agree_within_rounding(connection: Connection, name: str) -
     np.testing.assert_allclose(theirs, ours, rtol=2e-5, atol=2e-5)
     differing = their_bits != our_bits
     assert np.all(np.abs(ours[differing]) < 1e-5)
+
+
+def project(connection: Connection, layers: list[Layer], row: list[float]) -> list[float]:
+    store.save(connection, Model("byhand", "byhand", len(row), layers))
+    found = connection.execute(
+        "SELECT hashindex.project('byhand', %s)", [Vector(row)], binary=True
+    ).fetchone()
+    assert found is not None
+    return [float(value) for value in found[0].to_list()]
+
+
+@pytest.mark.parametrize(
+    ("layer", "row", "expected"),
+    [
+        (Layer("sin"), [0, 0.5, -2], [0, 0.47942554, -0.90929743]),
+        (Layer("cos"), [0, 0.5, -2], [1, 0.87758256, -0.41614684]),
+        (Layer("tanh"), [0, 0.5, -2], [0, 0.46211716, -0.96402758]),
+        # exp(-0.5), exp(-2) and exp(-0.5 * 14).
+        (rbf(np.array([[1, 0, 0], [2, 0, 0], [1, 2, 3]]), 0.5), [0, 0, 0],
+         [0.60653066, 0.13533528, 0.00091188]),
+        # Squared distances 1, 4 and 14: shares by exp(-0.5 * 3) of the nearest.
+        (affinity(np.array([[1, 0, 0], [2, 0, 0], [1, 2, 3]]), 0.5, 2), [0, 0, 0],
+         [0.81757448, 0.18242552, 0]),
+        (affinity(np.array([[1, 0, 0], [2, 0, 0], [1, 2, 3]]), 0.5, 3), [0, 0, 0],
+         [0.81657076, 0.18220156, 0.00122766]),
+        # Of equally far anchors the first ones.
+        (affinity(np.array([[2, 0, 0], [0, 1, 0], [0, 0, 2], [0, -1, 0]]), 1, 1), [0, 0, 0],
+         [0, 1, 0, 0]),
+        (affinity(np.array([[2, 0, 0], [0, 1, 0], [0, 0, 2], [0, -1, 0]]), 1, 3), [0, 0, 0],
+         [0.02428890, 0.48785555, 0, 0.48785555]),
+        # So far that exp() of the distances themselves would be 0.
+        (affinity(np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0]]), 1, 2), [1000, 1000, 0],
+         [0.5, 0.5, 0]),
+        (affinity(np.array([[3, 4, 5]]), 1, 1), [1, 1, 1], [1]),
+    ],
+)  # fmt: skip
+def test_layers_by_hand(
+    connection: Connection, layer: Layer, row: list[float], expected: list[float]
+) -> None:
+    np.testing.assert_allclose(project(connection, [layer], row), expected, atol=1e-7)
+    np.testing.assert_allclose(
+        layer.apply(np.array([row], np.float32))[0], expected, rtol=1e-6, atol=1e-7
+    )
+
+
+def test_affinity_takes_the_same_anchors_where_float32_cannot_tell(connection: Connection) -> None:
+    """Distances of integers above 2^24: as float32 many are equal that are not, and the reverse."""
+    rng = np.random.default_rng(0)
+    anchors = rng.integers(-3, 4, (60, 6)) + 5000.0
+    layers = [affinity(anchors, 1e-7, 4)]
+    model = store.save(connection, Model("far", "byhand", 6, layers))
+    rows = rng.integers(-3, 4, (300, 6)).astype(np.float32)
+    exact = ((rows[:, None].astype(np.int64) - anchors.astype(np.int64)) ** 2).sum(axis=2)
+    order = np.argsort(exact, axis=1, kind="stable")
+    # The case is there: the fourth nearest is as far as the fifth, or nearly.
+    fourth, fifth = (np.take_along_axis(exact, order[:, [k]], axis=1) for k in (3, 4))
+    assert (fourth == fifth).any()
+    assert ((fourth < fifth) & (fourth.astype(np.float32) == fifth.astype(np.float32))).any()
+    for found in (in_sql(connection, "far", rows)[0], model.project(rows)):
+        assert (np.count_nonzero(found, axis=1) == 4).all()
+        assert np.take_along_axis(found, order[:, :4], axis=1).all()
 
 
 EXTREME = {

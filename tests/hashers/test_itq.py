@@ -1,9 +1,19 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+import scipy.linalg
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, PCAH
-from pg_hashindex.hashers.itq import random_rotation
+from pg_hashindex.hashers.itq import learn_rotation, random_rotation
+from pg_hashindex.metrics import (
+    mean_average_precision,
+    nearest_fraction,
+    precision_at_k,
+    same_label,
+)
 
 
 def literal_itq(V, R, n_iter):
@@ -54,6 +64,28 @@ def test_first_rotation_is_orthogonal():
     np.testing.assert_allclose(R @ R.T, np.eye(30), atol=1e-12)
 
 
+def test_rotates_to_more_bits_than_directions(rows):
+    """As rows padded with zeros would be, by a square rotation."""
+    V = (rows[:, :3] - rows[:, :3].mean(axis=0)).astype(np.float32)
+    start = random_rotation(3, 8, np.random.default_rng(0))
+    np.testing.assert_allclose(start @ start.T, np.eye(3), atol=1e-12)
+    padded = np.hstack([V, np.zeros((400, 5))])
+    R, losses = literal_itq(padded, np.vstack([start, scipy.linalg.null_space(start).T]), 10)
+    found, found_losses = learn_rotation(V, start, 10)
+    np.testing.assert_allclose(found, R[:3], atol=1e-4)
+    np.testing.assert_allclose(found @ found.T, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(found_losses * 400, losses, rtol=1e-4)
+
+
+def test_rotation_is_the_same_whatever_the_blocks(rows, monkeypatch):
+    V = rows - rows.mean(axis=0)
+    start = random_rotation(12, 12, np.random.default_rng(0))
+    expected = learn_rotation(V, start, 10)
+    monkeypatch.setattr("pg_hashindex.hashers.itq._BLOCK_ROWS", 37)
+    for found, whole in zip(learn_rotation(V, start, 10), expected, strict=True):
+        np.testing.assert_allclose(found, whole, atol=1e-4)
+
+
 def test_rows_may_vary_in_fewer_directions_than_bits(rows):
     flat = rows.copy()
     flat[:, 5:] = 1
@@ -71,3 +103,22 @@ def test_refuses_more_bits_than_dimensions(rows):
 def test_refuses_n_iter(n_iter, rows):
     with pytest.raises(InvalidInputError, match=f"n_iter must be an integer .* {n_iter}"):
         ITQ(n_bits=4, n_iter=n_iter).fit(rows)
+
+
+@pytest.mark.slow
+def test_scores_as_the_authors_program_on_usps():
+    default = Path(__file__).parents[2].parent / "shared"
+    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
+    if not (data / "usps.npz").exists():
+        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
+    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
+        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
+        query, database, train = (split[part] for part in ("query", "database", "train"))
+    hasher = ITQ(n_bits=32, random_state=0).fit(X[train])
+    found = hasher.encode(X[query]), hasher.encode(X[database])
+    by_label = same_label(y[query], y[database])
+    by_distance = nearest_fraction(X[query], X[database])
+    # The row usps11k_q1000_tr10k, ITQ, 32 of reference_scores.csv.
+    assert mean_average_precision(*found, by_label) == pytest.approx(0.3969, abs=0.02)
+    assert mean_average_precision(*found, by_distance) == pytest.approx(0.5841, abs=0.02)
+    assert precision_at_k(*found, by_label) == pytest.approx(0.7177, abs=0.02)

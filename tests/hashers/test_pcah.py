@@ -1,8 +1,19 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import PCAH
+from pg_hashindex.hashers.pcah import principal_directions
+from pg_hashindex.hashers.rows import RowSource
+from pg_hashindex.metrics import (
+    mean_average_precision,
+    nearest_fraction,
+    precision_at_k,
+    same_label,
+)
 
 
 def test_projects_on_the_singular_vectors(rows):
@@ -33,3 +44,81 @@ def test_refuses_bits_of_directions_without_variance(rows):
         PCAH(n_bits=4).fit(flat)
     with pytest.raises(InvalidInputError, match="vary in only 4 directions"):
         PCAH(n_bits=5).fit(rows[:5])
+
+
+@pytest.fixture
+def wide():
+    """Return rows of 100 dimensions, whose variances fall by a factor of 2 each."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.standard_normal((100, 100)))[0]
+    return (rng.standard_normal((1000, 100)) * 2.0 ** (-np.arange(100) / 2)) @ turn
+
+
+def counted_covariances(monkeypatch):
+    types = []
+    whole = RowSource.covariance
+
+    def covariance(self, mean, dtype=np.float64):
+        types.append(dtype)
+        return whole(self, mean, dtype)
+
+    monkeypatch.setattr(RowSource, "covariance", covariance)
+    return types
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+@pytest.mark.parametrize(("n_bits", "passes"), [(8, 1), (20, 2)])
+def test_many_dimensions(n_bits, passes, offset, wide, monkeypatch):
+    """In float32 at first; where the directions fall too low for it, again in float64."""
+    types = counted_covariances(monkeypatch)
+    X = (wide + offset).astype(np.float32)
+    hasher = PCAH(n_bits=n_bits).fit(X)
+    assert types == [np.float32, np.float64][:passes]
+    centred = X - X.mean(axis=0, dtype=np.float64)
+    _, singular, directions = np.linalg.svd(centred, full_matrices=False)
+    variances = singular[:n_bits] ** 2 / 1000
+    np.testing.assert_allclose(hasher.explained_variance_, variances, rtol=2e-3)
+    weights = hasher.layers_[0].weights.astype(np.float64)
+    np.testing.assert_allclose(weights @ weights.T, np.eye(n_bits), atol=1e-6)
+    agreement = np.abs((weights * directions[:n_bits]).sum(axis=1))
+    np.testing.assert_allclose(agreement, 1, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
+def test_any_scale(scale, wide):
+    expected = principal_directions(RowSource(wide), wide.mean(axis=0), 6)
+    X = wide * scale
+    variances, directions = principal_directions(RowSource(X), X.mean(axis=0), 6)
+    np.testing.assert_allclose(variances, expected[0] * scale**2, rtol=1e-3)
+    np.testing.assert_allclose(directions, expected[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_covariance(dtype, offset, wide, monkeypatch):
+    monkeypatch.setattr("pg_hashindex.hashers.rows._BLOCK_VALUES", 100 * 64)
+    X = (wide + offset).astype(np.float32)
+    expected = np.cov(X.T.astype(np.float64), bias=True)
+    found = RowSource(X).covariance(X.mean(axis=0, dtype=np.float64), dtype)
+    assert found.dtype == np.float64
+    atol = (2e-6 if dtype is np.float32 else 1e-12) * expected.max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.slow
+def test_scores_as_the_authors_program_on_usps():
+    default = Path(__file__).parents[2].parent / "shared"
+    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
+    if not (data / "usps.npz").exists():
+        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
+    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
+        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
+        query, database, train = (split[part] for part in ("query", "database", "train"))
+    hasher = PCAH(n_bits=32).fit(X[train])
+    found = hasher.encode(X[query]), hasher.encode(X[database])
+    by_label = same_label(y[query], y[database])
+    by_distance = nearest_fraction(X[query], X[database])
+    # The row usps11k_q1000_tr10k, PCAH, 32 of reference_scores.csv: nothing here is random.
+    assert mean_average_precision(*found, by_label) == pytest.approx(0.2325, abs=0.002)
+    assert mean_average_precision(*found, by_distance) == pytest.approx(0.3703, abs=0.002)
+    assert precision_at_k(*found, by_label) == pytest.approx(0.5402, abs=0.005)
