@@ -137,6 +137,29 @@ def test_two_layers_agree_with_the_paper(n_bits, n_nearest, cloud):
     assert [layer.kind for layer in hasher.layers_] == ["affinity", "affine", "relu", "affine"]
 
 
+def test_thresholds_stay_on_their_sides():
+    """Without that condition, an unbalanced eigenvector would have both above 0 here."""
+    rng = np.random.default_rng(42)
+    rng.exponential(size=(300, 5))
+    X = rng.standard_normal((300, 3))
+    X[:20] *= 6
+    X = X.astype(np.float32)
+    graph = LiteralGraph(X.astype(np.float64), X[:24].astype(np.float64), 2)
+    hasher = AGH(n_bits=8, anchors=X[:24], n_nearest=2).fit(X)
+    Y = AGH(n_bits=4, n_layers=1, anchors=X[:24], n_nearest=2).fit(X).project(X)
+    upper, lower = hasher.thresholds_
+    assert (upper >= 0).all()
+    assert (lower <= 0).all()
+    assert (upper < 1e-9).any()
+    for y, *found in zip(Y.T.astype(np.float64), upper, lower, strict=True):
+        # Where no edge crosses 0, all thresholds do as well: so compare what they are chosen by.
+        best, ours = (graph.beyond(y, *pair) for pair in (graph.best_thresholds(y), found))
+        assert ours @ graph.L @ ours == pytest.approx(best @ graph.L @ best, abs=0.01)
+        assert ours.sum() == pytest.approx(0, abs=0.01)
+    bits = hasher.project(X) > 0
+    assert np.array_equal(bits[:, 4:], np.where(Y > 0, upper < Y, lower > Y))
+
+
 def test_an_odd_bit_is_one_less_of_the_second_layer(cloud):
     X, anchors, _ = cloud
     even, odd = (AGH(n_bits=n, anchors=anchors).fit(X).project(X) for n in (10, 9))
@@ -177,6 +200,17 @@ def test_codes_tell_apart_clusters_that_no_row_joins(spread, n_layers):
     for label in range(8):
         assert (first[labels == label] == first[label]).all()
     assert len(np.unique(first, axis=0)) == 8
+
+
+def test_splits_what_is_far_apart_first():
+    """Of clusters that no row joins, all splits have eigenvalue 1, but they are not as good."""
+    rng = np.random.default_rng(1)
+    groups = np.repeat([[-1.0], [1]], 4, axis=0) * np.full(10, 100)
+    clusters = groups + 20 * rng.standard_normal((8, 10))
+    labels = np.arange(800) % 8
+    X = clusters[labels] + 0.3 * rng.standard_normal((800, 10))
+    bits = AGH(n_bits=7, n_layers=1, random_state=0).fit(X).project(X) > 0
+    assert np.array_equal(bits[:, 0], labels < 4) or np.array_equal(bits[:, 0], labels >= 4)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3])

@@ -65,8 +65,8 @@ def test_first_rotation_is_orthogonal():
 
 
 def test_rotates_to_more_bits_than_directions(rows):
-    """As rows padded with zeros would be, by a square rotation."""
-    V = (rows[:, :3] - rows[:, :3].mean(axis=0)).astype(np.float32)
+    """As rows padded with zeros would be, by a square rotation. They need not be centred."""
+    V = (rows[:, :3] - rows[:, :3].mean(axis=0) + 0.7).astype(np.float32)
     start = random_rotation(3, 8, np.random.default_rng(0))
     np.testing.assert_allclose(start @ start.T, np.eye(3), atol=1e-12)
     padded = np.hstack([V, np.zeros((400, 5))])

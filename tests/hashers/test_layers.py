@@ -88,6 +88,13 @@ def test_affinity_to_the_nearest(anchors, nearest, x, expected):
             assert value == pytest.approx(wanted, abs=1e-7)
 
 
+def test_affinity_to_the_first_of_many_equal_anchors():
+    anchors = np.arange(300)[:, None] % 3
+    found = affinity(anchors, 1e30, 50).apply(np.array([[0], [2.0]], np.float32))
+    for row, start in zip(found, (0, 2), strict=True):
+        assert np.flatnonzero(row).tolist() == list(range(start, 150, 3))
+
+
 def test_affinity_is_the_share_of_the_kernel():
     """With all anchors near, it is rbf divided by its sum."""
     rng = np.random.default_rng(0)

@@ -84,7 +84,7 @@ def test_many_dimensions(n_bits, passes, offset, wide, monkeypatch):
     np.testing.assert_allclose(agreement, 1, atol=1e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
+@pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e-12, 1e12, 1e20])
 def test_any_scale(scale, wide):
     expected = principal_directions(RowSource(wide), wide.mean(axis=0), 6)
     X = wide * scale
@@ -94,7 +94,7 @@ def test_any_scale(scale, wide):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("offset", [0, 1000])
+@pytest.mark.parametrize("offset", [0, 1000, 100_003])
 def test_covariance(dtype, offset, wide, monkeypatch):
     monkeypatch.setattr("pg_hashindex.hashers.rows._BLOCK_VALUES", 100 * 64)
     X = (wide + offset).astype(np.float32)
