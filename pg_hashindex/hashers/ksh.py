@@ -13,8 +13,8 @@ from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, rbf, shift
 from .base import Hasher, Normalize, with_fixed_signs
 from .checks import check_integer, check_positive
-from .discrete import LabelSets
 from .kernels import choose_anchors, mean_squared_distance
+from .label_sets import LabelSets
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
 

@@ -11,7 +11,9 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize
 from .checks import check_choice, check_positive
-from .discrete import Features, LabelSets, Start, check_learning, start_codes
+from .discrete import Start, check_learning, start_codes
+from .features import Features
+from .label_sets import LabelSets
 from .rows import RowSource
 from .semantic import Alternation
 from .supervision import Supervision, labelled_rows

@@ -11,13 +11,13 @@ from ..layers import Layer
 from .base import Hasher, Normalize
 from .checks import check_positive
 from .discrete import (
-    Features,
-    LabelSets,
     Start,
     check_learning,
     cyclic_descent,
     start_codes,
 )
+from .features import Features
+from .label_sets import LabelSets
 from .rows import RowSource, scratch_array
 from .supervision import Labels, Supervision, labelled_rows
 

@@ -42,7 +42,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .discrete import LabelSets, cyclic_descent, signs, without_constant_bits
+from .discrete import cyclic_descent, signs, without_constant_bits
+from .label_sets import LabelSets
 
 __all__ = ["Alternation"]
 

@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from .label_sets import LabelSets
 from .supervision import Labels, SparseRows
 
 __all__ = ["GivenPairs", "KnownPairs", "LabelPairs", "PairWeights"]
@@ -69,17 +70,17 @@ class LabelPairs:
             Of more different sets of several labels, the most frequent ones are kept.
         """
         if labels.single:
-            one_each = scipy.sparse.eye_array(labels.n_classes, format="csr", dtype=np.float32)
-            return cls(numbers, labels.numbers(), one_each, one_each.astype(np.float64))
-        first_rows, groups, sizes = _distinct_sets(labels)
-        if len(sizes) > max_sets:
-            kept = np.sort(np.argsort(-sizes, kind="stable")[:max_sets])
-            renumbered = np.full(len(sizes), -1, np.intp)
+            one_each = scipy.sparse.eye_array(labels.n_classes, format="csr", dtype=np.float64)
+            return cls(numbers, labels.numbers(), one_each, one_each)
+        found = LabelSets(labels)
+        groups, sets = found.of_row, found.members
+        if len(found) > max_sets:
+            kept = np.sort(np.argsort(-found.counts, kind="stable")[:max_sets])
+            renumbered = np.full(len(found), -1, np.intp)
             renumbered[kept] = np.arange(max_sets)
-            groups, first_rows = renumbered[groups], first_rows[kept]
+            groups, sets = renumbered[groups], sets[kept]
             numbers, groups = numbers[groups >= 0], groups[groups >= 0]
-        sets = labels.indicator[first_rows]
-        sharing = (sets @ sets.T).astype(np.float64)
+        sharing = sets @ sets.T
         sharing.data[:] = 1
         return cls(numbers, groups, sets, sharing)
 
@@ -220,21 +221,6 @@ class GivenPairs:
             rows = slice(start, start + _BLOCK_ROWS)
             result += X[rows].astype(np.float64).T @ (half[rows] @ X)
         return (result + result.T) / 2
-
-
-def _distinct_sets(
-    labels: Labels,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return a row of each set of labels, the set of each row, and how many rows each has."""
-    n_rows, n_classes = labels.indicator.shape
-    packed = np.empty((n_rows, (n_classes + 7) // 8), np.uint8)
-    for start in range(0, n_rows, _BLOCK_ROWS):
-        block = labels.indicator[start : start + _BLOCK_ROWS].toarray()
-        packed[start : start + len(block)] = np.packbits(block > 0, axis=1)
-    _, first_rows, groups, sizes = np.unique(
-        packed, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    return first_rows, groups.ravel(), sizes
 
 
 def _by_place(places: NDArray[np.intp], values: NDArray[np.float64], n_places: int) -> SparseRows:

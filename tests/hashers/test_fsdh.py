@@ -4,7 +4,8 @@ import pytest
 from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
-from pg_hashindex.hashers.discrete import LabelSets, start_codes
+from pg_hashindex.hashers.discrete import start_codes
+from pg_hashindex.hashers.label_sets import LabelSets
 from pg_hashindex.hashers.supervision import Labels
 
 

@@ -9,7 +9,8 @@ import scipy.optimize
 from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SADIH
-from pg_hashindex.hashers.discrete import LabelSets, start_codes
+from pg_hashindex.hashers.discrete import start_codes
+from pg_hashindex.hashers.label_sets import LabelSets
 from pg_hashindex.hashers.semantic import Alternation
 from pg_hashindex.hashers.supervision import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label

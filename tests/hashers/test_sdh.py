@@ -8,11 +8,11 @@ from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SDH
 from pg_hashindex.hashers.discrete import (
-    LabelSets,
     cyclic_descent,
     spread_codewords,
     start_codes,
 )
+from pg_hashindex.hashers.label_sets import LabelSets
 from pg_hashindex.hashers.supervision import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
 

@@ -1,0 +1,178 @@
+"""Features of training rows that codes are regressed on: kernel values, or the rows themselves."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from ..layers import Layer, affine, rbf, shift
+from .base import centred_affine
+from .kernels import choose_anchors, mean_squared_distance
+from .rows import RowSource, scratch_array
+from .supervision import Labels
+
+__all__ = ["Features"]
+
+_BLOCK_ROWS = 4096
+# A kernel value that varies less than this (standard deviation) is too near to the rounding of
+# float32, about 1e-7, to learn from. Other features: than this part of the most varying one.
+_NO_SPREAD = 1e-4
+
+
+class Features:
+    """Features of all training rows, their mean and covariance, and regression from them.
+
+    Holds n x m float32 values, in memory up to 1 GiB, beyond that in a temporary file.
+
+    Parameters
+    ----------
+    rows : RowSource
+    kernel : Layer or None
+        An rbf layer; None takes the rows themselves as features.
+    ridge : float
+        Strength of the regressions, as a part of the mean variance of a feature, so that it means
+        the same on any data.
+
+    Attributes
+    ----------
+    mean : float64 (m,)
+    covariance : float64 (m, m)
+    penalty : float
+        Of the squared weights of a regression, beside mean squared errors.
+
+    Raises
+    ------
+    InvalidInputError
+        If no feature varies.
+    """
+
+    def __init__(self, rows: RowSource, kernel: Layer | None, ridge: float) -> None:
+        self.kernel = kernel
+        n, m = rows.n_rows, rows.dimension
+        if kernel is not None:
+            m = kernel.output_dimension(m)
+        self._values = scratch_array((n, m))
+        start, centre, total, products = 0, np.zeros(m), np.zeros(m), np.zeros((m, m))
+        for block in rows.blocks():
+            values = block if kernel is None else kernel.apply(block)
+            if not start:
+                # Sums are taken about a centre near the mean, which is known only afterwards.
+                centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
+            held = self._values[start : start + len(block)]
+            np.subtract(values, centre, out=held)
+            exact = held.astype(np.float64)
+            total += exact.sum(axis=0)
+            products += exact.T @ exact
+            start += len(block)
+        self._offset = total / n
+        self.mean = centre + self._offset
+        self.covariance = products / n - np.outer(self._offset, self._offset)
+        variances = np.diag(self.covariance)
+        self._least_variance = _NO_SPREAD**2 * (1.0 if kernel else float(variances.max()))
+        if variances.max() <= self._least_variance:
+            raise InvalidInputError(
+                f"all labelled rows are equally far from the {m} anchors; choose other anchors"
+                if kernel
+                else "all labelled rows are equal; label some that differ"
+            )
+        self.penalty = max(ridge * float(variances.mean()), self._least_variance)
+        self._factor = scipy.linalg.cho_factor(
+            self.covariance + self.penalty * np.eye(m), lower=True, check_finite=False
+        )
+
+    @classmethod
+    def of_anchors(
+        cls,
+        rows: RowSource,
+        anchors: ArrayLike | None,
+        n_anchors: int,
+        width: float,
+        ridge: float,
+        rng: np.random.Generator,
+    ) -> "Features":
+        """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features."""
+        chosen = choose_anchors(rows, anchors, n_anchors, rng)
+        mean_square = mean_squared_distance(rows, chosen)
+        if mean_square == 0:
+            raise InvalidInputError("all labelled rows are equal; label some that differ")
+        return cls(rows, rbf(chosen, 1 / (float(width) * mean_square)), float(ridge))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def blocks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield the numbers and the centred features, float64 (n_i, m), of all rows in turn."""
+        for start in range(0, len(self), _BLOCK_ROWS):
+            part = slice(start, min(start + _BLOCK_ROWS, len(self)))
+            yield part, self._values[part] - self._offset
+
+    def by_label(self, labels: Labels, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum the centred features of the rows of each label, each row times its weight.
+
+        Returns
+        -------
+        float64 (m, c)
+        """
+        result = np.zeros((labels.n_classes, len(self.mean)))
+        for part, values in self.blocks():
+            result += labels.indicator[part].T @ (weights[part, None] * values)
+        return result.T
+
+    def moments(
+        self, weights: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the mean of the centred features and their variances, rows being weighted.
+
+        Variances of features that do not vary are infinite: divided by, they leave nothing.
+        """
+        mean, squares = np.zeros(len(self.mean)), np.zeros(len(self.mean))
+        for part, values in self.blocks():
+            mean += weights[part] @ values
+            squares += weights[part] @ np.square(values)
+        mean /= weights.sum()
+        variances = squares / weights.sum() - mean**2
+        return mean, np.where(variances < self._least_variance, np.inf, variances)
+
+    def regress(
+        self, targets: NDArray[np.integer]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Fit targets (n, k) by ridge regression; the intercept is free of the penalty.
+
+        Returns
+        -------
+        weights : float64 (m, k)
+            Of the centred features.
+        intercept : float64 (k,)
+        """
+        products = np.zeros((len(self.mean), targets.shape[1]))
+        for part, values in self.blocks():
+            products += values.T @ targets[part].astype(np.float64)
+        intercept: NDArray[np.float64] = targets.mean(axis=0, dtype=np.float64)
+        weights = scipy.linalg.cho_solve(self._factor, products / len(self), check_finite=False)
+        return weights, intercept
+
+    def layers(
+        self, weights: NDArray[np.float64], intercept: NDArray[np.float64] | None = None
+    ) -> list[Layer]:
+        """Return the layers of weights' (features - mean) + intercept.
+
+        Raises
+        ------
+        InvalidInputError
+            If one of them is the same for all rows but for rounding.
+        """
+        spread = np.sqrt(np.einsum("ij,ij->j", weights, self.covariance @ weights))
+        if (flat := spread < _NO_SPREAD).any():
+            raise InvalidInputError(
+                f"the features of the rows say nothing about bit {int(flat.argmax())}, which the "
+                "labels ask for; rows may be too few, or equal for different labels, or need "
+                "kernel features with more anchors"
+            )
+        if self.kernel is None:
+            layer = centred_affine(weights.T, self.mean)
+            if intercept is None or layer.weights is None or layer.bias is None:
+                return [layer]
+            return [affine(layer.weights, layer.bias + intercept)]
+        return [self.kernel, shift(-self.mean), affine(weights.T, intercept)]
