@@ -108,6 +108,23 @@ class Hasher(ABC):
             fewer than 2 of them are distinct, or labels, pairs or triplets are missing or
             unusable.
         """
+        before = vars(self).copy()
+        try:
+            self._fit(X, y, pairs, triplets)
+        except BaseException:
+            # What an earlier fit learned stays as it was, however far this one came.
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    def _fit(
+        self,
+        X: RowsLike,
+        y: ArrayLike | None,
+        pairs: ArrayLike | None,
+        triplets: ArrayLike | None,
+    ) -> None:
         started = time.perf_counter()
         self.check_parameters()
         first = [normalize()] if self.normalize else []
@@ -116,7 +133,6 @@ class Hasher(ABC):
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
         layers = [*first, *learned]
-        # Checks that the layers fit each other before anything of an earlier fit is replaced.
         n_bits = Model(self.method, self.method, rows.dimension, layers).n_bits
         self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
         self.seed_ = seed
@@ -125,7 +141,6 @@ class Hasher(ABC):
             "seconds": round(time.perf_counter() - started, 3),
             **self._summary(),
         }
-        return self
 
     def _supervision(
         self,

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, rbf, shift
@@ -15,6 +14,7 @@ from .column_generation import LOSSES, RestrictedProblem
 from .kernels import choose_anchors, kernel_values, mean_squared_distance
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
+from .threads import one_blas_thread
 from .triplets import Comparisons, label_triplets
 from .weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
 
@@ -25,9 +25,13 @@ _WEAK = ("linear", "stump", "rbf")
 # How far above its price a function's worth must be, as a part of it, to count as more than
 # rounding.
 _VIOLATION = 1e-3
-# A bit that no violated constraint gives is learned from this part of the triplets.
+# A bit that no violated constraint gives is learned from this part of the triplets, if that is a
+# new one within so many tries, and drawn at random otherwise.
 _FURTHER_PART = 0.1
-_FURTHER_TRIES = 10
+_FURTHER_TRIES = 5
+_RANDOM_TRIES = 100
+# What training holds is in proportion to the bits, and so is the time of each of them.
+_MAX_BITS = 4096
 
 
 class CGHash(Hasher):
@@ -51,12 +55,14 @@ class CGHash(Hasher):
 
     Bits have weights, which belong to the model: search orders by them. Where no function is worth
     its price any more before ``n_bits`` are found, the optimum over the family is reached, as
-    ``duality_gap_`` shows. Further bits then come from random parts of the triplets, and the
-    weights that the problem gives to them are 0 or near it.
+    ``duality_gap_`` shows. Further bits then come from random parts of the triplets or, where
+    these give no new one, are drawn at random; the weights that the problem gives to them are 0 or
+    near it. On classes that lie far apart that happens after a few bits.
 
     Three things go beyond the paper. The terms are means, so that C means the same for any number
     of triplets. Functions of the linear family keep the direction that the relaxation finds, but
-    their threshold is chosen anew, exactly. Beyond ``max_triplets``, a random part is used.
+    their threshold is chosen anew, exactly. Beyond ``max_triplets``, a random part is used; given
+    triplets come first, and those of labels fill up.
 
     Training holds, beside the rows that triplets name, n_bits x p float32 values, p being the
     number of distinct pairs of rows in them; with labels p is at most 2 K rows.
@@ -64,6 +70,7 @@ class CGHash(Hasher):
     Parameters
     ----------
     n_bits : int
+        1 to 4,096.
     loss : {"squared_hinge", "logistic", "exponential", "hinge"}
         f. The squared hinge max(0, 1 - rho)^2 is what the paper's experiments use. "hinge" takes
         about twenty times as long, for no better neighbours.
@@ -166,9 +173,12 @@ class CGHash(Hasher):
         check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
         super().check_parameters()
 
+    def _check_n_bits(self) -> None:
+        check_integer("n_bits", self.n_bits, 1, _MAX_BITS)
+
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         # Many small products, which BLAS would split among threads that wait for one another.
-        with threadpool_limits(1):
+        with one_blas_thread():
             comparisons = self._comparisons(rows, given, rng)
             first, family = self._family(rows, comparisons.rows, rng)
             functions = self._generate(comparisons, family, rng)
@@ -178,34 +188,36 @@ class CGHash(Hasher):
     def _comparisons(
         self, rows: RowSource, given: Supervision, rng: np.random.Generator
     ) -> Comparisons:
-        parts = []
-        if given.triplets is not None:
-            parts.append(given.triplets)
-        if given.labels is not None:
-            parts.append(self._triplets_of_labels(rows, given.labels, rng))
-        if not parts:
+        if given.triplets is None and given.labels is None:
             raise InvalidInputError(
                 "cghash learns from triplets or labels, and from pairs only beside them; give some"
             )
-        triplets = np.concatenate(parts)
-        if len(triplets) > self.max_triplets:
-            kept = rng.choice(len(triplets), int(self.max_triplets), replace=False)
-            triplets = triplets[np.sort(kept)]
+        triplets = np.empty((0, 3), np.intp)
+        if given.triplets is not None:
+            triplets = given.triplets
+            if len(triplets) > self.max_triplets:
+                kept = rng.choice(len(triplets), int(self.max_triplets), replace=False)
+                triplets = triplets[np.sort(kept)]
+        room = int(self.max_triplets) - len(triplets)
+        if given.labels is not None and room:
+            try:
+                of_labels = self._triplets_of_labels(rows, given.labels, room, rng)
+            except InvalidInputError:
+                if given.triplets is None:
+                    raise
+            else:
+                triplets = np.concatenate([triplets, of_labels])
         return Comparisons.of(triplets, self._duplets(given))
 
     def _triplets_of_labels(
-        self, rows: RowSource, labels: Labels, rng: np.random.Generator
+        self, rows: RowSource, labels: Labels, most: int, rng: np.random.Generator
     ) -> NDArray[np.intp]:
         labelled_rows(rows, labels)  # refuses labels that give no triplet
         numbers = labels.labelled
         if len(numbers) > self.max_rows:
             numbers = np.sort(rng.choice(numbers, int(self.max_rows), replace=False))
         triplets = label_triplets(
-            rows.rows(numbers),
-            labels.take(numbers),
-            int(self.n_neighbours),
-            int(self.max_triplets),
-            rng,
+            rows.rows(numbers), labels.take(numbers), int(self.n_neighbours), most, rng
         )
         return numbers[triplets]
 
@@ -248,60 +260,89 @@ class CGHash(Hasher):
         problem = RestrictedProblem(
             comparisons,
             LOSSES[self.loss],
-            float(_DEFAULT_C[self.regularizer] if self.C is None else self.C),
+            self._weight_limit(),
             capped=self.regularizer == "l_inf",
-            max_functions=self.n_bits,
+            max_functions=int(self.n_bits),
         )
         functions: list[WeakFunction] = []
         objective, gaps = np.empty(self.n_bits), np.empty(self.n_bits)
         self.n_violated_ = 0
 
-        def search(duals: NDArray[np.float64]) -> WeakFunction | None:
-            cut = Cut(
-                comparisons.first, comparisons.second, problem.charges(duals), len(comparisons.rows)
-            )
-            return family.best(cut, functions, rng)
+        def cut(duals: NDArray[np.float64]) -> Cut:
+            charges = problem.charges(duals)
+            return Cut(comparisons.first, comparisons.second, charges, len(comparisons.rows))
 
-        found = search(problem.solution.duals)
+        found = family.best(cut(problem.solution.duals), functions, rng)
+        self._check_worth(problem, found)
         for bit in range(self.n_bits):
-            if found is not None and problem.violated_by(found.bits, _VIOLATION):
+            if (
+                found is not None
+                and problem.violated_by(found.bits, _VIOLATION)
+                and _is_new(found, functions)
+            ):
                 self.n_violated_ += 1
             else:
-                found = self._further(search, functions, comparisons.n_triplets, rng)
+                found = self._further(family, functions, cut, comparisons.n_triplets, rng)
             functions.append(found)
             solution = problem.add(found.bits)
-            found = search(solution.duals)
-            objective[bit], gaps[bit] = (
-                solution.objective,
-                problem.gap(None if found is None else found.bits),
+            found = family.best(cut(solution.duals), functions, rng)
+            objective[bit] = solution.objective
+            gaps[bit] = problem.gap(None if found is None else found.bits)
+        if not problem.solution.weights.any():
+            raise InvalidInputError(
+                f"with C = {problem.C:g} all bits weigh 0 but for rounding; give a "
+                + ("greater C" if problem.capped else "smaller C")
             )
         self.bit_weights_ = problem.solution.weights
         self.objective_, self.duality_gap_ = objective, gaps
-        if not self.bit_weights_.any():
-            raise InvalidInputError(
-                f"with C = {problem.C:g} no hash function is worth its price, and all bits "
-                "weigh 0; give a smaller C"
-            )
         return functions
+
+    def _weight_limit(self) -> float:
+        """Return C, as given or by default."""
+        return float(_DEFAULT_C[self.regularizer] if self.C is None else self.C)
+
+    def _check_worth(self, problem: RestrictedProblem, found: WeakFunction | None) -> None:
+        """Refuse what would end with weights of 0, from the best function at w = 0."""
+        worth = 0.0 if found is None else problem.worth(found.bits, problem.solution.duals)
+        price = 0.0 if found is None else problem.price(found.bits)
+        if (
+            found is None
+            or worth <= 0
+            or not (price or problem.violated_by(found.bits, _VIOLATION))
+        ):
+            raise InvalidInputError(
+                f"no {self.weak} function puts more far rows than near ones of the "
+                f"{problem.comparisons.n_triplets} triplets apart; they may contradict each other, "
+                "or have the near and the far row the wrong way round"
+            )
+        if price and not problem.violated_by(found.bits, _VIOLATION):
+            raise InvalidInputError(
+                f"with C = {problem.C:g} no hash function is worth its price; give a C below "
+                f"{problem.C * worth / price:.2g}"
+            )
 
     def _further(
         self,
-        search: Callable[[NDArray[np.float64]], WeakFunction | None],
+        family: WeakFunctions,
         functions: list[WeakFunction],
+        cut: Callable[[NDArray[np.float64]], Cut],
         n_triplets: int,
         rng: np.random.Generator,
     ) -> WeakFunction:
         """Find a function unlike all so far, where none is worth its price any more."""
-        for _ in range(_FURTHER_TRIES):
-            part = rng.random(n_triplets) < _FURTHER_PART
-            part[rng.integers(n_triplets)] = True
-            found = search(part.astype(np.float64))
-            if found is not None and not any(_same(found, known) for known in functions):
+        for attempt in range(_FURTHER_TRIES + _RANDOM_TRIES):
+            if attempt < _FURTHER_TRIES:
+                part = rng.random(n_triplets) < _FURTHER_PART
+                part[rng.integers(n_triplets)] = True
+                found = family.best(cut(part.astype(np.float64)), functions, rng)
+            else:
+                found = family.draw(rng)
+            if found is not None and _is_new(found, functions):
                 return found
         raise InvalidInputError(
-            f"{len(functions)} different {self.weak} functions are all that could be found from "
-            f"{n_triplets} triplets, {self.n_bits} are needed; ask for fewer bits, or give more "
-            "triplets"
+            f"{len(functions)} different {self.weak} functions are all that could be found of the "
+            f"{len(functions[0].bits)} rows that triplets name, {self.n_bits} are needed; ask for "
+            "fewer bits, or give triplets of more rows"
         )
 
     def _bit_weights(self) -> NDArray[np.floating]:
@@ -309,16 +350,21 @@ class CGHash(Hasher):
 
     def _summary(self) -> dict[str, Any]:
         return {
+            "C": self._weight_limit(),
             "triplets": self.n_triplets_,
             "violated": self.n_violated_,
-            "objective": {"first": float(self.objective_[0]), "last": float(self.objective_[-1])},
-            "duality_gap": {
-                "first": float(self.duality_gap_[0]),
-                "last": float(self.duality_gap_[-1]),
-            },
+            "objective": _ends(self.objective_),
+            "duality_gap": _ends(self.duality_gap_),
         }
 
 
-def _same(a: WeakFunction, b: WeakFunction) -> bool:
-    """Tell whether two functions split the same pairs of rows."""
-    return np.array_equal(a.bits, b.bits) or np.array_equal(a.bits, ~b.bits)
+def _ends(values: NDArray[np.float64]) -> dict[str, float]:
+    return {"first": float(values[0]), "reached": float(values[-1])}
+
+
+def _is_new(found: WeakFunction, functions: list[WeakFunction]) -> bool:
+    """Tell whether a function splits other pairs of rows than each of some functions."""
+    return not any(
+        np.array_equal(found.bits, known.bits) or np.array_equal(found.bits, ~known.bits)
+        for known in functions
+    )

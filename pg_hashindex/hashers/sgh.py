@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
@@ -15,6 +14,7 @@ from .checks import check_choice, check_integer, check_positive
 from .kernels import choose_anchors, mean_squared_distance
 from .rows import RowSource, scratch_array
 from .supervision import Supervision
+from .threads import one_blas_thread
 
 __all__ = ["SGH"]
 
@@ -108,7 +108,7 @@ class SGH(Hasher):
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
         # Hundreds of short steps, bound by memory. BLAS would split each among threads, which
         # then wait for one another: on a busy machine that took 20 times as long.
-        with threadpool_limits(1):
+        with one_blas_thread():
             weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
         # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import Layer
@@ -13,6 +12,7 @@ from .checks import check_integer, check_positive
 from .rows import RowSource
 from .sequential import DirectionSequence, VaryingSpace
 from .supervision import Supervision
+from .threads import one_blas_thread
 
 __all__ = ["USPLH"]
 
@@ -110,7 +110,7 @@ class USPLH(Hasher):
         sequence = DirectionSequence(space, self.n_bits, self.method)
         pseudo = np.zeros_like(sequence.covariance)
         # Many short steps, which BLAS would split among threads that wait for one another.
-        with threadpool_limits(1):
+        with one_blas_thread():
             for _ in range(self.n_bits):
                 # Of the rows as w finds them: w is taken out of them only afterwards.
                 deflation = sequence.deflation.copy()

@@ -1,7 +1,7 @@
 """Weak hash functions: each search finds the one that splits the pairs that should be split."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +106,10 @@ class WeakFunctions(ABC):
         """
 
     @abstractmethod
+    def draw(self, rng: np.random.Generator) -> WeakFunction | None:
+        """Draw a function at random, whatever it collects; None where that one splits no rows."""
+
+    @abstractmethod
     def layer(self, functions: Sequence[WeakFunction]) -> Layer:
         """Return the layer of the functions' projections."""
 
@@ -161,13 +165,30 @@ class LinearFunctions(WeakFunctions):
             method="L-BFGS-B",
             options={"maxiter": self.max_iter},
         )
-        v = found.x[:d] / np.linalg.norm(found.x[:d])
-        projections = X @ v.astype(np.float32)
+        return self._function(
+            found.x[:d], lambda ranks, n_ranks: int(cut.by_threshold(ranks, n_ranks).argmax())
+        )
+
+    def draw(self, rng: np.random.Generator) -> WeakFunction | None:
+        """Draw a direction, and a threshold with a fifth of the rows or more on either side."""
+        return self._function(
+            rng.standard_normal(self.X.shape[1]),
+            lambda ranks, n_ranks: min(int(np.quantile(ranks, rng.uniform(0.2, 0.8))), n_ranks - 2),
+        )
+
+    def _function(
+        self,
+        direction: NDArray[np.float64],
+        choose: Callable[[NDArray[np.intp], int], int],
+    ) -> WeakFunction | None:
+        """Make a function of a direction, and of a threshold chosen from the ranks of rows."""
+        v = direction / np.linalg.norm(direction)
+        projections = self.X @ v.astype(np.float32)
         spread = float(projections.std())
         if spread < _NO_SPREAD:
             return None
         values, ranks = np.unique(projections, return_inverse=True)
-        k = int(cut.by_threshold(ranks, len(values)).argmax())
+        k = choose(ranks, len(values))
         # Unit spread is a size that float32 evaluation is at ease with.
         threshold = float(values[k].astype(np.float64) + values[k + 1]) / 2
         return WeakFunction(v / spread, threshold / spread, ranks > k)
@@ -224,6 +245,13 @@ class Stumps(WeakFunctions):
             if collected[rank] > most:
                 most, place = float(collected[rank]), (feature, rank)
         return None if place is None else self._function(*place)
+
+    def draw(self, rng: np.random.Generator) -> WeakFunction | None:
+        """Draw a feature, and one of its thresholds."""
+        feature = int(rng.integers(len(self.n_ranks)))
+        if self.n_ranks[feature] < 2:
+            return None
+        return self._function(feature, int(rng.integers(self.n_ranks[feature] - 1)))
 
     def _function(self, feature: int, rank: int) -> WeakFunction:
         ranks, values = self.ranks[feature], self.X[:, feature]

@@ -108,8 +108,8 @@ def test_objective_is_that_of_the_codes_and_weights(rows):
     assert literal == pytest.approx(hasher.objective_[-1], rel=1e-4)
     assert hasher.training_["triplets"] == len(triplets)
     assert hasher.training_["violated"] == 10
-    assert hasher.training_["objective"]["last"] == hasher.objective_[-1]
-    assert hasher.training_["duality_gap"]["last"] == hasher.duality_gap_[-1]
+    assert hasher.training_["objective"]["reached"] == hasher.objective_[-1]
+    assert hasher.training_["duality_gap"]["reached"] == hasher.duality_gap_[-1]
     assert hasher.duality_gap_[-1] < 0.6 * hasher.duality_gap_[0]
 
 
@@ -122,6 +122,46 @@ def test_further_bits_once_nothing_is_worth_its_price(rows):
     assert hasher.objective_[-1] == pytest.approx(hasher.objective_[hasher.n_violated_ - 1])
     bits = codes.unpack(hasher.encode(rows), 20)
     assert len(np.unique(bits ^ bits[:1], axis=1).T) == 20
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("weak", ["linear", "rbf", "stump"])
+def test_classes_that_lie_far_apart(weak, n_classes):
+    """A few bits tell them apart; the others are there, different, and hardly weigh."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(n_classes, size=600)
+    X = 20 * rng.standard_normal((n_classes, 32))[y] + rng.standard_normal((600, 32))
+    hasher = CGHash(n_bits=32, weak=weak, random_state=0).fit(X, y)
+    assert weak == "stump" or hasher.n_violated_ < 32
+    bits = codes.unpack(hasher.encode(X), 32)
+    assert len(np.unique(bits ^ bits[:1], axis=1).T) == 32
+    further = hasher.bit_weights_[hasher.n_violated_ :]
+    assert further.sum() < 0.1 * hasher.bit_weights_.sum()
+    related = metrics.same_label(y, y)
+    found = hasher.encode(X), hasher.encode(X)
+    weights = hasher.bit_weights_
+    assert metrics.mean_average_precision(*found, related, weights=weights) > 0.99
+
+
+def test_given_triplets_come_before_those_of_labels(rows, labels):
+    """All of the user's are kept; labels that give none are no reason to refuse them."""
+    triplets = by_one_dimension(rows, 300)
+    params = {"n_bits": 2, "weak": "stump", "C": 0.01, "random_state": 0}
+    alone = CGHash(max_triplets=300, **params).fit(rows, triplets=triplets)
+    for y in (labels, np.full(400, -1), np.zeros(400, int), np.arange(400)):
+        both = CGHash(max_triplets=300, **params).fit(rows, y, triplets=triplets)
+        assert both.objective_.tolist() == alone.objective_.tolist()
+    useless = CGHash(**params).fit(rows, np.full(400, -1), triplets=triplets)
+    assert useless.n_triplets_ == 300
+
+
+def test_failed_fit_leaves_weights_and_functions_together(rows, labels):
+    hasher = CGHash(n_bits=8, random_state=0).fit(rows, labels)
+    before = hasher.to_model("m").checksum
+    hasher.C = 1e9
+    with pytest.raises(InvalidInputError):
+        hasher.fit(rows, labels)
+    assert hasher.to_model("m").checksum == before
 
 
 def test_labels_and_triplets_together(rows, labels):
@@ -176,7 +216,9 @@ def test_rbf_functions_are_of_kernel_features(rows, labels):
         ({"n_starts": 0}, "n_starts must be .*, got 0"),
         ({"max_iter": -1}, "max_iter must be .*, got -1"),
         ({"n_anchors": 0}, "n_anchors must be .*, got 0"),
-        ({"C": 10.0}, "with C = 10 no hash function is worth its price.*give a smaller C"),
+        ({"C": 10.0}, r"with C = 10 no hash function is worth its price; give a C below \d"),
+        ({"C": 1e-12, "regularizer": "l_inf"}, "C = 1e-12 all bits weigh 0 .* give a greater C"),
+        ({"n_bits": 4097}, "n_bits must be an integer from 1 to 4096, got 4097"),
     ],
 )
 def test_refuses(params, message, rows, labels):
@@ -199,8 +241,10 @@ def test_refuses_what_cannot_be_learned_from(rows, labels):
         hasher.fit(rows, np.zeros(400, int))
     with pytest.raises(InvalidInputError, match="none of the 400 rows has both"):
         hasher.fit(rows, np.arange(400))
-    with pytest.raises(InvalidInputError, match="different stump functions are all .* 2 triplets"):
+    with pytest.raises(InvalidInputError, match="different stump functions are all .* the 6 rows"):
         CGHash(n_bits=64, weak="stump").fit(rows, triplets=triplets)
+    with pytest.raises(InvalidInputError, match="no linear function .* contradict each other"):
+        hasher.fit(rows, triplets=[[0, 1, 2], [0, 2, 1]])
 
 
 @pytest.mark.slow

@@ -351,6 +351,18 @@ def test_failed_fit_leaves_the_earlier_one(name, rows):
     with pytest.raises(InvalidInputError):
         fit(hasher, np.full((5, 3), np.nan))
     assert np.array_equal(hasher.encode(rows), before)
+    learned = vars(hasher).copy()
+
+    def fail(*ignored):
+        raise KeyboardInterrupt
+
+    # After all of the method's own attributes have been set.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(hasher), "_summary", fail)
+        with pytest.raises(KeyboardInterrupt):
+            hasher.fit(rows[:300] + 1, LABELS[:300])
+    assert vars(hasher) == learned
+    assert np.array_equal(hasher.encode(rows), before)
 
 
 @each_hasher

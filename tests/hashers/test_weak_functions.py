@@ -146,6 +146,19 @@ def test_linear_threshold_is_the_best_along_the_direction(few, charged, cut):
     assert layer.apply(few).std() == pytest.approx(1, rel=1e-3)
 
 
+@pytest.mark.parametrize("family", [LinearFunctions, Stumps])
+def test_drawn_functions_split_the_rows(family, few):
+    made = family(few, 5, 5) if family is LinearFunctions else family(few)
+    rng = np.random.default_rng(0)
+    drawn = [made.draw(rng) for _ in range(20)]
+    bits = np.array([function.bits for function in drawn])
+    np.testing.assert_array_equal(made.layer(drawn).apply(few) > 0, bits.T)
+    assert (bits.any(axis=1) & ~bits.all(axis=1)).all()
+    assert len(np.unique(bits, axis=0)) == 20
+    if family is LinearFunctions:
+        assert (np.abs(bits.mean(axis=1) - 0.5) < 0.35).all()
+
+
 def test_no_function_of_rows_that_are_equal(cut):
     family = LinearFunctions(np.vstack([np.zeros((60, 3)), np.ones((1, 3))]), 5, 5)
     family.X = family.X[:60]
