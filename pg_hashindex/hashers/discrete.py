@@ -1,18 +1,20 @@
 """Codes that supervised methods learn first, before a hash function to them: starts and descent."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..layers import MAX_DIMENSION
-from .checks import check_choice, check_integer, check_positive
+from .checks import check_choice, check_integer, check_within
 from .label_sets import LabelSets
 
 __all__ = [
     "Start",
     "check_learning",
     "cyclic_descent",
+    "random_codes",
     "signs",
     "spread_codewords",
     "start_codes",
@@ -24,6 +26,7 @@ Start = Literal["spread", "random"]
 
 # Few, so that the codes of a block stay in the processor's cache from bit to bit.
 _DESCENT_ROWS = 1024
+_BLOCK_ROWS = 8192
 
 
 def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: Any) -> None:
@@ -33,9 +36,9 @@ def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: A
     ------
     InvalidInputError
     """
-    check_integer("n_anchors", n_anchors, 1, MAX_DIMENSION)
-    check_positive("width", width)
-    check_positive("ridge", ridge)
+    check_integer("n_anchors", n_anchors, 2, MAX_DIMENSION)
+    check_within("width", width)
+    check_within("ridge", ridge)
     check_integer("n_iter", n_iter, 1, 100_000)
     check_choice("start", start, ("spread", "random"))
 
@@ -63,9 +66,11 @@ def spread_codewords(n_classes: int, n_bits: int, rng: np.random.Generator) -> N
     while len(columns) < n_bits:
         rows = rng.permutation(order)[:n_classes]
         for number in 1 + rng.permutation(order - 1):
+            if len(columns) == n_bits:
+                break
             # Entry (i, j) of Sylvester's matrix is the parity of the bits that i and j share.
             column = 1 - 2 * (np.bitwise_count(rows & number) & 1).astype(np.int8)
-            if np.ptp(column) and len(columns) < n_bits:
+            if np.ptp(column):
                 columns.append(column * np.int8(rng.choice((-1, 1))))
     return np.array(columns).T
 
@@ -76,7 +81,7 @@ def start_codes(
     """Give each label set a code, int8 (g, n_bits), no bit of which is the same for all sets.
 
     "spread": the majority of its labels' `spread_codewords`, ties going to its first label.
-    "random": random signs.
+    "random": random signs for each set. For those of each row see `random_codes`.
     """
     apart = spread_codewords(len(sets), n_bits, rng)
     if start == "random":
@@ -86,6 +91,15 @@ def start_codes(
         first = sets.members.indices[sets.members.indptr[:-1]]
         result = signs(sets.members @ codewords + codewords[first] / 2)
     return without_constant_bits(result, apart)
+
+
+def random_codes(n_rows: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Give each row random signs, int8 (n_rows, n_bits)."""
+    result = np.empty((n_rows, n_bits), np.int8)
+    for start in range(0, n_rows, _BLOCK_ROWS):
+        part = result[start : start + _BLOCK_ROWS]
+        part[:] = signs(rng.random(part.shape) - 0.5)
+    return result
 
 
 def signs(values: NDArray[np.floating]) -> NDArray[np.int8]:
@@ -100,24 +114,27 @@ def without_constant_bits(new: NDArray[np.int8], old: NDArray[np.int8]) -> NDArr
 
 def cyclic_descent(
     B: NDArray[np.int8],
-    linear: NDArray[np.floating],
+    linear: Callable[[slice], NDArray[np.floating]],
     quadratic: NDArray[np.float64],
     max_sweeps: int,
+    kept: NDArray[np.int8] | None = None,
 ) -> NDArray[np.int8]:
     """Lower, for each code b, b'A b - 2 b'q bit by bit, the other bits held (DCC).
 
-    A bit that would become the same for all rows keeps its values.
+    A bit that would become the same for all rows is not chosen: it is as in ``kept``.
 
     Parameters
     ----------
     B : int8 (n, l), -1 and 1
         Where to start.
-    linear : (n, l)
-        A vector q for each row.
+    linear : function of a slice of rows
+        Returns a vector q for each of these rows, (n_i, l).
     quadratic : float64 (l, l)
         A, symmetric; its diagonal does not matter.
     max_sweeps : int
         Rows whose bits no longer change stop earlier.
+    kept : int8 (n, l), optional
+        B if it is not given.
 
     Returns
     -------
@@ -126,12 +143,14 @@ def cyclic_descent(
     A = quadratic - np.diag(np.diag(quadratic))
     free = np.ones(B.shape[1], bool)
     while True:
-        result = np.empty_like(B)
+        result = B.copy()
+        if kept is not None:
+            result[:, ~free] = kept[:, ~free]
         for start in range(0, len(B), _DESCENT_ROWS):
             part = slice(start, start + _DESCENT_ROWS)
             # A bit of all rows is contiguous in the transposes.
-            codes = np.ascontiguousarray(B[part].T, np.float64)
-            q = np.ascontiguousarray(linear[part].T, np.float64)
+            codes = np.ascontiguousarray(result[part].T, np.float64)
+            q = np.ascontiguousarray(linear(part).T, np.float64)
             for _ in range(max_sweeps):
                 before = codes.copy()
                 for bit in np.flatnonzero(free):

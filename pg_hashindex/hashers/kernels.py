@@ -4,11 +4,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer
+from ..layers import Layer, rbf
 from ..vectors import as_rows
 from .rows import RowSource, scratch_array
 
-__all__ = ["choose_anchors", "kernel_values", "mean_squared_distance"]
+__all__ = [
+    "check_distances",
+    "choose_anchors",
+    "gaussian",
+    "kernel_values",
+    "mean_squared_distance",
+]
+
+# Between these, squares and their sums are within what float32 holds, here and in the database,
+# and so is the scale of a kernel of any width that is allowed.
+_SQUARED_DISTANCES = (1e-24, 1e24)
 
 
 def choose_anchors(
@@ -57,6 +67,36 @@ def mean_squared_distance(
     for block in rows.blocks():
         total += float(np.square(block - centre).sum())
     return total / rows.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
+
+
+def check_distances(mean_square: float) -> None:
+    """Refuse rows so near to each other, or so far, that float32 does not hold their distances.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    low, high = _SQUARED_DISTANCES
+    if not low <= mean_square <= high:
+        raise InvalidInputError(
+            f"the mean squared distance of the rows is {mean_square:.3g}, beyond what float32 "
+            f"computes with, {low:g} to {high:g}; multiply the rows by a factor, or normalize them"
+        )
+
+
+def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Layer:
+    """Return the layer of exp(-distance^2 / (width * mean squared distance)) to each anchor.
+
+    Raises
+    ------
+    InvalidInputError
+        If all distances are 0, or beyond what float32 holds.
+    """
+    mean_square = mean_squared_distance(rows, anchors)
+    if not mean_square:
+        raise InvalidInputError("all labelled rows are equal; label some that differ")
+    check_distances(mean_square)
+    return rbf(anchors, 1 / (float(width) * mean_square))
 
 
 def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:

@@ -118,8 +118,8 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
     printed = bench("--data", data, "--methods", "itq,lsh", "--bits", "16")
     assert "itq, 16 bits failed: " in printed.stdout
     assert any(line.startswith("lsh") for line in printed.stdout.splitlines())
-    printed = bench("--data", data, "--methods", "lsh", "--bits", "0", code=1)
-    assert "lsh, 0 bits failed: n_bits must be" in printed.stdout
+    printed = bench("--data", data, "--methods", "itq", "--bits", "16", code=1)
+    assert "itq, 16 bits failed: " in printed.stdout
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,8 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
         (["--methods", ","], 2, "the list is empty"),
         (["--bits", "16,many"], 2, "'16,many' is not a list of numbers"),
         (["--bits", ""], 2, "the list is empty"),
+        (["--bits", "16,0"], 2, "0 is not in 1 to 16000"),
+        (["--bits", "16001"], 2, "16001 is not in 1 to 16000"),
         (["-k", "1.5"], 2, "not a list of numbers"),
         (["-k", "361"], 1, "number of rows, 360; got 361"),
         (["--top", "0"], 1, "top must be"),
@@ -167,6 +169,12 @@ def test_refuses(bench: Run, data: Path, arguments: list[str], code: int, messag
         ({"X": np.eye(30), "y": np.zeros(29, int)}, "29 labels for 30 rows"),
         ({"X": np.eye(30), "y": np.zeros(30)}, "labels must be integers"),
         ({"X": np.eye(1)}, "queries must be"),
+        (
+            {"X": np.eye(30), "y": np.full(30, -1)},
+            "none of the 3 queries shares a label with .* 0 queries and 0 rows .* nearest-fraction",
+        ),
+        ({"X": np.eye(30), "y": np.zeros((30, 2), int)}, "shares a label .* 0 queries and 0 rows"),
+        ({"X": np.eye(30), "y": np.arange(30)}, "shares a label .* 3 queries and 27 rows"),
     ],
 )
 def test_refuses_data(
@@ -193,3 +201,8 @@ def test_needs_neither_matplotlib_nor_a_database_server() -> None:
     code = "import sys, pg_hashindex.cli; print('matplotlib' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_bits_are_checked_before_anything_is_read(bench: Run, tmp_path: Path) -> None:
+    refused = bench("--data", tmp_path / "none.npz", "--bits", "0", code=2)
+    assert "0 is not in 1 to 16000" in refused.stderr

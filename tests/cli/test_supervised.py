@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,54 @@ def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> Non
     measured = json.loads(printed)
     assert measured["codes"]["label"]["MAP"] > 0.7
     assert measured["points"][-1]["recall"] > 0.5
+
+
+@pytest.mark.usefixtures("things")
+def test_both_truths(on: Run) -> None:
+    """By distance and by label, each over the rows that it can be measured by."""
+    on(*TRAIN, "--method", "itq")
+    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    evaluate = ("evaluate", "things_idx", "--queries", 50)
+
+    def by(*truths: str) -> Any:
+        return json.loads(on(*evaluate, *truths, "--json").stdout).get("codes", {})
+
+    both = by("--codes", "--labels", "topic")
+    assert list(both) == ["nearest 2 %", "label"]
+    assert both == by("--codes") | by("--labels", "topic")
+    assert by() == {}
+    printed = on(*evaluate, "--codes", "--labels", "topic").stdout
+    assert printed.index("truth: nearest 2 %") < printed.index("truth: label")
+
+
+@pytest.mark.usefixtures("things")
+def test_copies_of_bits_are_noted(on: Run) -> None:
+    train = ("model", "train", "m", "--table", "things", "--column", "v", "--seed", 1)
+    trained = on(*train, "--method", "lsh", "--bits", 12, "--json")
+    assert json.loads(trained.stdout)["training"]["distinct_bits"] == 12
+    assert "copies" not in trained.stderr
+    trained = on(*train, "--method", "lsh", "--bits", 2000, "--force", "--json")
+    distinct = json.loads(trained.stdout)["training"]["distinct_bits"]
+    assert distinct < 2000
+    assert (
+        f"note: {2000 - distinct} of 2000 bits are copies of others, or the same for all rows: "
+        "ask for fewer bits" in trained.stderr
+    )
+
+
+@pytest.mark.usefixtures("things")
+def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
+    """--id says what pairs and triplets name: without them it would be ignored."""
+    np.savez(tmp_path / "f.npz", X=clustered()[0], t=[[0, 1, 2]])
+    from_file = ("--from", tmp_path / "f.npz", "--triplets", "t")
+    train = ("model", "train", "m", "--bits", 8, "--id", "id", "--method")
+    for arguments in (
+        ("lsh", "--table", "things", "--column", "v"),
+        ("sdh", "--table", "things", "--column", "v", "--labels", "topic"),
+        ("cghash", *from_file),
+    ):
+        refused = on(*train, *arguments, code=2)
+        assert "--id is the key that --pairs and --triplets of a table name" in refused.stderr
 
 
 @pytest.mark.usefixtures("things")

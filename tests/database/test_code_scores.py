@@ -1,5 +1,6 @@
 """The measures of the papers on the codes of an index."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
+from pg_hashindex.sampling import sample_table
 
 
 def drawn(n: int, n_queries: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -45,6 +47,36 @@ def test_measures_by_label(
     relevant = metrics.same_label(query % 3, rest % 3)
     codes = model.encode(vectors[query]), model.encode(vectors[rest])
     assert scores.values["P@20"] == pytest.approx(metrics.precision_at_k(*codes, relevant, 20))
+
+
+def test_measures_by_labels_that_are_many(
+    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    """As many labels as rows and more, in memory for the rows alone."""
+    connection.execute(
+        "CREATE TABLE tagged AS SELECT 300 * (n - 1) + id AS id, embedding, "
+        "ARRAY['t' || id || '-' || n, 'c' || id % 50] AS tags FROM items, generate_series(1, 20) n;"
+        "ALTER TABLE tagged ADD PRIMARY KEY (id)"
+    )
+    index = HashIndex.create(connection, "i", table="tagged", column="embedding", model="lsh")
+    tracemalloc.start()
+    scores = score_codes(index, labels="tags", queries=50)["label"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+    query, rest = drawn(6000, 50, 0)
+    sample = sample_table(connection, "tagged", "embedding", labels="tags").X
+    number = {row.tobytes(): n for n, row in enumerate(vectors, start=1)}
+    ids = np.array([number[row.tobytes()] for row in sample])
+    relevant = metrics.same_label(ids[query] % 50, ids[rest] % 50)
+    codes = model.encode(sample[query]), model.encode(sample[rest])
+    expected = metrics.mean_average_precision(*codes, relevant)
+    assert scores.values["MAP"] == pytest.approx(expected)
+
+
+def test_labels_that_no_rows_share(index: HashIndex) -> None:
+    with pytest.raises(InvalidInputError, match="none of the 30 queries shares a label"):
+        score_codes(index, labels="id")
 
 
 def test_the_nearest_by_cosine(

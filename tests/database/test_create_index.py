@@ -282,7 +282,7 @@ def test_odd_names_everywhere(
     assert connection.execute("SELECT hashindex.recall(%s, 3, 5)", [odd]).fetchone() == (1.0,)
     assert index.search_like(101, 1)[0].id != 101
     assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
-    assert sample_table(connection, index.qualified_table, f"{odd} v").shape == (59, 8)
+    assert sample_table(connection, index.qualified_table, f"{odd} v").X.shape == (59, 8)
     assert [found.name for found in list_indexes(connection)] == [odd]
 
     HashIndex.open(connection, odd).drop()

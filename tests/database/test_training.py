@@ -1,12 +1,17 @@
 """Training: what is refused, what is measured on rows held back."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 
+from pg_hashindex import codes
 from pg_hashindex.data import load_packages
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.training import train
+from pg_hashindex.hashers.supervision import Supervision
+from pg_hashindex.training import distinct_bits, held_back, train
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +28,7 @@ def test_what_training_measures(embeddings: NDArray[np.float32]) -> None:
     assert 0.8 < summary["recall"]["value"] <= 1
     shares = summary["share_of_ones"]
     assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
+    assert summary["distinct_bits"] == 64
     assert model.metric == "cosine"
     assert model.parameters["normalize"] == "l2"
     assert model.layers[0].kind == "normalize"
@@ -51,3 +57,71 @@ def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.fl
         train(embeddings, "m", "lsh", n_bits=999_999)
     with pytest.raises(InvalidInputError, match="cannot name a model"):
         train(embeddings, "a:b", "lsh", n_bits=8)
+
+
+def test_copies_of_bits() -> None:
+    """A bit and its opposite say the same; one that is the same for all rows says nothing."""
+    rng = np.random.default_rng(0)
+    bits = rng.random((77, 9)) < 0.5
+    everything = np.hstack([bits, ~bits[:, :3], bits[:, 4:7], np.zeros((77, 1)), np.ones((77, 4))])
+    order = rng.permutation(everything.shape[1])
+    packed = codes.pack(everything[:, order].astype(bool))
+    assert distinct_bits(packed, everything.shape[1]) == 9
+    assert distinct_bits(codes.pack(bits), 9) == 9
+    assert distinct_bits(codes.pack(bits[:1]), 9) == 0
+    assert distinct_bits(codes.pack(bits[:, :1]), 1) == 1
+
+
+def test_two_classes_make_copies(embeddings: NDArray[np.float32]) -> None:
+    y = (embeddings[:, 0] > 0).astype(int)
+    model = train(embeddings, "m", "itq-cca", y=y, n_bits=32)
+    assert model.training["distinct_bits"] < 5
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_small_classes_are_not_held_back(
+    embeddings: NDArray[np.float32], several: bool, seed: int
+) -> None:
+    """Of each class at most a tenth, so none of those of fewer than ten rows."""
+    y = np.full(2000, -1)
+    y[:1400] = 0
+    y[1400:1430] = 1
+    y[1430:1439] = 2
+    y[1439] = 3
+    y = np.random.default_rng(seed).permutation(y)
+    given: Any = y
+    if several:
+        given = np.zeros((2000, 5), int)
+        given[np.arange(2000), y] = 1
+        given[:, 4] = 0
+        given[y == 3, 0] = given[y == 2, 1] = 1
+    seen = hidden_rows(embeddings, given, seed)
+    assert len(seen) == 200
+    taken = {label: int((y[seen] == label).sum()) for label in range(-1, 4)}
+    assert taken[2] == taken[3] == 0
+    assert taken[1] <= 3
+    assert taken[0] <= 140
+    assert taken[0] > 100
+
+
+def hidden_rows(X: NDArray[np.float32], y: Any, seed: int) -> NDArray[np.intp]:
+    return held_back(len(X), Supervision.read(len(X), y), seed)
+
+
+def test_a_class_of_one_row(embeddings: NDArray[np.float32]) -> None:
+    y = np.zeros(1500, int)
+    for row in range(1500, 0, -150):
+        y[:] = 0
+        y[row - 1] = 1
+        model = train(embeddings[:1500], "m", "itq-cca", y=y, n_bits=4, random_state=2)
+        assert model.training["rows"] == 1350
+        assert model.training["labels"] == {"rows": 1500, "classes": 2}
+
+
+def test_where_each_row_has_a_label_of_its_own(embeddings: NDArray[np.float32]) -> None:
+    """Nothing can be spared then, and nothing is measured on rows that were not seen."""
+    y = scipy.sparse.csr_array(np.eye(1000, dtype=int))
+    model = train(embeddings[:1000], "m", "s3plh", y=y, n_bits=4)
+    assert (model.training["rows"], model.training["held_back_rows"]) == (1000, 0)
+    assert not {"recall", "label_precision"} & set(model.training)

@@ -3,7 +3,10 @@
 import numpy as np
 import psycopg
 import pytest
+import sqlalchemy as sa
 from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import RawCursor, sql
 
 from pg_hashindex import codes, store
 from pg_hashindex.database import Connection
@@ -11,6 +14,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.layers import affine
 from pg_hashindex.model import Model
+from pg_hashindex.search import filtered_query
 
 WEIGHTS = np.array([3, 0, 0.05, 1, 2.8, 0.2, 0.4, 1.6, 0, 2, 0.8, 3], np.float32)
 # Of the greatest weight, in fifteenths.
@@ -153,3 +157,65 @@ def test_weights_that_cannot_be(
                 """.encode(),
                 [weights.tolist(), saved.name],
             )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("weight_planes('[0,0]')", "weights of bits are from 0 to 0; .* at least one above 0"),
+        ("weight_planes('[1,-2,3]')", "weights of bits are from -2 to 3"),
+        ("weighted_order(ARRAY[B'000', B'000'], 'a', 'b')", "no mask has a bit"),
+        ("weighted_order('{}', 'a', 'b')", "no mask has a bit"),
+    ],
+)
+def test_weights_that_order_nothing(connection: Connection, call: str, message: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        connection.execute(f"SELECT hashindex.{call}".encode())
+
+
+def test_weights_far_apart(connection: Connection) -> None:
+    planes = "hashindex.weight_planes('[1e30,1e-30]')"
+    row = connection.execute(
+        f"SELECT {planes}::text[], hashindex.weighted_order({planes}, 'a', 'b')".encode()
+    ).fetchone()
+    assert row is not None
+    assert row[0] == ["10"] * 4
+    assert row[1].count("bit_count") == 4
+
+
+def test_a_condition_encodes_once(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """However often the query's code is looked at."""
+    items = sa.table("items", sa.column("category"))
+    condition = items.c.category == "a"
+    connection = index.connection
+    connection.execute("SET track_functions = 'pl'")
+
+    def encoded() -> int:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        row = connection.execute(
+            "SELECT coalesce(max(calls), 0) FROM pg_stat_user_functions WHERE funcname LIKE %s",
+            ["project_with"],
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    before = encoded()
+    hits = index.search(vectors[0], 20, candidates=30, where=condition)
+    assert len(hits) == 20
+    assert encoded() == before + 1
+
+
+def test_the_plan_of_a_condition_encodes_nothing(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    where = sa.table("items", sa.column("category")).c.category == "a"
+    statement, values = filtered_query(index, Vector(vectors[0]), 20, 30, where)
+    lines = RawCursor(index.connection).execute(
+        sql.SQL("EXPLAIN (VERBOSE) ") + sql.SQL(statement), values
+    )
+    plan = "\n".join(line for (line,) in lines)
+    assert plan.count("bit_count") >= 4
+    assert "project_with" not in plan
+    assert "encode_with" not in plan
