@@ -19,6 +19,7 @@ __all__ = [
     "database_option",
     "json_option",
     "note",
+    "parameter",
     "print_evaluation",
     "print_json",
     "print_table",
@@ -70,6 +71,17 @@ def connected(url: str) -> Iterator[Connection]:
 def note(message: str) -> None:
     """Tell the user something on stderr; stdout is for results."""
     click.echo(message, err=True)
+
+
+def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:
+    """Take apart what --param is given; a value that is no JSON is a word."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise click.UsageError(f"--param {text!r} is not {form}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
 
 
 def print_json(value: Any) -> None:

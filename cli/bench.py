@@ -1,6 +1,5 @@
 """``pg-hashindex bench``: compare methods by the measures of the papers."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -21,10 +20,11 @@ from pg_hashindex.comparison import (
 )
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.metrics import Ties
+from pg_hashindex.model import MAX_BITS
 from pg_hashindex.plots import check_plot, save_plot
 
 from ._outcomes import note_outcome, print_outcomes
-from ._shared import json_option, note, print_json
+from ._shared import json_option, note, parameter, print_json
 
 
 @click.group()
@@ -32,7 +32,7 @@ def bench() -> None:
     """Compare methods on a data set; no database is needed."""
 
 
-def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
     """Take apart what stands between commas, each word once."""
     if value is None:
         return None
@@ -42,11 +42,18 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
     return list(dict.fromkeys(words))
 
 
-def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> Any:
+def _numbers(context: click.Context, option: click.Parameter, value: str) -> Any:
     try:
-        return [int(word) for word in _words(context, parameter, value)]
+        return [int(word) for word in _words(context, option, value)]
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 16,32,64") from error
+
+
+def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
+    lengths = _numbers(context, option, value)
+    if wrong := [length for length in lengths if not 1 <= length <= MAX_BITS]:
+        raise click.BadParameter(f"{wrong[0]} is not in 1 to {MAX_BITS}")
+    return lengths
 
 
 @bench.command("hash")
@@ -72,7 +79,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 )
 @click.option(
     "--bits",
-    callback=_numbers,
+    callback=_bits,
     default="32",
     show_default=True,
     metavar="N,...",
@@ -172,7 +179,7 @@ def bench_hash(
     Codes are "hashed", all by the hash function, or the database has those that training left for
     it ("learned"): for supervised methods that were trained on all of it.
     """
-    given = [_parameter(text) for text in parameters]
+    given = [_method_parameter(text) for text in parameters]
     if plot_file is not None:
         check_plot(plot_file)
     split = load_split(data, split_file, queries=queries, train_rows=train_rows, random_state=seed)
@@ -204,15 +211,13 @@ def bench_hash(
         note(f"wrote {plot_file}")
 
 
-def _parameter(text: str) -> tuple[str, str, Any]:
-    key, separator, value = text.partition("=")
-    method, point, name = key.partition(".")
-    if not (separator and point and method and name):
-        raise click.UsageError(f"--param {text!r} is not METHOD.KEY=VALUE")
-    try:
-        return method, name, json.loads(value)
-    except ValueError:
-        return method, name, value
+def _method_parameter(text: str) -> tuple[str, str, Any]:
+    form = "METHOD.KEY=VALUE"
+    key, value = parameter(text, form)
+    method, _, name = key.partition(".")
+    if not (method and name):
+        raise click.UsageError(f"--param {text!r} is not {form}")
+    return method, name, value
 
 
 def _methods(

@@ -1,6 +1,5 @@
 """``pg-hashindex model``: train, keep and move models."""
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +12,15 @@ from pg_hashindex.model import Metric, Model
 from pg_hashindex.sampling import SAMPLE_ROWS, sample_table
 from pg_hashindex.training import train
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import (
+    connected,
+    database_option,
+    json_option,
+    note,
+    parameter,
+    print_json,
+    print_table,
+)
 
 
 @click.group()
@@ -36,21 +43,25 @@ def model() -> None:
 @click.option(
     "--labels",
     metavar="COLUMN",
-    help="Column of labels (integers, text, or arrays of them; NULL: none), or array of the file.",
+    help="Column of labels (integers, text, or arrays of them; NULL or -1: none), or array of the "
+    "file.",
 )
 @click.option(
     "--pairs",
     metavar="TABLE|QUERY",
-    help="Three columns: two keys, and 1 for neighbours or -1 for others; or array of the file.",
+    help="Three columns: two keys, and 1 for neighbours or -1 for others; or array of the file, "
+    "of row numbers.",
 )
 @click.option(
     "--triplets",
     metavar="TABLE|QUERY",
     help="Three keys: the first row is nearer to the second than to the third; or array of the "
-    "file.",
+    "file, of row numbers.",
 )
 @click.option(
-    "--id", "id_column", help="The key of pairs and triplets; by default the primary key."
+    "--id",
+    "id_column",
+    help="The key that pairs and triplets of a table name.  [default: primary key]",
 )
 @click.option(
     "--metric",
@@ -99,6 +110,10 @@ def train_model(
     as_json: bool,
 ) -> None:
     """Train model NAME and store it; a taken name gets the next version."""
+    if id_column is not None and (file is not None or (pairs is None and triplets is None)):
+        raise click.UsageError(
+            "--id is the key that --pairs and --triplets of a table name; give it with these alone"
+        )
     with connected(database_url) as connection:
         # A missing schema must not come out after minutes of training.
         store.list_models(connection)
@@ -131,21 +146,17 @@ def train_model(
                 n_bits=bits,
                 metric=metric,
                 random_state=seed,
-                parameters=dict(map(_parameter, parameters)),
+                parameters=dict(map(parameter, parameters)),
                 force=force,
             ),
         )
-        _print_model(store.describe(connection, f"{saved.name}:{saved.version}"), as_json)
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise click.UsageError(f"--param {text!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+        stored = store.describe(connection, f"{saved.name}:{saved.version}")
+    if copies := stored.n_bits - stored.training["distinct_bits"]:
+        note(
+            f"note: {copies} of {stored.n_bits} bits are copies of others, or the same for all "
+            "rows: ask for fewer bits"
+        )
+    _print_model(stored, as_json)
 
 
 @model.command("list")

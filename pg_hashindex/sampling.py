@@ -1,7 +1,6 @@
 """Rows to train on: vectors drawn from a table or a file, with what is known about them."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +12,13 @@ from tqdm import tqdm
 
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
-from .table_source import TableRow, TableSource, find_relation
+from .relations import Relations
+from .table_source import TableRow, TableSource
 
 __all__ = ["SAMPLE_ROWS", "Sample", "number_labels", "sample_table"]
 
 #: Rows that training draws unless told otherwise.
 SAMPLE_ROWS = 100_000
-
-# Pairs and triplets are held in memory, as text at first.
-_MOST_RELATIONS = 1_000_000
-_FETCH_LINES = 10_000
-_QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +71,16 @@ def sample_table(
     column : str
         A column of type ``vector``, by its bare name.
     labels : str, optional
-        A column of integers, text, an enum, booleans or uuids, or of arrays of these for several
-        labels a row. NULL, an empty array and the integer -1 mark an unlabelled row.
+        A column of integers, text, an enum, booleans, dates or uuids, or of arrays of these for
+        several labels a row. NULL and the integer -1 are no label; other integers below 0 are
+        refused.
     pairs : str, optional
-        A table, view or query of three columns: two keys, and 1 for neighbours or -1 for others.
+        A table, view or query of three columns: two keys, and 1 or true for neighbours, -1 or
+        false for others.
     triplets : str, optional
         A table, view or query of three columns of keys: the first row is nearer to the second than
-        to the third.
+        to the third. Queries of either kind may read only, and keys may be of any type that
+        casts to the key's own.
     id_column : str, optional
         The key that pairs and triplets name; the primary key by default.
     rows : int
@@ -102,24 +100,27 @@ def sample_table(
     InvalidInputError
         If there is no such table or column, it holds no vectors, or vectors of several dimensions;
         if a column cannot be labels; if pairs or triplets are not as described, name more rows
-        than may be drawn, or rows that are not there.
+        than may be drawn, or rows that are not there, or a row twice in a line, or a pair both as
+        neighbours and as others.
     """
     if rows < 1:
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
-    asked = {"pairs": pairs, "triplets": triplets}
     with translated_errors():
         prepare(connection)
         with connection.transaction():
+            # Queries of the caller's run in here. A transaction around this one is as before
+            # after it.
+            connection.execute("SET TRANSACTION READ ONLY")
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)
             if pairs is not None or triplets is not None:
                 source = source.with_key(id_column)
-            relations = {
-                what: _read_relations(connection, what, query)
-                for what, query in asked.items()
-                if query is not None
-            }
+            relations = []
+            if pairs is not None:
+                relations.append(Relations.read(source, "pairs", pairs))
+            if triplets is not None:
+                relations.append(Relations.read(source, "triplets", triplets))
             with tqdm(
                 total=min(rows, source.estimate),
                 unit="row",
@@ -132,16 +133,16 @@ def sample_table(
 
 
 def _draw(
-    source: TableSource, relations: dict[str, list[list[str]]], rows: int, seed: int, bar: Any
+    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Any
 ) -> list[TableRow]:
     drawn: list[TableRow] = []
     others: sql.Composable = sql.SQL("true")
     if relations:
-        keys = sorted({key for what in relations for key in _keys(what, relations[what])})
+        keys = sorted({key for known in relations for key in known.named_keys()})
         if len(keys) > rows:
             raise InvalidInputError(
-                f"{' and '.join(relations)} name {len(keys)} rows, but at most {rows} are to be "
-                "drawn; draw more, or give fewer of them"
+                f"{' and '.join(known.what for known in relations)} name {len(keys)} rows, but at "
+                f"most {rows} are to be drawn; draw more, or give fewer of them"
             )
         drawn = list(source.read(source.has_key(keys)))
         bar.update(len(drawn))
@@ -157,51 +158,8 @@ def _draw(
     return drawn
 
 
-def _read_relations(connection: Connection, what: str, query: str) -> list[list[str]]:
-    """Read the lines of pairs or triplets, each value as text."""
-    # A word of SQL's begins a query; anything else is the name of a table or a view.
-    source: sql.Composable = sql.SQL("({})").format(sql.SQL(query.rstrip("; \n")))
-    if not _QUERY.match(query):
-        try:
-            source, _, _ = find_relation(connection, query)
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{what}: {error}; give a table, or a query that begins with SELECT, WITH, VALUES "
-                "or TABLE"
-            ) from error
-    described = connection.execute(sql.SQL("SELECT * FROM {} known LIMIT 0").format(source))
-    columns = [column.name for column in described.description or ()]
-    if len(columns) != 3:
-        raise InvalidInputError(
-            f"{what} must come in 3 columns, got {len(columns)}: {', '.join(columns)}; choose them "
-            "by a query"
-        )
-    lines: list[list[str]] = []
-    with connection.cursor(name="pg_hashindex_relations") as cursor:
-        cursor.itersize = _FETCH_LINES
-        cursor.execute(
-            sql.SQL("SELECT ARRAY[a::text, b::text, c::text] FROM {} known(a, b, c)").format(source)
-        )
-        for (line,) in cursor:
-            if None in line:
-                raise InvalidInputError(f"line {len(lines) + 1} of the {what} has a NULL: {line}")
-            lines.append(line)
-            if len(lines) > _MOST_RELATIONS:
-                raise InvalidInputError(
-                    f"there are more than {_MOST_RELATIONS} {what}; give fewer, by a query"
-                )
-    if not lines:
-        raise InvalidInputError(f"there are no {what} in {query}")
-    return lines
-
-
-def _keys(what: str, lines: Iterable[Sequence[str]]) -> set[str]:
-    n_keys = 2 if what == "pairs" else 3
-    return {key for line in lines for key in line[:n_keys]}
-
-
 def _as_sample(
-    drawn: list[TableRow], relations: dict[str, list[list[str]]], source: TableSource
+    drawn: list[TableRow], relations: Sequence[Relations], source: TableSource
 ) -> Sample:
     if not drawn:
         raise InvalidInputError(
@@ -220,35 +178,13 @@ def _as_sample(
         y, classes = number_labels(
             [row.label for row in drawn], several=source.several, numbered=source.numbered
         )
+    places = {row.key: number for number, row in enumerate(drawn)}
     return Sample(
         np.stack([row.vector for row in drawn]),
         y,
         classes,
-        **{what: _numbered(what, lines, drawn, source) for what, lines in relations.items()},
+        **{known.what: known.numbered(places) for known in relations},
     )
-
-
-def _numbered(
-    what: str, lines: list[list[str]], drawn: list[TableRow], source: TableSource
-) -> NDArray[np.intp]:
-    """Put row numbers in the place of keys."""
-    places = {row.key: number for number, row in enumerate(drawn)}
-    for key in _keys(what, lines):
-        if key not in places:
-            raise InvalidInputError(
-                f"{what} name a row with {source.key} = {key}, but {source.name} has none with a "
-                "vector"
-            )
-    n_keys = 2 if what == "pairs" else 3
-    try:
-        return np.array(
-            [[*(places[key] for key in line[:n_keys]), *map(int, line[n_keys:])] for line in lines],
-            np.intp,
-        )
-    except ValueError as error:
-        raise InvalidInputError(
-            f"the third column of the pairs must be 1 for neighbours or -1 for others: {error}"
-        ) from None
 
 
 def number_labels(
@@ -263,7 +199,8 @@ def number_labels(
     several : bool
         Whether each row has a list of labels.
     numbered : bool
-        Whether the names are integers: in their order then, and ``-1`` is no label.
+        Whether the names are integers: in their order then, and ``-1`` is no label. Others below
+        0 are refused, as ``fit`` does: most often they stand for some other kind of no label.
 
     Returns
     -------
@@ -271,6 +208,11 @@ def number_labels(
         As ``fit`` takes labels.
     classes : tuple of str
         The names, by number or column.
+
+    Raises
+    ------
+    InvalidInputError
+        If an integer is below -1.
     """
     unlabelled = (None, "-1") if numbered else (None,)
     of_rows = [
@@ -281,6 +223,11 @@ def number_labels(
     ]
     names = {name for row in of_rows for name in row}
     classes = sorted(names, key=int) if numbered else sorted(names)
+    if numbered and classes and int(classes[0]) < 0:
+        raise InvalidInputError(
+            f"there is a label {classes[0]}; integers are labels from 0 on, and -1 is none: give "
+            "NULL for none, and store such a label as text"
+        )
     number = {name: place for place, name in enumerate(classes)}
     if not several:
         return np.array([number[row[0]] if row else -1 for row in of_rows]), tuple(classes)

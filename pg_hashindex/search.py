@@ -17,7 +17,7 @@ from .database import translated_errors
 from .errors import InvalidInputError
 from .vectors import as_rows
 
-__all__ = ["Hit", "as_count", "as_query", "search"]
+__all__ = ["Hit", "as_count", "as_query", "filtered_query", "search"]
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -47,7 +47,9 @@ def search(
     candidates = None if candidates is None else as_count("candidates", candidates)
     with translated_errors():
         if where is not None:
-            return _filtered(index, vector, k, candidates, where)
+            statement, values = filtered_query(index, vector, k, candidates, where)
+            found = RawCursor(index.connection).execute(statement, values, binary=index.binary_ids)
+            return [Hit(*row) for row in found.fetchall()]
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         rows = (
             RawCursor(index.connection)
@@ -114,32 +116,49 @@ def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
 
 
-def _filtered(
+def filtered_query(
     index: IndexEntry,
     query: Vector,
     k: int,
     candidates: int | None,
     where: sa.ColumnElement[bool],
-) -> list[Hit]:
+) -> tuple[sql.SQL, list[Any]]:
+    """Write the query for the nearest rows of those that a condition holds for.
+
+    Parameters
+    ----------
+    index : IndexEntry
+    query : pgvector.Vector
+    k : int
+    candidates : int or None
+    where : sqlalchemy.ColumnElement
+
+    Returns
+    -------
+    psycopg.sql.SQL, list
+        The statement, and the values of its parameters $1, $2, ...; the query's code is one of
+        them, since the statement may name it several times.
+    """
     condition, values = _compile(index, where)
     first = len(values) + 1
     template = index.connection.execute(
         """
         SELECT hashindex.search_query(
-            hashindex.find_index(%(name)s), %(query)s, %(k)s, %(candidates)s,
-            format(
-                '(SELECT hashindex.encode_with(m.layers, %%s) FROM hashindex.model m '
-                'WHERE m.id = %%s)', %(query)s::text, %(model_id)s::bigint
-            ),
+            hashindex.find_index(%(name)s), %(query)s, %(k)s, %(candidates)s, %(code)s,
             %(condition)s
         ),
-        hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s)
+        hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s),
+        (
+            SELECT hashindex.encode_with(m.layers, %(vector)s) FROM hashindex.model m
+            WHERE m.id = %(model_id)s
+        )
         """,
         {
             "name": index.name,
             "query": f"${first}",
             "k": f"${first + 1}",
             "candidates": f"${first + 2}",
+            "code": f"${first + 3}",
             "model_id": index.model_id,
             "condition": condition,
             "vector": query,
@@ -148,12 +167,7 @@ def _filtered(
         },
     ).fetchone()
     assert template is not None  # noqa: S101
-    rows = (
-        RawCursor(index.connection)
-        .execute(template[0], [*values, query, k, candidates], binary=index.binary_ids)
-        .fetchall()
-    )
-    return [Hit(*row) for row in rows]
+    return sql.SQL(template[0]), [*values, query, k, candidates, template[2]]
 
 
 def _compile(index: IndexEntry, where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:

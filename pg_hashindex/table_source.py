@@ -19,7 +19,7 @@ _LARGE_TABLE = 1_000_000
 _FETCH_ROWS = 10_000
 
 _INTEGERS = ("smallint", "integer", "bigint")
-_NAMES = ("text", "character varying", "character", "boolean", "uuid")
+_NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uuid")
 
 
 class TableRow(NamedTuple):
@@ -71,7 +71,7 @@ class TableSource:
     vector : str
         The column of vectors.
     key, key_type : str or None
-        The key and its type, where asked for.
+        The key and its type, where asked for: the type that a domain is of, without a length.
     labels : str or None
         The column of labels.
     several : bool
@@ -117,11 +117,12 @@ class TableSource:
     def with_key(self, column: str | None) -> "TableSource":
         """Read the key too: a unique column that is never NULL, the primary key by default."""
         row = self.connection.execute(
-            "SELECT id_column, id_type FROM hashindex.find_key(%s::regclass, %s)",
-            [self.name, column],
+            "SELECT id_column FROM hashindex.find_key(%s::regclass, %s)", [self.name, column]
         ).fetchone()
         assert row is not None  # noqa: S101
-        return replace(self, key=row[0], key_type=row[1])
+        # Without its length: a cast to varchar(4) would make one key of two.
+        key_type, _ = self._type_of(row[0])
+        return replace(self, key=row[0], key_type=key_type)
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too.
@@ -136,7 +137,7 @@ class TableSource:
         if element not in (*_INTEGERS, *_NAMES) and category != "E":
             raise InvalidInputError(
                 f"column {column!r} of {self.name} is of type {full_type}; labels are integers, "
-                "text, an enum, booleans or uuids, or arrays of these"
+                "text, an enum, booleans, dates or uuids, or arrays of these"
             )
         return replace(
             self, labels=column, several=element != full_type, numbered=element in _INTEGERS
@@ -153,7 +154,7 @@ class TableSource:
                 UNION ALL
                 SELECT base.* FROM type JOIN pg_type base ON base.oid = type.typbasetype
             )
-            SELECT format_type(type.oid, NULL), coalesce(element.typcategory, type.typcategory)
+            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory)
             FROM type
             LEFT JOIN pg_type element ON element.oid = type.typelem AND type.typcategory = 'A'
             WHERE type.typbasetype = 0
@@ -170,10 +171,21 @@ class TableSource:
             return sql.SQL("false")
         condition = "{} IS NOT NULL"
         if self.several:
-            condition = "coalesce(cardinality({}) > 0, false)"
+            condition = (
+                "EXISTS (SELECT FROM unnest({}::text[]) hashindex_label(name) "
+                "WHERE hashindex_label.name IS NOT NULL"
+                + " AND hashindex_label.name <> '-1'" * self.numbered
+                + ")"
+            )
         elif self.numbered:
             condition = "coalesce({} <> -1, false)"
         return sql.SQL(condition).format(sql.Identifier(self.labels))
+
+    def key_text(self, key: sql.Composable) -> sql.Composable:
+        """Return SQL for a value of the key's type as text: equal keys have equal texts."""
+        # 1.0 and 1 are the same numeric.
+        text = "trim_scale({})::text" if self.key_type == "numeric" else "({})::text"
+        return sql.SQL(text).format(key)
 
     def has_key(self, keys: list[str]) -> sql.Composable:
         """Return the condition that a row's key is one of some, given as text."""
@@ -211,15 +223,18 @@ class TableSource:
             )
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
-            label = sql.SQL("{}::text[]" if self.several else "{}::text").format(
-                sql.Identifier(self.labels)
-            )
-        key = sql.SQL("NULL") if self.key is None else sql.Identifier(self.key)
+            # An array may be one of arrays: their elements then.
+            label = sql.SQL(
+                "ARRAY(SELECT unnest({}::text[]))" if self.several else "{}::text"
+            ).format(sql.Identifier(self.labels))
+        key: sql.Composable = sql.SQL("NULL::text")
+        if self.key is not None:
+            key = self.key_text(sql.Identifier(self.key))
         with self.connection.cursor(name="pg_hashindex_sample") as cursor:
             cursor.itersize = _FETCH_ROWS
             cursor.execute(
                 sql.SQL(
-                    "SELECT {vector}, {label}, {key}::text FROM {table} {sample} "
+                    "SELECT {vector}, {label}, {key} FROM {table} {sample} "
                     "WHERE {vector} IS NOT NULL AND {condition}"
                 ).format(
                     vector=sql.Identifier(self.vector),

@@ -1,5 +1,6 @@
 """Training a model: fit on most rows, and measure on those held back."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from .metrics import precision_at_k, recall_at_k
 from .model import Metric, Model, check_model_name
 from .vectors import as_rows
 
-__all__ = ["train"]
+__all__ = ["distinct_bits", "held_back", "train"]
 
-# The held-back part: at most a tenth of the rows, and no more queries than tell 1 % apart.
+# The held-back part: at most a tenth of the rows, and of those of each label, and no more queries
+# than tell 1 % apart.
 _HELD_BACK_ROWS = 500
 _RECALL_K = 10
 _RECALL_CANDIDATES = 200
@@ -61,9 +63,11 @@ def train(
     -------
     Model
         With ``training`` holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones``
-        (least, mean and greatest over the bits) and ``recall`` of the held-back rows as queries
-        among the others; with labels, ``label_precision`` of those of them that have one. Rows
-        that pairs or triplets name are never held back.
+        (least, mean and greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and
+        ``recall`` of the held-back rows as queries among the others; with labels,
+        ``label_precision`` of those of them that have one. Both rank all rows by the weights of
+        bits as they were learned, which a search rounds. Rows are held back as `held_back` says;
+        where none can be, there is neither.
 
     Raises
     ------
@@ -103,8 +107,8 @@ def train(
             "or force it"
         )
     supervision = Supervision.read(len(X), y, pairs, triplets)
-    held_back = _held_back(len(X), supervision, random_state)
-    seen = np.setdiff1d(np.arange(len(X)), held_back)
+    hidden = held_back(len(X), supervision, random_state)
+    seen = np.setdiff1d(np.arange(len(X)), hidden)
     kept = supervision.restricted_to(seen)
     model = hasher.fit(
         X[seen],
@@ -112,38 +116,92 @@ def train(
         pairs=kept.pairs,
         triplets=kept.triplets,
     ).to_model(name, metric=metric)
-    measured = _measure(model, X, seen, held_back, supervision.labels)
+    measured = _measure(model, X, seen, hidden, supervision.labels)
     return hasher.to_model(name, metric=metric, training=measured)
 
 
-def _held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
-    count = min(_HELD_BACK_ROWS, n_rows // 10)
+def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
+    """Draw rows to measure by, which training is not to see.
+
+    Parameters
+    ----------
+    n_rows : int
+    known : Supervision
+        Of all rows.
+    random_state : int
+
+    Returns
+    -------
+    intp (m,)
+        At most 500, and a tenth of the rows; none that pairs or triplets name, and of the rows of
+        each label at most a tenth, so none of a label of fewer than ten.
+    """
     order = np.random.default_rng(random_state).permutation(n_rows)
-    return order[~np.isin(order, known.related_rows())][:count]
+    order = order[~np.isin(order, known.related_rows())]
+    if known.labels is not None:
+        order = order[~_to_be_seen(known.labels, order)]
+    return order[: min(_HELD_BACK_ROWS, n_rows // 10)]
+
+
+def _to_be_seen(labels: Labels, order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Mark the rows of an order that are beyond the first tenth of those of one of their labels."""
+    n_rows_of = np.bincount(labels.indicator.indices, minlength=labels.n_classes)
+    # Each column lists the places of its rows, in this order.
+    columns = labels.indicator[order].tocsc()
+    columns.sort_indices()
+    lengths = np.diff(columns.indptr)
+    rank = np.arange(len(columns.indices)) - np.repeat(columns.indptr[:-1], lengths)
+    result = np.zeros(len(order), dtype=bool)
+    result[columns.indices[rank >= np.repeat(n_rows_of // 10, lengths)]] = True
+    return result
+
+
+def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
+    """Count the bits of some codes that say something of their own.
+
+    Parameters
+    ----------
+    packed : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    int
+        Of bits that are equal for all rows, or opposite for all, one counts; of those that are
+        the same for all rows none.
+    """
+    found = set()
+    for byte in range(packed.shape[1]):
+        bits = codes.unpack(packed[:, byte : byte + 1], min(8, n_bits - 8 * byte))
+        # As differences from the first row, opposite bits are equal, and constant ones zero.
+        columns = codes.pack((bits ^ bits[0]).T)
+        found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
+    return len(found)
 
 
 def _measure(
     model: Model,
     X: NDArray[Any],
     seen: NDArray[np.intp],
-    held_back: NDArray[np.intp],
+    hidden: NDArray[np.intp],
     labels: Labels | None,
 ) -> dict[str, Any]:
-    seen_codes, held_back_codes = model.encode(X[seen]), model.encode(X[held_back])
+    seen_codes, hidden_codes = model.encode(X[seen]), model.encode(X[hidden])
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {
-        "held_back_rows": len(held_back),
+        "held_back_rows": len(hidden),
+        "distinct_bits": distinct_bits(seen_codes, model.n_bits),
         "share_of_ones": {
             "least": round(float(ones.min()), 4),
             "mean": round(float(ones.mean()), 4),
             "greatest": round(float(ones.max()), 4),
         },
     }
-    if len(held_back) and len(seen) > _RECALL_K:
+    if len(hidden) and len(seen) > _RECALL_K:
         recall = recall_at_k(
-            X[held_back],
+            X[hidden],
             X[seen],
-            held_back_codes,
+            hidden_codes,
             seen_codes,
             k=_RECALL_K,
             candidates=min(_RECALL_CANDIDATES, len(seen)),
@@ -158,14 +216,14 @@ def _measure(
         }
     if labels is not None:
         measured["labels"] = {"rows": len(labels.labelled), "classes": labels.n_classes}
-        asked = np.isin(held_back, labels.labelled)
+        asked = np.isin(hidden, labels.labelled)
         among = np.isin(seen, labels.labelled)
         k = min(_PRECISION_K, int(among.sum()))
         if asked.any() and k:
             precision = precision_at_k(
-                held_back_codes[asked],
+                hidden_codes[asked],
                 seen_codes[among],
-                labels.same(held_back[asked])[:, seen[among]],
+                labels.same(hidden[asked])[:, seen[among]],
                 k,
                 weights=model.bit_weights,
             )

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Hasher, make_hasher
+from ..hashers.supervision import SparseRows
 from .splits import Split
 
 __all__ = ["Method", "default_methods"]
@@ -59,7 +61,7 @@ class Method:
 
     def training_data(
         self, split: Split
-    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | None]:
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
         """Return the rows it learns from, and their labels as it sees them.
 
         Raises
@@ -78,8 +80,10 @@ class Method:
                 f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
                 "split does not name any, or the method learns from the database"
             )
-        unlabelled = np.ones(len(y), dtype=bool)
+        unlabelled = np.ones(len(X), dtype=bool)
         unlabelled[split.labelled] = False
+        if scipy.sparse.issparse(y):
+            return X, scipy.sparse.csr_array(y).multiply(~unlabelled[:, None]).tocsr()
         seen = y.astype(np.int64)
         seen[unlabelled] = -1 if y.ndim == 1 else 0
         return X, seen

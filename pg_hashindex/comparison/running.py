@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import HashIndexError
 from ..hashers import Hasher, make_hasher
-from ..hashers.supervision import Labels
+from ..hashers.supervision import Labels, SparseRows
 from .methods import Method
 from .outcomes import Outcome, Protocol
 from .scores import Measures, score
@@ -134,7 +134,10 @@ def _run(
 
 
 def _train(
-    hasher: Hasher, X: NDArray[np.floating], y: NDArray[np.integer] | None, outcome: Outcome
+    hasher: Hasher,
+    X: NDArray[np.floating],
+    y: NDArray[np.integer] | SparseRows | None,
+    outcome: Outcome,
 ) -> Outcome:
     wall, cpu = time.perf_counter(), time.process_time()
     hasher.fit(X, y)
@@ -142,7 +145,9 @@ def _train(
     return replace(outcome, train_rows=len(X), train_wall_s=wall, train_cpu_s=cpu)
 
 
-def _peak_memory(hasher: Hasher, X: NDArray[np.floating], y: NDArray[np.integer] | None) -> int:
+def _peak_memory(
+    hasher: Hasher, X: NDArray[np.floating], y: NDArray[np.integer] | SparseRows | None
+) -> int:
     """Return the bytes that training allocates at most; tracing them slows it down."""
     already = tracemalloc.is_tracing()
     if not already:
@@ -161,7 +166,7 @@ def _learned(
     split: Split,
     method: Method,
     hasher: Hasher,
-    y: NDArray[np.integer] | None,
+    y: NDArray[np.integer] | SparseRows | None,
     hashed: NDArray[np.uint8],
 ) -> NDArray[np.uint8] | None:
     """Return the codes that training left for the database, if it was all trained on."""
@@ -172,7 +177,7 @@ def _learned(
     if learned is None or places is None or len(places) < len(split.database):
         return None
     if y is not None and "labels" in hasher.learns_from:
-        places = places[Labels.read(y, len(y)).labelled]
+        places = places[Labels.read(y, y.shape[0]).labelled]
     if len(learned) != len(places):
         return None
     # Rows without a label have no learned code: theirs stay hashed.

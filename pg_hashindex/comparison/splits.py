@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from .. import metrics
 from ..errors import InvalidInputError
-from ..hashers.supervision import Labels
+from ..hashers.supervision import Labels, SparseRows
+from ..metrics.blocks import query_blocks
 from ..sampling import number_labels
 from ..vectors import as_rows
 from .truth import Truth
@@ -27,7 +29,7 @@ class Split:
     Attributes
     ----------
     queries, database, train : floating (n_queries, d), (n, d), (n_train, d)
-    query_labels, labels, train_labels : integers (m,) or (m, c), optional
+    query_labels, labels, train_labels : integers (m,), or (m, c) dense or sparse, optional
         Of the queries, the database and the training rows, as ``fit`` takes them.
     train_places : intp (n_train,), optional
         Which row of the database each training row is, where all are.
@@ -39,9 +41,9 @@ class Split:
     queries: NDArray[np.floating]
     database: NDArray[np.floating]
     train: NDArray[np.floating]
-    query_labels: NDArray[np.integer] | None = None
-    labels: NDArray[np.integer] | None = None
-    train_labels: NDArray[np.integer] | None = None
+    query_labels: NDArray[np.integer] | SparseRows | None = None
+    labels: NDArray[np.integer] | SparseRows | None = None
+    train_labels: NDArray[np.integer] | SparseRows | None = None
     train_places: NDArray[np.intp] | None = None
     anchors: NDArray[np.intp] | None = None
     labelled: NDArray[np.intp] | None = None
@@ -57,7 +59,7 @@ class Split:
         ----------
         X : array-like (n, d)
             Bytes (uint8), which is how images come, are divided by 255.
-        y : array-like (n,) of integers or names, or (n, c) of 0 and 1, optional
+        y : array-like (n,) of integers or names, or (n, c) of 0 and 1, dense or sparse, optional
             -1, an empty name or a line of zeros marks an unlabelled row.
         numbers : mapping of str to array-like
             Row numbers of X: ``query``, ``database`` and ``train``; and as places among the
@@ -69,7 +71,7 @@ class Split:
             If rows, labels or row numbers are not usable, or a row is query and in the database.
         """
         rows = scaled_rows(X)
-        labels = None if y is None else _labels(np.asarray(y), len(rows))
+        labels = None if y is None else _labels(y, len(rows))
         places = _row_numbers(numbers, len(rows))
         query, database, train = (places[name] for name in ("query", "database", "train"))
         if len(both := np.intersect1d(query, database)):
@@ -102,7 +104,8 @@ class Split:
         Raises
         ------
         InvalidInputError
-            If there are no labels, or the amount is out of range.
+            If there are no labels, or no query shares one with a row of the database; or the
+            amount is out of range.
         """
         if truth not in self._relevant:
             self._relevant[truth] = self._compute(truth)
@@ -110,15 +113,45 @@ class Split:
 
     def _compute(self, truth: Truth) -> NDArray[np.bool_]:
         if truth.kind == "label":
-            if self.query_labels is None or self.labels is None:
-                raise InvalidInputError(
-                    "there are no labels; take nearest-fraction or nearest-k as truth"
-                )
-            return metrics.same_label(self.query_labels, self.labels)
+            return self._same_label()
         amount = truth.amount or 0
         if truth.kind == "nearest-k":
             return metrics.nearest_k(self.queries, self.database, int(amount))
         return metrics.nearest_fraction(self.queries, self.database, amount)
+
+    def _same_label(self) -> NDArray[np.bool_]:
+        if self.query_labels is None or self.labels is None:
+            raise InvalidInputError(
+                "there are no labels; take nearest-fraction or nearest-k as truth"
+            )
+        if scipy.sparse.issparse(self.labels):
+            relevant = _share_a_label(self.query_labels, self.labels)
+        else:
+            relevant = metrics.same_label(self.query_labels, self.labels)
+        if not relevant.any():
+            queries, rows = (
+                len(Labels.read(y, n).labelled)
+                for y, n in (
+                    (self.query_labels, len(self.queries)),
+                    (self.labels, len(self.database)),
+                )
+            )
+            raise InvalidInputError(
+                f"none of the {len(self.queries)} queries shares a label with a row of the "
+                f"database ({queries} queries and {rows} rows have one); label more rows, or take "
+                "nearest-fraction or nearest-k as truth"
+            )
+        return relevant
+
+
+def _share_a_label(left: SparseRows, right: SparseRows) -> NDArray[np.bool_]:
+    """Do for sparse labels what `metrics.same_label` does, in memory for the result alone."""
+    # Integers that do not overflow, whatever type the labels are of.
+    columns = right.T.tocsc().astype(np.int32)
+    result = np.empty((left.shape[0], right.shape[0]), dtype=bool)
+    for block in query_blocks(*result.shape):
+        result[block] = (left[block].astype(np.int32) @ columns).toarray() > 0
+    return result
 
 
 def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:
@@ -127,11 +160,15 @@ def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:
     return rows / np.float32(255) if getattr(X, "dtype", None) == np.uint8 else rows
 
 
-def _labels(y: NDArray[Any], n: int) -> NDArray[np.integer]:
-    if y.dtype.kind in "US" and y.ndim == 1:
-        y = number_labels([name or None for name in y.astype(str).tolist()])[0]
-    Labels.read(y, n)
-    return y
+def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRows:
+    if scipy.sparse.issparse(y):
+        Labels.read(y, n)
+        return scipy.sparse.csr_array(y)
+    array: NDArray[Any] = np.asarray(y)
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = number_labels([name or None for name in array.astype(str).tolist()])[0]
+    Labels.read(array, n)
+    return array
 
 
 def _row_numbers(given: Mapping[str, ArrayLike], n: int) -> dict[str, NDArray[np.intp]]:

@@ -10,7 +10,7 @@ from ..layers import MAX_DIMENSION, Layer, affine, affinity
 from .anchor_graph import AnchorGraph, two_layers
 from .base import Hasher, Normalize
 from .checks import check_integer
-from .kernels import choose_anchors
+from .kernels import check_size, choose_anchors
 from .kmeans import sample_centres
 from .rows import RowSource
 from .supervision import Supervision
@@ -45,7 +45,7 @@ class AGH(Hasher):
     kept, since nothing else tells the parts apart; which splits of the parts they are, rounding
     would decide, so they are turned to split those that are far apart first.
 
-    Training holds n_nearest shares and places of each row. The rows themselves are read three
+    Training holds n_nearest shares and places of each row. The rows themselves are read four
     times and never held.
 
     Parameters
@@ -114,6 +114,7 @@ class AGH(Hasher):
         super().check_parameters()
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
+        check_size(rows)
         n_directions = -(-self.n_bits // self.n_layers)
         graph = AnchorGraph.measure(
             rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest

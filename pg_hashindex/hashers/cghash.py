@@ -229,12 +229,11 @@ class CGHash(Hasher):
                 f"pairs change the price of functions, which {self.regularizer!r} does not have; "
                 "leave out the pairs, or take the regularizer 'l1'"
             )
-        if (others := given.pairs[:, 2] != 1).any():
-            place = int(np.argmax(others))
+        if n_others := int(np.count_nonzero(given.pairs[:, 2] != 1)):
             raise InvalidInputError(
-                f"cghash learns from pairs of neighbours only; pair {place}, "
-                f"{given.pairs[place].tolist()}, is of others: leave it out, or say by triplets "
-                "what it is farther than"
+                f"cghash learns from pairs of neighbours only, but {n_others} of the "
+                f"{len(given.pairs)} pairs are of others: leave them out, or say by triplets what "
+                "they are farther than"
             )
         return given.pairs[:, :2]
 

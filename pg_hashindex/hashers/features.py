@@ -1,15 +1,17 @@
 """Features of training rows that codes are regressed on: kernel values, or the rows themselves."""
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer, affine, rbf, shift
+from ..layers import Layer, affine, shift
 from .base import centred_affine
-from .kernels import choose_anchors, mean_squared_distance
+from .kernels import choose_anchors, gaussian
+from .label_sets import add_by_label
 from .rows import RowSource, scratch_array
 from .supervision import Labels
 
@@ -71,9 +73,11 @@ class Features:
         self.covariance = products / n - np.outer(self._offset, self._offset)
         variances = np.diag(self.covariance)
         self._least_variance = _NO_SPREAD**2 * (1.0 if kernel else float(variances.max()))
+        self._ridge = ridge
         if variances.max() <= self._least_variance:
             raise InvalidInputError(
-                f"all labelled rows are equally far from the {m} anchors; choose other anchors"
+                f"all labelled rows are equally far from the {m} anchors; choose other anchors, "
+                "or a width nearer to 1"
                 if kernel
                 else "all labelled rows are equal; label some that differ"
             )
@@ -94,10 +98,7 @@ class Features:
     ) -> "Features":
         """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features."""
         chosen = choose_anchors(rows, anchors, n_anchors, rng)
-        mean_square = mean_squared_distance(rows, chosen)
-        if mean_square == 0:
-            raise InvalidInputError("all labelled rows are equal; label some that differ")
-        return cls(rows, rbf(chosen, 1 / (float(width) * mean_square)), float(ridge))
+        return cls(rows, gaussian(rows, chosen, width), float(ridge))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -114,10 +115,11 @@ class Features:
         Returns
         -------
         float64 (m, c)
+            A new array, which the caller may change.
         """
         result = np.zeros((labels.n_classes, len(self.mean)))
         for part, values in self.blocks():
-            result += labels.indicator[part].T @ (weights[part, None] * values)
+            add_by_label(result, labels.indicator[part], weights[part, None] * values)
         return result.T
 
     def moments(
@@ -154,25 +156,81 @@ class Features:
         return weights, intercept
 
     def layers(
-        self, weights: NDArray[np.float64], intercept: NDArray[np.float64] | None = None
+        self,
+        weights: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        targets: NDArray[np.int8] | None = None,
     ) -> list[Layer]:
         """Return the layers of weights' (features - mean) + intercept.
+
+        Parameters
+        ----------
+        weights : float64 (m, k)
+        intercept : float64 (k,)
+        targets : int8 (n, k), -1 and 1, optional
+            What was regressed. With a class of few rows, a regression may come out above 0 for all
+            rows, or for none; the threshold of such a bit moves from 0 to the middle between the
+            mean of the rows with 1 and that of the others.
 
         Raises
         ------
         InvalidInputError
-            If one of them is the same for all rows but for rounding.
+            If a bit is the same for all rows, or made of rounding.
         """
         spread = np.sqrt(np.einsum("ij,ij->j", weights, self.covariance @ weights))
         if (flat := spread < _NO_SPREAD).any():
-            raise InvalidInputError(
-                f"the features of the rows say nothing about bit {int(flat.argmax())}, which the "
-                "labels ask for; rows may be too few, or equal for different labels, or need "
-                "kernel features with more anchors"
+            self._refuse(int(flat.argmax()))
+        intercept = intercept.copy()
+        constant = self._constant_bits(weights, intercept)
+        if targets is not None and len(constant):
+            intercept[constant] -= self._middle(
+                weights[:, constant], intercept[constant], targets[:, constant]
             )
+            constant = self._constant_bits(weights, intercept)
+        if len(constant):
+            self._refuse(int(constant[0]))
         if self.kernel is None:
             layer = centred_affine(weights.T, self.mean)
-            if intercept is None or layer.weights is None or layer.bias is None:
-                return [layer]
+            assert layer.weights is not None  # noqa: S101
+            assert layer.bias is not None  # noqa: S101
             return [affine(layer.weights, layer.bias + intercept)]
         return [self.kernel, shift(-self.mean), affine(weights.T, intercept)]
+
+    def _constant_bits(
+        self, weights: NDArray[np.float64], intercept: NDArray[np.float64]
+    ) -> NDArray[np.intp]:
+        """Return the numbers of the bits that are the same for all rows."""
+        ones, zeros = np.zeros((2, len(intercept)), bool)
+        for _, values in self.blocks():
+            # Most bits are known to differ after the first block, and all rows need not be seen.
+            open_bits = np.flatnonzero(~(ones & zeros))
+            if not len(open_bits):
+                break
+            above = values @ weights[:, open_bits] + intercept[open_bits] > 0
+            ones[open_bits] |= above.any(axis=0)
+            zeros[open_bits] |= ~above.all(axis=0)
+        return np.flatnonzero(~(ones & zeros))
+
+    def _middle(
+        self,
+        weights: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        targets: NDArray[np.int8],
+    ) -> NDArray[np.float64]:
+        """Return the middle between the mean projections of the rows of either bit, (k,)."""
+        total, difference = np.zeros((2, len(intercept)))
+        for part, values in self.blocks():
+            projections = values @ weights + intercept
+            total += projections.sum(axis=0)
+            difference += (targets[part] * projections).sum(axis=0)
+        n_ones = np.count_nonzero(targets > 0, axis=0)
+        ones, zeros = (total + difference) / 2, (total - difference) / 2
+        middle: NDArray[np.float64] = (ones / n_ones + zeros / (len(self) - n_ones)) / 2
+        return middle
+
+    def _refuse(self, bit: int) -> NoReturn:
+        raise InvalidInputError(
+            f"the features of the rows say nothing about bit {bit}, which the labels ask for; rows "
+            "may be too few, or equal for different labels, or need kernel features with more "
+            f"anchors, or the ridge, {self._ridge:g}, may be too great"
+        )

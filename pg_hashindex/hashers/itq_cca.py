@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize, centred_affine, with_fixed_signs
-from .checks import check_integer, check_positive
+from .checks import check_integer, check_within
 from .itq import learn_rotation, random_rotation
 from .kernels import kernel_values
+from .label_sets import add_by_label, check_label_count
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
 
@@ -26,6 +27,8 @@ _RIDGE_FOR_FLOAT32 = 1e-6
 # Below this, rounding of float64 sums shows in what the ridge must carry: the indicators of one
 # label a row sum to 1, so their covariance alone has no inverse.
 _LEAST_RIDGE = 1e-10
+# Where rows have several: a dense matrix of 200 MB, and its factor.
+_MAX_LABELS = 5000
 
 
 class ITQCCA(Hasher):
@@ -44,8 +47,10 @@ class ITQCCA(Hasher):
     c - 1 dimensions more finely. So there may also be more bits than dimensions.
 
     Training holds the labelled rows in those directions, at most n x n_bits float32 values: in
-    memory up to 1 GiB, beyond that in a temporary file. The rows themselves are read five times
-    and never held.
+    memory up to 1 GiB, beyond that in a temporary file, and in memory a few float64 matrices of
+    dimensions x labels, and of dimensions x dimensions. With one label a row time is linear in
+    labels. Where rows have several, their covariance of labels by labels is factored: there may be
+    5,000 of them then, which take 600 MB. The rows themselves are read five times and never held.
 
     Parameters
     ----------
@@ -54,8 +59,8 @@ class ITQCCA(Hasher):
     n_iter : int
         Rounds of the rotation's alternation.
     ridge : float
-        Added to the diagonals of both covariance matrices, as a part of their mean variance; at
-        least 1e-10. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
+        Added to the diagonals of both covariance matrices, as a part of their mean variance; 1e-10
+        to 1e12. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
         USPS.
     random_state : int, optional
         Seed of the first rotation; None draws one and records it.
@@ -94,16 +99,13 @@ class ITQCCA(Hasher):
     def check_parameters(self) -> None:
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
         check_integer("n_iter", self.n_iter, 0, 100_000)
-        check_positive("ridge", self.ridge)
-        if self.ridge < _LEAST_RIDGE:
-            raise InvalidInputError(
-                f"ridge must be at least {_LEAST_RIDGE}, far above rounding, got {self.ridge!r}"
-            )
+        check_within("ridge", self.ridge, _LEAST_RIDGE)
         super().check_parameters()
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101
         rows, labels = labelled_rows(rows, given.labels)
+        check_label_count(self.method, labels, _MAX_LABELS)
         mean = rows.mean()
         correlations, directions = correlated_directions(
             rows, labels, mean, self.n_bits, float(self.ridge)
@@ -129,9 +131,9 @@ def correlated_directions(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute the directions of the rows that correlate most with labels.
 
-    The problem Cxy Cyy^-1 Cyx w = r^2 Cxx w, solved by the singular values r of Lx^-1 Cxy Ly^-T,
-    with L the lower Cholesky factors of Cxx and Cyy, ridges included, and w = Lx^-T u of the left
-    singular vectors u.
+    The problem Cxy Cyy^-1 Cyx w = r^2 Cxx w, solved by the singular values r of Lx^-1 Cxy Gy^-T,
+    with Lx the lower Cholesky factor of Cxx and Gy Gy' = Cyy, ridges included, and w = Lx^-T u of
+    the left singular vectors u.
 
     Parameters
     ----------
@@ -158,27 +160,33 @@ def correlated_directions(
     InvalidInputError
         If rows or labels do not vary, or no direction correlates with the labels.
     """
-    # In float64, since float32 counts stop at 2^24.
-    n, Y = rows.n_rows, labels.indicator.astype(np.float64)
+    n = rows.n_rows
     coarse = ridge > _RIDGE_FOR_FLOAT32 * rows.dimension
     Cxx = rows.covariance(mean, np.float32 if coarse else np.float64)
-    Cxy = np.zeros((rows.dimension, labels.n_classes))
+    Cyx = np.zeros((labels.n_classes, rows.dimension))
     start = 0
     for block in rows.blocks():
         # The mean of Y drops out, since centred rows sum to 0.
-        Cxy += (Y[start : start + len(block)].T @ (block - mean)).T / n
+        add_by_label(Cyx, labels.indicator[start : start + len(block)], block - mean)
         start += len(block)
-    shares = np.asarray(Y.sum(axis=0, dtype=np.float64)) / n
-    Cyy = (Y.T @ Y).toarray() / n - np.outer(shares, shares)
-    if not (np.trace(Cxx) > _NO_VARIANCE * (mean @ mean) and np.trace(Cyy) > _NO_VARIANCE):
+    Cyx /= n
+    # In float64, since float32 counts stop at 2^24.
+    shares = np.asarray(labels.indicator.sum(axis=0, dtype=np.float64)) / n
+    variances = shares - shares**2
+    if not (np.trace(Cxx) > _NO_VARIANCE * (mean @ mean) and variances.sum() > _NO_VARIANCE):
         raise InvalidInputError(
             f"the {n} labelled rows are all equal, or all have the same labels, so there is "
             "nothing to tell apart; label other rows too"
         )
-    Lx, Ly = _factor(Cxx, ridge), _factor(Cyy, ridge)
-    whitened = scipy.linalg.solve_triangular(Lx, Cxy, lower=True)
-    whitened = scipy.linalg.solve_triangular(Ly, whitened.T, lower=True).T
-    left, correlations, _ = np.linalg.svd(whitened, full_matrices=False)
+    Lx = np.linalg.cholesky(_with_ridge(Cxx, ridge))
+    whitened = scipy.linalg.solve_triangular(Lx, Cyx.T, lower=True, check_finite=False).T
+    whiten = _whiten_single if labels.single else _whiten_several
+    whitened = whiten(whitened, labels, shares, ridge * variances.mean())
+    if len(whitened) > rows.dimension:
+        # Has the same singular values, and is no larger than the rows' covariance.
+        (whitened,) = scipy.linalg.qr(whitened, mode="r", overwrite_a=True, check_finite=False)
+        whitened = whitened[: rows.dimension]
+    left, correlations, _ = np.linalg.svd(whitened.T, full_matrices=False)
     k = min(n_directions, int(np.count_nonzero(correlations > _NO_CORRELATION)))
     if not k:
         raise InvalidInputError(
@@ -189,7 +197,40 @@ def correlated_directions(
     return correlations[:k], with_fixed_signs(directions.T).T
 
 
-def _factor(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+def _with_ridge(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     size = len(covariance)
-    mean_variance = np.trace(covariance) / size
-    return np.linalg.cholesky(covariance + ridge * mean_variance * np.eye(size))
+    result: NDArray[np.float64] = covariance + ridge * np.trace(covariance) / size * np.eye(size)
+    return result
+
+
+def _whiten_several(
+    values: NDArray[np.float64], labels: Labels, shares: NDArray[np.float64], ridge: float
+) -> NDArray[np.float64]:
+    """Return Gy^-1 times the values (c, k), Gy the Cholesky factor of Cyy + ridge I."""
+    Y = labels.indicator.astype(np.float64)
+    Cyy = (Y.T @ Y).toarray()
+    Cyy /= len(Y.indptr) - 1
+    Cyy -= np.outer(shares, shares)
+    Cyy[np.diag_indices_from(Cyy)] += ridge
+    Ly = np.linalg.cholesky(Cyy)
+    result: NDArray[np.float64] = scipy.linalg.solve_triangular(
+        Ly, values, lower=True, check_finite=False
+    )
+    return result
+
+
+def _whiten_single(
+    values: NDArray[np.float64], labels: Labels, shares: NDArray[np.float64], ridge: float
+) -> NDArray[np.float64]:
+    """Return the same where each row has one label, in time and memory linear in the labels.
+
+    With p the shares, D = diag(p) + ridge I and q = D^-1/2 p, Cyy + ridge I = D - p p' is
+    D^1/2 (I - q q') D^1/2, and (I - q q')^-1/2 = I + ((1 - q'q)^-1/2 - 1) / q'q q q'.
+    """
+    D = shares + ridge
+    q = shares / np.sqrt(D)
+    # Shares sum to 1, so this is 1 - q'q, without the difference of near numbers.
+    rest = float(np.sum(shares * ridge / D))
+    scaled = values / np.sqrt(D)[:, None]
+    scaled += np.outer(q, (rest**-0.5 - 1) / (q @ q) * (q @ scaled))
+    return scaled

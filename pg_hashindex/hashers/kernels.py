@@ -9,7 +9,7 @@ from ..vectors import as_rows
 from .rows import RowSource, scratch_array
 
 __all__ = [
-    "check_distances",
+    "check_size",
     "choose_anchors",
     "gaussian",
     "kernel_values",
@@ -69,13 +69,22 @@ def mean_squared_distance(
     return total / rows.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
 
 
-def check_distances(mean_square: float) -> None:
+def check_size(rows: RowSource) -> None:
     """Refuse rows so near to each other, or so far, that float32 does not hold their distances.
 
     Raises
     ------
     InvalidInputError
     """
+    centre, total = None, 0.0
+    for block in rows.blocks():
+        # Distances from any row are of the size of those between rows.
+        centre = block[0].astype(np.float64) if centre is None else centre
+        total += float(np.square(block - centre).sum())
+    _check_distances(total / rows.n_rows)
+
+
+def _check_distances(mean_square: float) -> None:
     low, high = _SQUARED_DISTANCES
     if not low <= mean_square <= high:
         raise InvalidInputError(
@@ -90,12 +99,17 @@ def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Lay
     Raises
     ------
     InvalidInputError
-        If all distances are 0, or beyond what float32 holds.
+        If there is one anchor, or all distances are 0, or beyond what float32 holds.
     """
     mean_square = mean_squared_distance(rows, anchors)
     if not mean_square:
         raise InvalidInputError("all labelled rows are equal; label some that differ")
-    check_distances(mean_square)
+    if len(anchors) < 2:
+        raise InvalidInputError(
+            "there is only 1 distinct anchor, and rows as far from it cannot be told apart; "
+            "give 2 or more, or a greater n_anchors"
+        )
+    _check_distances(mean_square)
     return rbf(anchors, 1 / (float(width) * mean_square))
 
 

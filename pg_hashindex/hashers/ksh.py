@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, affine, rbf, shift
+from ..layers import MAX_DIMENSION, Layer, affine, shift
 from .base import Hasher, Normalize, with_fixed_signs
-from .checks import check_integer, check_positive
-from .kernels import choose_anchors, mean_squared_distance
+from .checks import check_integer, check_within
+from .kernels import choose_anchors, gaussian
 from .label_sets import LabelSets
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
@@ -39,19 +39,23 @@ class KSH(Hasher):
     gradient; R is never built, since S is a matter of label sets and the rest of r vectors; K is
     whitened first, which leaves directions out in which it does not vary.
 
-    Training holds max_labelled x n_anchors float64 values.
+    Training holds 2 x max_labelled x n_anchors and max_labelled x n_bits float64 values. With one
+    label a row, time does not grow with the number of labels; where rows have several, each step
+    takes time for every pair of their label sets that share a label. Once bits tell all classes
+    apart, as one bit does with two classes far from each other, further bits are nearly copies.
 
     Parameters
     ----------
     n_bits : int
         1 to 16,000.
     n_anchors : int
-        Kernel bases, drawn at random from the training rows, equal ones once; where there are
-        fewer rows, all of them.
+        Kernel bases, 2 or more, drawn at random from the training rows, equal ones once; where
+        there are fewer rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)).
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)); 1e-12
+        to 1e12.
     max_labelled : int
         Labelled rows that bits are learned from, drawn at random where there are more; time grows
         in proportion. The paper takes 1,000 to 2,000, but more generalise better: of 8,000 training
@@ -98,8 +102,8 @@ class KSH(Hasher):
 
     def check_parameters(self) -> None:
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
-        check_positive("width", self.width)
+        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
+        check_within("width", self.width)
         check_integer("max_labelled", self.max_labelled, 2, 1_000_000)
         check_integer("n_iter", self.n_iter, 0, 100_000)
         super().check_parameters()
@@ -107,7 +111,7 @@ class KSH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
-        kernel = rbf(anchors, 1 / (float(self.width) * mean_squared_distance(rows, anchors)))
+        kernel = gaussian(rows, anchors, self.width)
         mean = _kernel_mean(rows, kernel)
         _, known = labelled_rows(rows, given.labels)
         numbers = given.labels.labelled
@@ -134,16 +138,16 @@ class _Bits:
         if not varying.any() or np.ptp(K, axis=0).max() < _NO_SPREAD:
             raise InvalidInputError(
                 f"all {len(K)} labelled rows are equally far from the {K.shape[1]} anchors; "
-                "choose other anchors"
+                "choose other anchors, or a width nearer to 1"
             )
         # Z'Z = l I for Z = K T, which makes the spectral relaxation an ordinary eigenproblem.
         self._whitening = directions[:, varying] * np.sqrt(len(K) / squares[varying])
         self._Z = K @ self._whitening
-        self._sets = LabelSets(labels)
+        self._sets = LabelSets.of_several(labels)
         places = (self._sets.of_row, np.arange(len(K)))
         self._sum_by_set = scipy.sparse.csr_array((np.ones(len(K)), places))
         self._scale = n_bits
-        self._bits = np.empty((0, len(K)))
+        self._bits, self._n_learned = np.empty((n_bits, len(K))), 0
         self._matrix = self._Z.T @ self._scale_similar(self._Z)
         # ||r S||^2
         self._values = [float(n_bits) ** 2 * len(K) ** 2]
@@ -162,7 +166,8 @@ class _Bits:
     def _residual(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return R times values (l,)."""
         similar = self._scale_similar(values[:, None])[:, 0]
-        return similar - (self._bits @ values) @ self._bits
+        bits = self._bits[: self._n_learned]
+        return similar - (bits @ values) @ bits
 
     def next(self, n_iter: int) -> NDArray[np.float64]:
         """Learn the next bit and return its weights of the kernel values, float64 (m,)."""
@@ -190,7 +195,8 @@ class _Bits:
         h = bits[best]
         # ||R - h h'||^2 = ||R||^2 - 2 h'R h + l^2
         self._values.append(self._values[-1] - 2 * gains[best] + len(h) ** 2)
-        self._bits = np.vstack([self._bits, h])
+        self._bits[self._n_learned] = h
+        self._n_learned += 1
         term = self._Z.T @ h
         self._matrix -= np.outer(term, term)
         # Only signs matter: unit variance is a size that float32 evaluation is at ease with.

@@ -70,8 +70,8 @@ class LabelSets:
         result = cls(labels)
         if len(result) < 2:
             raise InvalidInputError(
-                f"all {len(result.of_row)} labelled rows have the same {labels.n_classes} labels, "
-                "so there is nothing to tell apart; label other rows too"
+                f"the {len(result.of_row)} labelled rows that are learned from all have the same "
+                "labels, so there is nothing to tell apart; label other rows too"
             )
         return result
 

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize
-from .checks import check_choice, check_integer, check_positive
+from .checks import check_choice, check_integer, check_within
 from .rows import RowSource
 from .sequential import DirectionSequence, VaryingSpace
 from .sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
@@ -38,6 +38,8 @@ class S3PLH(Hasher):
     are all those of certain groups: so that S never exists. Each bit takes sums by group, and cost
     and memory are linear in the labelled rows. Training holds their coordinates, and those of the
     rows of explicit pairs, float32: in memory up to 1 GiB each, beyond that in a temporary file.
+    In memory it holds a few float64 values for each group and dimension: with as many labels as
+    rows, several times the rows.
     All rows are read five times at most.
 
     Both terms of M are means, over pairs and over rows, so eta weighs the same on any data. Where
@@ -65,7 +67,7 @@ class S3PLH(Hasher):
         to all before; then there are at most as many as directions in which the rows vary.
     eta : float
         Weight of the covariance against the known pairs. From 0.01 to 0.1 all is well; the fewer
-        rows are labelled, the more it may be.
+        rows are labelled, the more it may be. As step, 1e-12 to 1e12.
     step : float
         What a contradicting pair of average projections gains by one bit; its weight is 1 at first.
     step_by : {"bit", "rows"}
@@ -73,9 +75,10 @@ class S3PLH(Hasher):
     balance : bool
         Whether neighbours and others weigh the same as a whole.
     max_label_sets : int
-        Rows of several labels are grouped by their sets of labels, and cost grows with the square
-        of the number of different sets. Above this many, the most frequent sets are used, and rows
-        of other sets count as unlabelled. It does not matter where each row has one label.
+        Rows of several labels are grouped by their sets of labels, and time and memory grow with
+        the pairs of different sets that share a label, 12 bytes each. Above this many, the most
+        frequent sets are used, and rows of other sets count as unlabelled. It does not matter where
+        each row has one label.
     random_state : int, optional
         Recorded with the model; nothing here is random.
     normalize : {"l2"}, optional
@@ -119,8 +122,8 @@ class S3PLH(Hasher):
 
     def check_parameters(self) -> None:
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_positive("eta", self.eta)
-        check_positive("step", self.step)
+        check_within("eta", self.eta)
+        check_within("step", self.step)
         check_choice("step_by", self.step_by, ("bit", "rows"))
         if not isinstance(self.balance, bool | np.bool_):
             raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")

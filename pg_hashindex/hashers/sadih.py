@@ -10,15 +10,18 @@ from ..codes import pack
 from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize
-from .checks import check_choice, check_positive
+from .checks import check_choice, check_within
 from .discrete import Start, check_learning, start_codes
 from .features import Features
-from .label_sets import LabelSets
+from .label_sets import LabelSets, check_label_count
 from .rows import RowSource
 from .semantic import Alternation
 from .supervision import Supervision, labelled_rows
 
 __all__ = ["SADIH"]
+
+# Where rows have several: every round solves an eigenproblem of this size.
+_MAX_LABELS = 2000
 
 
 class SADIH(Hasher):
@@ -40,13 +43,17 @@ class SADIH(Hasher):
     10,000 text embeddings of 58 unequal classes, 32 bits, MAP is 0.676 with both, 0.636 with
     neither.
 
-    Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
-    file. Unlabelled rows are left out.
+    Training holds n x n_anchors float32 values, in memory up to 1 GiB, beyond that in a temporary
+    file, and in memory n_anchors x labels float64 values and a few times n_bits for each label set.
+    With one label a row time is linear in labels. Where rows have several, every round solves an
+    eigenproblem of labels by labels, so that there may be 2,000 of them, and takes time for each
+    pair of label sets that share a label. Unlabelled rows are left out.
 
     Parameters
     ----------
     n_bits : int
-        1 to 16,000.
+        1 to 16,000. There are 2^(c - 1) - 1 ways to part c classes in two: with few classes, more
+        bits than that are copies of others.
     loss : {"l1", "l21"}
         How codes are chosen. "l1" takes all bits at once by the sign of a product: SADIH-L1. "l21"
         takes bit after bit, for the objective above, which then never rises. "l1" is faster, and
@@ -56,20 +63,23 @@ class SADIH(Hasher):
     balance : bool
         See above.
     n_anchors : int, optional
-        Kernel bases, drawn at random from the labelled rows, equal ones once; where there are
-        fewer rows, all of them. None takes the rows themselves as features: a linear hash function.
+        Kernel bases, 2 or more, drawn at random from the labelled rows, equal ones once; where
+        there are fewer rows, all of them. None takes the rows themselves as features: a linear hash
+        function.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)).
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). As
+        all numbers here, 1e-12 to 1e12.
     ridge : float
         Strength of the regression, as a part of the mean variance of a feature.
     n_iter : int
         Rounds.
     start : {"spread", "random"}
-        What codes start from: class codewords far from each other, or random signs for each class.
-        Spread ones scored up to 0.015 more of MAP. With as many rows in each class they are where
-        the alternation ends already, whatever the loss.
+        What codes start from: codewords of classes far from each other, or random signs for each
+        label set, whose rows always have one code here. Spread ones scored up to 0.015 more of MAP.
+        With as many rows in each class they are where the alternation ends already, whatever the
+        loss.
     alpha, beta, gamma : float
         Weights of the terms above.
     random_state : int, optional
@@ -132,33 +142,38 @@ class SADIH(Hasher):
         check_choice("hash_function", self.hash_function, ("ridge", "encoder"))
         if not isinstance(self.balance, bool):
             raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
-        n_anchors = 1 if self.n_anchors is None else self.n_anchors
+        n_anchors = 2 if self.n_anchors is None else self.n_anchors
         check_learning(n_anchors, self.width, self.ridge, self.n_iter, self.start)
         for name in ("alpha", "beta", "gamma"):
-            check_positive(name, getattr(self, name))
+            check_within(name, getattr(self, name))
         super().check_parameters()
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         rows, labels = labelled_rows(rows, given.labels)
+        check_label_count(self.method, labels, _MAX_LABELS)
+        sets = LabelSets.of_several(labels)
         if self.n_anchors is None and self.anchors is None:
             features = Features(rows, None, float(self.ridge))
         else:
             features = Features.of_anchors(
-                rows, self.anchors, self.n_anchors or 1, self.width, self.ridge, rng
+                rows, self.anchors, self.n_anchors or 2, self.width, self.ridge, rng
             )
-        sets = LabelSets(labels)
         start = start_codes(sets, self.n_bits, self.start, rng)
         weights = sets.balancing_weights() if self.balance else np.ones(len(sets))
         mean, variances = features.moments(weights[sets.of_row])
         # The paper asks for features of mean 0 and equal variance.
         scale = 1 / np.sqrt(variances)
-        sums = features.by_label(labels, weights[sets.of_row])
+        XY = features.by_label(labels, weights[sets.of_row])
         rows_of_label = (weights * sets.counts) @ sets.members
+        for feature, values in enumerate(XY):
+            # One by one, since this matrix is large where labels are many.
+            values -= mean[feature] * rows_of_label
+            values *= scale[feature]
         learning = Alternation(
             sets,
             weights * sets.counts,
-            scale[:, None] * (sums - np.outer(mean, rows_of_label)),
+            XY,
             float(np.count_nonzero(scale) * rows.n_rows),
             start,
             balance=self.balance,
@@ -172,7 +187,7 @@ class SADIH(Hasher):
         B = learning.B[sets.of_row]
         self.codes_ = pack(B > 0)
         if self.hash_function == "ridge":
-            return features.layers(*features.regress(B))
+            return features.layers(*features.regress(B), B)
         encoder = scale[:, None] * learning.P1.T
         return features.layers(encoder, -mean @ encoder)
 

@@ -17,7 +17,8 @@ Each step, with the paper's equations as printed and as they follow from the obj
 
   Printed is Q D B' and B D B', as if D weighed the columns, and P2 P2' (m x m) for P2'P2; with one
   label a row, and d_c for the D of its class, row c of W is what eq. 15 gives with d_c B B' for
-  B D B'. In general two eigenproblems of size c and l solve it, (Y D Y', Y Y') and (B B', M).
+  B D B'. In general two eigenproblems of size c and l solve it, (Y D Y', Y Y') and (B B', M). With
+  one label a row the first is solved already, both of its matrices being diagonal.
 - **P1** (eq. 16). P1 is l x m, so for l < m only P1 P1' = I can hold, not the printed P1'P1 = I.
   But then ||P1 X||^2 depends on P1, and the SVD of V X' = U s R', P1 = U R', does not minimise
   ||V - P1 X||^2; it maximises tr(P1 X V'). The term taken here is therefore
@@ -52,6 +53,10 @@ _MAX_SWEEPS = 10
 _LEAST_RESIDUAL = 1e-6
 # Singular values below this part of the greatest are rounding: centred class sums add up to 0.
 _NO_DIRECTION = 1e-6
+# Eigenvalues below this part of the greatest are too.
+_NO_EIGENVALUE = 1e-10
+# Less than this part of what it is added to is lost in rounding.
+_LEAST_PENALTY = 1e-12
 
 
 class Alternation:
@@ -105,7 +110,9 @@ class Alternation:
         # For each set the sum of squares of a row of l S.
         self._target = B.shape[1] ** 2 * (positive + self._minus**2 * np.maximum(n - positive, 0))
         self._floor = (_LEAST_RESIDUAL * B.shape[1]) ** 2 * n
-        self._YY = (members.T @ (members * row_weights[:, None])).toarray()
+        self._YY = sets.gram(row_weights)
+        # E with E'Y Y'E = I; dense, unless Y Y' is diagonal.
+        self._whitening = None if sets.single else _whitening(self._YY.toarray())
         self.B = B
         self.W = np.zeros((members.shape[1], B.shape[1]))
         self.P1 = np.zeros((B.shape[1], len(XY)))
@@ -151,7 +158,7 @@ class Alternation:
 
     def objective(self) -> float:
         """Return the value that is minimised."""
-        XV, VV = self._XY @ self.W, self.W.T @ self._YY @ self.W
+        XV, VV = self._XY @ self.W, self.W.T @ (self._YY @ self.W)
         decoder = self._squares - 2 * np.sum(self.P2 * XV) + np.sum((self.P2 @ VV) * self.P2)
         encoder = np.trace(VV) - 2 * np.sum(self.P1.T * XV) + self._squares
         sizes = np.sum(self.P2**2) + np.trace(VV)
@@ -170,17 +177,19 @@ class Alternation:
         weights = (self._N * D)[:, None]
         right = B.shape[1] * (members.T @ (weights * self.similar(B)))
         right += self._XY.T @ (self._alpha * self.P2 + self._beta * self.P1.T)
-        YDY = (members.T @ (members * weights)).toarray()
-        # Labels that always come together leave Y Y' without an inverse; V sees their sum alone.
-        squares, directions = scipy.linalg.eigh(self._YY)
-        kept = squares > 1e-10 * squares[-1]
-        E = directions[:, kept] / np.sqrt(squares[kept])
-        row_values, rotation = scipy.linalg.eigh(E.T @ YDY @ E)
-        E = E @ rotation
         M = self._alpha * self.P2.T @ self.P2
-        M[np.diag_indices_from(M)] += self._beta + self._gamma
+        least = _LEAST_PENALTY * np.trace(M)
+        M[np.diag_indices_from(M)] += max(self._beta + self._gamma, least)
         bit_values, F = scipy.linalg.eigh(B.T @ (self._N[:, None] * B), M)
-        self.W = E @ ((E.T @ right @ F) / (np.outer(row_values, bit_values) + 1)) @ F.T
+        right, YDY = right @ F, self._sets.gram(weights[:, 0])
+        if self._whitening is None:
+            squares = self._YY.diagonal()
+            row_values = YDY.diagonal() / squares
+            self.W = (right / squares[:, None] / (np.outer(row_values, bit_values) + 1)) @ F.T
+        else:
+            row_values, rotation = scipy.linalg.eigh(self._whitening.T @ (YDY @ self._whitening))
+            E = self._whitening @ rotation
+            self.W = E @ ((E.T @ right) / (np.outer(row_values, bit_values) + 1)) @ F.T
 
     def step_p1(self) -> None:
         """Set P1; see eq. 16 above."""
@@ -190,8 +199,8 @@ class Alternation:
 
     def step_p2(self) -> None:
         """Set P2; see eq. 17 above."""
-        VV = self._alpha * self.W.T @ self._YY @ self.W
-        VV[np.diag_indices_from(VV)] += self._gamma
+        VV = self._alpha * self.W.T @ (self._YY @ self.W)
+        VV[np.diag_indices_from(VV)] += max(self._gamma, _LEAST_PENALTY * np.trace(VV))
         self.P2 = self._alpha * scipy.linalg.solve(VV, (self._XY @ self.W).T, assume_a="pos").T
 
     def step_b_l1(self) -> None:
@@ -204,4 +213,15 @@ class Alternation:
         V, D = self._sets.members @ self.W, 1 / (2 * self.residuals())
         linear = self.B.shape[1] * self.similar(D[:, None] * V)
         quadratic = V.T @ ((self._N * D)[:, None] * V)
-        self.B = cyclic_descent(self.B, linear, quadratic, _MAX_SWEEPS)
+        self.B = cyclic_descent(self.B, linear.__getitem__, quadratic, _MAX_SWEEPS)
+
+
+def _whitening(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return E (c, k) with E'C E = I, for a C that may have no inverse.
+
+    Labels that always come together leave Y Y' without one; V sees their sum alone.
+    """
+    values, directions = scipy.linalg.eigh(squares)
+    kept = values > _NO_EIGENVALUE * values[-1]
+    result: NDArray[np.float64] = directions[:, kept] / np.sqrt(values[kept])
+    return result

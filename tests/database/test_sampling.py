@@ -132,7 +132,11 @@ CYCLE = "(ARRAY['sad', NULL, 'glad'])[id % 3 + 1]"
         ("varchar(9)", CYCLE, ("sad", "glad")),
         ("char(5)", CYCLE, ("sad", "glad")),
         ("name", CYCLE, ("sad", "glad")),
-        ("date", "date '2025-02-01' + (ARRAY[9, NULL, 5])[id % 3 + 1]", ("2025-02-10", "2025-02-06")),
+        (
+            "date",
+            "date '2025-02-01' + (ARRAY[9, NULL, 5])[id % 3 + 1]",
+            ("2025-02-10", "2025-02-06"),
+        ),
         ("mood", f"{CYCLE}::mood", ("sad", "glad")),
         ("boolean", "(ARRAY[true, NULL, false])[id % 3 + 1]", ("true", "false")),
     ],

@@ -183,9 +183,7 @@ def test_weights_far_apart(connection: Connection) -> None:
     assert row[1].count("bit_count") == 4
 
 
-def test_a_condition_encodes_once(
-    index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_condition_encodes_once(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     """However often the query's code is looked at."""
     items = sa.table("items", sa.column("category"))
     condition = items.c.category == "a"
@@ -212,9 +210,7 @@ def test_the_plan_of_a_condition_encodes_nothing(
 ) -> None:
     where = sa.table("items", sa.column("category")).c.category == "a"
     statement, values = filtered_query(index, Vector(vectors[0]), 20, 30, where)
-    lines = RawCursor(index.connection).execute(
-        sql.SQL("EXPLAIN (VERBOSE) ") + sql.SQL(statement), values
-    )
+    lines = RawCursor(index.connection).execute(sql.SQL("EXPLAIN (VERBOSE) ") + statement, values)
     plan = "\n".join(line for (line,) in lines)
     assert plan.count("bit_count") >= 4
     assert "project_with" not in plan

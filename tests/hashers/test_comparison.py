@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from pg_hashindex import hashers, metrics
 from pg_hashindex.comparison import (
@@ -429,3 +430,34 @@ def test_refuses_files(tmp_path, rows):
             load_split(data, numbers, **options)
     with pytest.raises(InvalidInputError, match="no 'query'"):
         load_split(data, data)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32])
+def test_sparse_labels_are_as_dense_ones(rows, kind):
+    """Of any type: one of 8 bits would lose count of 256 labels that two rows share."""
+    y = np.zeros((400, 300), kind)
+    y[::2, :256] = 1
+    y[np.arange(400), 256 + np.arange(400) % 40] = 1
+    y[5] = 0
+    numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
+    numbers["labelled"] = range(0, 360, 7)
+    dense = Split.of(rows, y.astype(int), numbers=numbers)
+    sparse = Split.of(rows, scipy.sparse.coo_array(y), numbers=numbers)
+    assert np.array_equal(sparse.relevant(LABEL), dense.relevant(LABEL))
+    for labels in ("all", "labelled"):
+        method = Method("sdh", {"n_anchors": 50}, labels=labels)
+        seen = method.training_data(sparse)[1].toarray()
+        assert np.array_equal(seen, method.training_data(dense)[1])
+        for expected, found in zip(run(dense, method), run(sparse, method), strict=True):
+            assert found.error is None
+            assert found.codes == expected.codes
+            assert found.scores["label"].values == expected.scores["label"].values
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_labels_that_no_query_shares(rows, form):
+    numbers = {"query": [0, 1], "database": range(2, 400), "train": range(2, 400)}
+    y = np.zeros((400, 3), int)
+    y[0, 0] = y[7, 1] = y[8, 2] = 1
+    with pytest.raises(InvalidInputError, match="none of the 2 queries .*1 queries and 2 rows"):
+        compare(Split.of(rows, form(y), numbers=numbers), [Method("lsh")], [8], truths=[LABEL])

@@ -109,6 +109,17 @@ def test_correlations_are_those_of_the_rows(several):
     assert hasher.training_["greatest_correlation"] == hasher.correlations_[0]
 
 
+@pytest.mark.parametrize("ridge", [1e-8, 0.01, 2.0])
+def test_more_classes_than_dimensions(ridge, rows):
+    y = np.random.default_rng(0).integers(40, size=400)
+    hasher = ITQCCA(n_bits=12, n_iter=0, ridge=ridge, random_state=0).fit(rows, y)
+    correlations, W = literal_cca(rows, indicator(y), ridge)
+    np.testing.assert_allclose(hasher.correlations_, correlations[:12], atol=1e-5)
+    scaled = (rows - rows.mean(axis=0, dtype=np.float64)) @ (W[:, :12] * correlations[:12])
+    rotation = random_rotation(12, 12, np.random.default_rng(0))
+    np.testing.assert_allclose(hasher.project(rows), scaled @ rotation, atol=5e-4)
+
+
 @pytest.mark.parametrize("n_bits", [4, 7, 40])
 def test_loss_never_rises(n_bits, rows, labels):
     for seed in range(4):
@@ -157,7 +168,8 @@ def test_dimensions_without_variance(rows, labels):
         ({"ridge": -1}, "ridge must be .* got -1"),
         ({"ridge": float("nan")}, "ridge must be .* got nan"),
         ({"ridge": "1"}, "ridge must be"),
-        ({"ridge": 1e-12}, "ridge must be at least 1e-10, far above rounding, got 1e-12"),
+        ({"ridge": 1e-12}, r"ridge must be a number from 1e-10 to 1e\+12, got 1e-12"),
+        ({"ridge": 1e308}, r"ridge must be a number from 1e-10 to 1e\+12, got 1e\+308"),
         ({"ridge": 1e12}, r"the ridge, 1e\+12, outweighs .* smaller ridge"),
         ({"n_iter": -1}, "n_iter must be an integer .* got -1"),
         ({"n_iter": 2.0}, r"n_iter must be an integer .* got 2\.0"),

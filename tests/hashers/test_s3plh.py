@@ -271,6 +271,8 @@ def test_refuses_pairs_in_contradiction(rows):
         ({"eta": 0}, "eta must be a finite number above 0, got 0"),
         ({"eta": float("inf")}, "eta must be a finite number above 0, got inf"),
         ({"step": -1.0}, r"step must be a finite number above 0, got -1\.0"),
+        ({"step": 1e308}, r"step must be a number from 1e-12 to 1e\+12, got 1e\+308"),
+        ({"eta": 1e300}, r"eta must be a number from 1e-12 to 1e\+12, got 1e\+300"),
         ({"step_by": "norm"}, "step_by must be one of .*'norm'"),
         ({"balance": "yes"}, "balance must be True or False, got 'yes'"),
         ({"max_label_sets": 1}, "max_label_sets must be an integer from 2 to .*, got 1"),

@@ -346,7 +346,11 @@ def test_rows_of_a_class_share_their_learned_code(rows, labels):
         ({"loss": "l2"}, "loss must be one of .* got 'l2'"),
         ({"hash_function": None}, "hash_function must be one of .* got None"),
         ({"balance": 1}, "balance must be True or False, got 1"),
-        ({"n_anchors": 0}, "n_anchors must be an integer from 1 to 16000, got 0"),
+        ({"n_anchors": 0}, "n_anchors must be an integer from 2 to 16000, got 0"),
+        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
+        ({"alpha": 1e300}, r"alpha must be a number from 1e-12 to 1e\+12, got 1e\+300"),
+        ({"gamma": 1e-300}, r"gamma must be a number from 1e-12 to 1e\+12, got 1e-300"),
+        ({"width": 1e-300}, r"width must be a number from 1e-12 to 1e\+12, got 1e-300"),
         ({"alpha": 0}, "alpha must be a finite number above 0, got 0"),
         ({"beta": -1}, "beta must be a finite number above 0, got -1"),
         ({"gamma": float("nan")}, "gamma must be a finite number above 0, got nan"),
@@ -357,6 +361,24 @@ def test_rows_of_a_class_share_their_learned_code(rows, labels):
 def test_refuses(params, message, rows, labels):
     with pytest.raises(InvalidInputError, match=message):
         SADIH(n_bits=8, **params).fit(rows, labels)
+
+
+@pytest.mark.parametrize("loss", ["l1", "l21"])
+@pytest.mark.parametrize("weights", list(itertools.product([1e-12, 1e12], repeat=3)))
+def test_extreme_weights_do_not_fail(weights, loss, rows, labels):
+    several = several_labels()
+    params = dict(zip(("alpha", "beta", "gamma"), weights, strict=True))
+    for y in (labels, np.column_stack([several, several[:, 0]])):
+        hasher = SADIH(n_bits=12, loss=loss, n_anchors=60, random_state=0, **params).fit(rows, y)
+        assert np.isfinite(hasher.objective_).all()
+
+
+def test_a_class_of_one_row_has_bits_of_its_own(rows):
+    y = np.arange(300) == 17
+    bits = SADIH(n_bits=8, random_state=0).fit(rows[:300], y).project(rows[:300]) > 0
+    most = bits.mean(axis=0) > 0.5
+    assert (bits[17] != most).all()
+    assert ((bits != most).sum(axis=0) <= 15).all()
 
 
 def test_refuses_bits_of_rounding():

@@ -6,12 +6,8 @@ import pytest
 
 from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import SDH
-from pg_hashindex.hashers.discrete import (
-    cyclic_descent,
-    spread_codewords,
-    start_codes,
-)
+from pg_hashindex.hashers import FSDH, SDH
+from pg_hashindex.hashers.discrete import cyclic_descent, spread_codewords, start_codes
 from pg_hashindex.hashers.label_sets import LabelSets
 from pg_hashindex.hashers.supervision import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
@@ -33,10 +29,19 @@ def kernel_features(X, anchors, width):
     return K - K.mean(axis=0)
 
 
-def literal_sdh(K, Y, B, n_iter, penalty, nu, ridge):
+def starts(y, start, n_bits=16):
+    """Return what codes start from, and what bits take that would be the same for all rows."""
+    rng, sets = np.random.default_rng(4), LabelSets(Labels.read(y, 400))
+    apart = start_codes(sets, n_bits, "spread", rng)[sets.of_row]
+    if start == "spread":
+        return apart, apart
+    return np.where(rng.random((400, n_bits)) > 0.5, 1, -1), apart
+
+
+def literal_sdh(K, Y, B, apart, n_iter, penalty, nu, ridge):
     """Follow the paper with codes as columns: G-step, F-step, B-step bit by bit and row by row."""
     n, m = K.shape
-    B, Y, Phi = B.T.astype(float), Y.T.astype(float), K.T
+    B, Y, Phi, kept = B.T.astype(float), Y.T.astype(float), K.T, apart.T
     mu = ridge * K.var(axis=0).mean()
 
     def regress(B):
@@ -52,16 +57,19 @@ def literal_sdh(K, Y, B, n_iter, penalty, nu, ridge):
         old, free = B, set(range(len(B)))
         while True:
             B = old.copy()
+            fixed = sorted(set(range(len(B))) - free)
+            B[fixed] = kept[fixed]
             for _ in range(10):
                 for bit in sorted(free):
                     others = np.arange(len(B)) != bit
                     z = Q[bit] - B[others].T @ W[others] @ W[bit]
                     B[bit] = np.where(z > 0, 1, -1)
-            # Our addition: a bit that would be the same for all rows stays as it was.
+            # Our addition: no bit becomes the same for all rows.
             constant = {bit for bit in free if len(set(B[bit])) == 1}
             if not constant:
                 break
             free -= constant
+        kept = B
         values.append(
             np.sum((Y - W.T @ B) ** 2)
             + penalty * np.sum(W**2)
@@ -70,7 +78,15 @@ def literal_sdh(K, Y, B, n_iter, penalty, nu, ridge):
         if np.array_equal(old, B):
             break
     P, mean = regress(B)
-    return B.T, Phi.T @ P + mean.T, np.array(values)
+    return B.T, parted(Phi.T @ P + mean.T, B.T), np.array(values)
+
+
+def parted(projections, B):
+    """Move the threshold of bits that are the same for all rows: our addition too."""
+    for k, bit in enumerate(projections.T):
+        if (bit > 0).all() or not (bit > 0).any():
+            projections[:, k] -= (bit[B[:, k] > 0].mean() + bit[B[:, k] < 0].mean()) / 2
+    return projections
 
 
 @pytest.mark.parametrize("nu", [1e-5, 0.3])
@@ -83,25 +99,47 @@ def test_agrees_with_the_paper(several, start, nu, rows, labels):
     params = {"width": 0.9, "ridge": 1e-3, "penalty": 0.7, "nu": nu, "start": start}
     hasher = SDH(n_bits=16, anchors=anchors, random_state=4, **params).fit(rows, y)
 
-    sets = LabelSets(Labels.read(y, 400))
-    B = start_codes(sets, 16, start, np.random.default_rng(4))[sets.of_row]
+    B, apart = starts(y, start)
     expected, projections, values = literal_sdh(
-        kernel_features(rows, anchors, 0.9), indicator, B, 5, 0.7, nu, 1e-3
+        kernel_features(rows, anchors, 0.9), indicator, B, apart, 5, 0.7, nu, 1e-3
     )
     assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
     np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
     np.testing.assert_allclose(hasher.objective_, values, rtol=1e-5)
-    if several:
-        assert not np.array_equal(expected, B)
+    if several or start == "random":
+        assert (expected != B).mean() > 0.1
 
 
-def test_objective_never_rises(rows):
+@pytest.mark.parametrize("several", [False, True])
+def test_objective_never_rises(several, rows, labels):
     for seed in range(5):
         hasher = SDH(n_bits=20, n_iter=20, nu=0.1, random_state=seed)
-        values = hasher.fit(rows, several_labels(seed=seed)).objective_
-        assert len(values) > 1
+        values = hasher.fit(rows, several_labels(seed=seed) if several else labels).objective_
+        assert len(values) > 2
         assert (np.diff(values) <= 1e-9 * values[0]).all()
         assert values[-1] < 0.99 * values[0]
+
+
+def test_each_row_starts_at_its_own_signs(rows, labels):
+    """From one code for each class no step would change anything, and FSDH would be SDH."""
+    hashers = [kind(n_bits=16, random_state=0).fit(rows, labels) for kind in (SDH, FSDH)]
+    learned = [codes.unpack(hasher.codes_, 16) for hasher in hashers]
+    assert (learned[0] != learned[1]).mean() > 0.05
+    for bits in learned:
+        # Rows of a class end at one code nearly all, and those of the classes are apart.
+        words = np.array([bits[labels == label].mean(axis=0) > 0.5 for label in range(8)])
+        assert (words[labels] == bits).mean() > 0.95
+        assert len(np.unique(words, axis=0)) == 8
+
+
+def test_two_classes_have_no_bit_without_meaning(rows, labels):
+    """Bits that all rows would share are those of the classes, not of the random start."""
+    for kind in (SDH, FSDH):
+        hasher = kind(n_bits=24, random_state=0).fit(rows, labels // 4)
+        bits = codes.unpack(hasher.codes_, 24)
+        agreement = (bits == (labels[:, None] >= 4)).mean(axis=0)
+        # In FSDH the hash function decides where half of a class starts with either sign.
+        assert np.count_nonzero(np.maximum(agreement, 1 - agreement) > 0.99) >= 21
 
 
 def test_descent_ends_where_no_single_bit_helps():
@@ -109,7 +147,7 @@ def test_descent_ends_where_no_single_bit_helps():
     W = rng.standard_normal((6, 4))
     A, q = W @ W.T, rng.standard_normal((50, 6))
     start = np.where(rng.random((50, 6)) < 0.5, -1, 1).astype(np.int8)
-    found = cyclic_descent(start, q, A, 100)
+    found = cyclic_descent(start, q.__getitem__, A, 100)
 
     def value(B):
         return np.einsum("ij,jk,ik->i", B, A, B) - 2 * (B * q).sum(axis=1)
@@ -126,9 +164,12 @@ def test_descent_leaves_no_bit_constant():
     start = np.array([[1, 1], [1, -1], [-1, 1]], np.int8)
     q = np.array([[5.0, 3], [5, -1], [5, 1]])
     # Alone, bit 0 would be 1 everywhere; and bit 1 must be fitted to bit 0 as it stays.
-    found = cyclic_descent(start, q, np.array([[1.0, 2], [2, 1]]), 10)
+    A = np.array([[1.0, 2], [2, 1]])
+    found = cyclic_descent(start, q.__getitem__, A, 10)
     assert found[:, 0].tolist() == [1, 1, -1]
     assert found[:, 1].tolist() == [1, -1, 1]
+    found = cyclic_descent(start, q.__getitem__, A, 10, -start)
+    assert found[:, 0].tolist() == [-1, -1, 1]
 
 
 @pytest.mark.parametrize(("c", "n_bits"), [(2, 5), (3, 40), (8, 12), (10, 32), (10, 64), (60, 32)])
@@ -142,16 +183,6 @@ def test_codewords_are_spread(c, n_bits):
     assert distances.mean() <= n_bits / 2 * c / (c - 1) + 1e-9
     assert distances.mean() > 0.95 * n_bits / 2
     assert distances.min() >= {5: 5, 40: 18, 12: 4, 32: 6 if c == 60 else 13, 64: 29}[n_bits]
-
-
-def test_label_sets():
-    y = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1]])
-    sets = LabelSets(Labels.read(y, 4))
-    assert len(sets) == 3
-    assert np.array_equal(sets.members.toarray()[sets.of_row], y)
-    assert np.array_equal(sets.counts[sets.of_row], [2, 1, 2, 1])
-    shared = sets.sharing(np.eye(3))[sets.of_row][:, sets.of_row]
-    assert np.array_equal(shared, (y @ y.T > 0).astype(float))
 
 
 def test_layers(rows, labels):
@@ -189,8 +220,14 @@ def test_float32_keeps_the_bits(rows, labels):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"n_anchors": 0}, "n_anchors must be an integer from 1 to 16000, got 0"),
+        ({"n_anchors": 0}, "n_anchors must be an integer from 2 to 16000, got 0"),
+        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
         ({"width": 0}, "width must be a finite number above 0, got 0"),
+        ({"width": 1e300}, r"width must be a number from 1e-12 to 1e\+12, got 1e\+300"),
+        ({"width": 1e-300}, "width must be .* got 1e-300"),
+        ({"width": 1e10}, "equally far from the 400 anchors; .* or a width nearer to 1"),
+        ({"penalty": 1e-300}, r"penalty must be a number from 1e-12 to 1e\+12, got 1e-300"),
+        ({"ridge": 1e10}, r"say nothing about bit 0.* the ridge, 1e\+10, may be too great"),
         ({"ridge": -1}, "ridge must be a finite number above 0, got -1"),
         ({"penalty": float("inf")}, "penalty must be a finite number above 0, got inf"),
         ({"nu": "1"}, "nu must be a finite number above 0"),
@@ -211,8 +248,43 @@ def test_refuses_rows_that_tell_nothing():
     two = np.tile([[0.0, 1.0], [1.0, 0.0]], (30, 1))
     with pytest.raises(InvalidInputError, match="say nothing about bit 0"):
         SDH(n_bits=4).fit(two, np.arange(60) % 6 // 2)
-    with pytest.raises(InvalidInputError, match="equally far from the 1 anchors"):
-        SDH(n_bits=4, anchors=[[0.0, 0.0]]).fit(two, np.arange(60) % 3)
+    with pytest.raises(InvalidInputError, match="equally far from the 2 anchors"):
+        SDH(n_bits=4, anchors=[[0.0, 0.0], [1, 1]]).fit(two, np.arange(60) % 3)
+    with pytest.raises(InvalidInputError, match="only 1 distinct anchor"):
+        SDH(n_bits=4, anchors=[[0.0, 0.5]]).fit(two, np.arange(60) % 3)
+    with pytest.raises(InvalidInputError, match="the 60 labelled rows .* all have the same labels"):
+        SDH(n_bits=4).fit(two, np.ones((60, 2), int))
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e18])
+def test_refuses_rows_of_a_size_beyond_float32(size, rows, labels):
+    scaled = (size * rows).astype(np.float32)
+    with pytest.raises(InvalidInputError, match="mean squared distance of the rows is .* multiply"):
+        SDH(n_bits=8).fit(scaled, labels)
+
+
+@pytest.mark.parametrize("kind", [SDH, FSDH])
+@pytest.mark.parametrize("name", ["penalty", "nu"])
+@pytest.mark.parametrize("value", [1e-12, 1e12])
+def test_extreme_weights_do_not_fail(value, name, kind, rows, labels):
+    """Equal and dependent labels, and codes of rank 1, leave all to the penalty."""
+    several = several_labels()
+    for y in (labels // 4, np.column_stack([several, several[:, 0]])):
+        for start in ("spread", "random"):
+            hasher = kind(n_bits=12, start=start, random_state=0, **{name: value}).fit(rows, y)
+            assert np.isfinite(hasher.objective_).all()
+
+
+@pytest.mark.parametrize("kind", [SDH, FSDH])
+@pytest.mark.parametrize("n_anchors", [40, 1000])
+def test_a_class_of_one_row_has_bits_of_its_own(n_anchors, kind, rows):
+    """The regression gives such a class too little to cross 0."""
+    y = np.arange(300) == 17
+    hasher = kind(n_bits=8, n_anchors=n_anchors, random_state=0).fit(rows[:300], y)
+    bits = hasher.project(rows[:300]) > 0
+    most = bits.mean(axis=0) > 0.5
+    assert (bits[17] != most).all()
+    assert ((bits != most).sum(axis=0) <= 15).all()
 
 
 @pytest.mark.slow
@@ -225,9 +297,18 @@ def test_scores_no_less_than_the_authors_program_on_usps():
         X, y = usps["X"].astype(np.float32) / 255, usps["y"]
         query, database, train = (split[part] for part in ("query", "database", "train"))
         anchors = X[train][split["anchors"][:1000]]
-    # The row usps11k_q1000_tr10k, SDH, 32 of reference_scores.csv; the paper starts at random.
-    for start, least in (("random", 0.9582), ("spread", 0.97)):
-        hasher = SDH(n_bits=32, anchors=anchors, start=start, normalize="l2", random_state=0)
+    # The row usps11k_q1000_tr10k, SDH, 32 of reference_scores.csv, has 0.9582; the paper starts at
+    # random. Ours were 0.972 and 0.976 when this was written.
+    learned = set()
+    for kind, start, least in (
+        (SDH, "random", 0.965),
+        (SDH, "spread", 0.97),
+        (FSDH, "random", 0.96),
+    ):
+        hasher = kind(n_bits=32, anchors=anchors, start=start, normalize="l2", random_state=0)
         hasher.fit(X[train], y[train])
+        assert 2 <= len(hasher.objective_) <= 5 or start == "spread"
+        learned.add(hasher.codes_.tobytes())
         found = hasher.encode(X[query]), hasher.encode(X[database])
         assert mean_average_precision(*found, same_label(y[query], y[database])) >= least
+    assert len(learned) == 3

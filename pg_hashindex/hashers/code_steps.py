@@ -1,0 +1,162 @@
+"""How SDH and FSDH relate codes to labels, and the steps of either to better codes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from .discrete import cyclic_descent, signs, without_constant_bits
+from .label_sets import add_by_label, check_label_count
+from .supervision import Labels
+
+__all__ = ["CodeSteps", "CodesToLabels", "LabelsToCodes", "squared_distance"]
+
+_BLOCK_ROWS = 8192
+_MAX_SWEEPS = 10
+# Of the trace of the matrix that the penalty is added to: less would be lost in rounding.
+_LEAST_PENALTY = 1e-12
+# Where rows have several: a Cholesky factor of 200 MB.
+_MAX_LABELS = 5000
+
+
+class CodeSteps(ABC):
+    """Codes B, the weights W that relate them to labels, and steps to better ones.
+
+    Parameters
+    ----------
+    labels : Labels
+    B : int8 (n, n_bits), -1 and 1
+        To start from.
+    apart : int8 (n, n_bits)
+        What the first step takes for bits that would become the same for all rows. Later steps
+        take what these bits were.
+    """
+
+    W: NDArray[np.float64]
+
+    def __init__(self, labels: Labels, B: NDArray[np.int8], apart: NDArray[np.int8]) -> None:
+        self.labels, self.B, self._kept = labels, B, apart
+
+    @abstractmethod
+    def fit_weights(self) -> None:
+        """Set W."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """Return the part of the objective that is about labels."""
+
+    @abstractmethod
+    def _next_codes(self, F: NDArray[np.float32], nu: float) -> NDArray[np.int8]:
+        """Return the codes of the next step."""
+
+    def fit_codes(self, F: NDArray[np.float32], nu: float) -> bool:
+        """Set B, given the hash function's values (n, n_bits), and tell whether it changed."""
+        new = self._next_codes(F, nu)
+        changed = not np.array_equal(new, self.B)
+        self.B = self._kept = new
+        return changed
+
+    def _sums_by_label(self) -> NDArray[np.float64]:
+        """Return Y'B, float64 (c, n_bits)."""
+        result = np.zeros((self.labels.n_classes, self.B.shape[1]))
+        for start in range(0, len(self.B), _BLOCK_ROWS):
+            part = slice(start, start + _BLOCK_ROWS)
+            add_by_label(result, self.labels.indicator[part], self.B[part].astype(np.float64))
+        return result
+
+
+class CodesToLabels(CodeSteps):
+    """The steps of SDH: ||Y - B W||^2 + penalty ||W||^2, W being (n_bits, c)."""
+
+    def __init__(
+        self, labels: Labels, B: NDArray[np.int8], apart: NDArray[np.int8], penalty: float
+    ) -> None:
+        super().__init__(labels, B, apart)
+        self._penalty = max(penalty, _LEAST_PENALTY * B.size)
+        self._measure()
+
+    def fit_weights(self) -> None:
+        """Set W; see `CodeSteps.fit_weights`."""
+        products = self._products + self._penalty * np.eye(len(self._products))
+        self.W = scipy.linalg.solve(products, self._sums.T, assume_a="pos")
+
+    def fit_codes(self, F: NDArray[np.float32], nu: float) -> bool:
+        """Set B; see `CodeSteps.fit_codes`."""
+        changed = super().fit_codes(F, nu)
+        self._measure()
+        return changed
+
+    def loss(self) -> float:
+        """Return the part of the objective; see `CodeSteps.loss`."""
+        # Y - B W itself would take n times c steps.
+        fitted = np.sum((self._products @ self.W) * self.W) - 2 * np.sum(self._sums.T * self.W)
+        error = self.labels.indicator.nnz + fitted
+        return float(error + self._penalty * np.square(self.W).sum())
+
+    def _next_codes(self, F: NDArray[np.float32], nu: float) -> NDArray[np.int8]:
+        def linear(part: slice) -> NDArray[np.float64]:
+            result: NDArray[np.float64] = self.labels.indicator[part] @ self.W.T + nu * F[part]
+            return result
+
+        return cyclic_descent(self.B, linear, self.W @ self.W.T, _MAX_SWEEPS, self._kept)
+
+    def _measure(self) -> None:
+        """Compute B'B and Y'B, all that W and the loss depend on."""
+        self._sums = self._sums_by_label()
+        self._products = np.zeros((self.B.shape[1], self.B.shape[1]))
+        for start in range(0, len(self.B), _BLOCK_ROWS):
+            block = self.B[start : start + _BLOCK_ROWS].astype(np.float64)
+            self._products += block.T @ block
+
+
+class LabelsToCodes(CodeSteps):
+    """The steps of FSDH: ||B - Y W||^2 + penalty ||W||^2, W being (c, n_bits).
+
+    Where each row has one label Y'Y is diagonal, and time and memory are linear in the labels.
+    """
+
+    def __init__(
+        self, labels: Labels, B: NDArray[np.int8], apart: NDArray[np.int8], penalty: float
+    ) -> None:
+        check_label_count("fsdh", labels, _MAX_LABELS)
+        super().__init__(labels, B, apart)
+        indicator = labels.indicator.astype(np.float64)
+        self._penalty = max(penalty, _LEAST_PENALTY * indicator.nnz)
+        products = indicator.T @ indicator
+        self._diagonal = products.diagonal() + self._penalty
+        self._factor = None
+        if not labels.single:
+            dense = products.toarray()
+            np.fill_diagonal(dense, self._diagonal)
+            self._factor = scipy.linalg.cho_factor(dense, overwrite_a=True, check_finite=False)
+
+    def fit_weights(self) -> None:
+        """Set W; see `CodeSteps.fit_weights`."""
+        sums = self._sums_by_label()
+        if self._factor is None:
+            self.W = sums / self._diagonal[:, None]
+        else:
+            self.W = scipy.linalg.cho_solve(self._factor, sums, check_finite=False)
+
+    def loss(self) -> float:
+        """Return the part of the objective; see `CodeSteps.loss`."""
+        error = squared_distance(self.B, lambda part: self.labels.indicator[part] @ self.W)
+        return float(error + self._penalty * np.square(self.W).sum())
+
+    def _next_codes(self, F: NDArray[np.float32], nu: float) -> NDArray[np.int8]:
+        new = np.empty_like(self.B)
+        for start in range(0, len(new), _BLOCK_ROWS):
+            part = slice(start, start + _BLOCK_ROWS)
+            new[part] = signs(self.labels.indicator[part] @ self.W + nu * F[part])
+        return without_constant_bits(new, self._kept)
+
+
+def squared_distance(B: NDArray[np.int8], fitted: Callable[[slice], NDArray[np.floating]]) -> float:
+    """Return ||B - fitted||^2, fitted values being asked for by slices of rows."""
+    result = 0.0
+    for start in range(0, len(B), _BLOCK_ROWS):
+        part = slice(start, start + _BLOCK_ROWS)
+        result += float(np.square(B[part] - fitted(part)).sum(dtype=np.float64))
+    return result
