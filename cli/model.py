@@ -224,7 +224,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
 
 def _flat(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_flat(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {_flat(item)}" for key, item in sorted(value.items()))
     return str(value)
 
 

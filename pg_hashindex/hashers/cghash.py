@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, rbf, shift
+from ..layers import MAX_DIMENSION, Layer, shift
 from .base import Hasher, Normalize
-from .checks import check_choice, check_integer, check_positive
+from .checks import check_choice, check_integer, check_within
 from .column_generation import LOSSES, RestrictedProblem
-from .kernels import choose_anchors, kernel_values, mean_squared_distance
+from .kernels import choose_anchors, gaussian, kernel_values
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
 from .threads import one_blas_thread
@@ -163,14 +163,14 @@ class CGHash(Hasher):
         check_choice("loss", self.loss, tuple(LOSSES))
         check_choice("regularizer", self.regularizer, tuple(_DEFAULT_C))
         if self.C is not None:
-            check_positive("C", self.C)
+            check_within("C", self.C)
         check_choice("weak", self.weak, _WEAK)
         check_integer("n_neighbours", self.n_neighbours, 1, 1000)
         check_integer("max_triplets", self.max_triplets, 1, 100_000_000)
         check_integer("max_rows", self.max_rows, 2, 1_000_000)
         check_integer("n_starts", self.n_starts, 1, 100_000)
         check_integer("max_iter", self.max_iter, 0, 100_000)
-        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
+        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
         super().check_parameters()
 
     def _check_n_bits(self) -> None:
@@ -246,7 +246,7 @@ class CGHash(Hasher):
         if self.weak == "linear":
             return [], LinearFunctions(rows.rows(numbers), self.n_starts, self.max_iter)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
-        kernel = rbf(anchors, 1 / (2 * mean_squared_distance(rows, anchors)))
+        kernel = gaussian(rows, anchors, 2.0)
         values = kernel_values(rows.restricted_to(numbers), kernel)
         # Kernel values lie close together; about their mean, float32 projections hold them well.
         centre = shift(-values.mean(axis=0, dtype=np.float64))
@@ -358,7 +358,7 @@ class CGHash(Hasher):
 
 
 def _ends(values: NDArray[np.float64]) -> dict[str, float]:
-    return {"first": float(values[0]), "reached": float(values[-1])}
+    return {"first": float(values[0]), "last": float(values[-1])}
 
 
 def _is_new(found: WeakFunction, functions: list[WeakFunction]) -> bool:

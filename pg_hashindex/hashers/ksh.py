@@ -7,7 +7,6 @@ import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import MAX_DIMENSION, Layer, affine, shift
@@ -17,6 +16,7 @@ from .kernels import choose_anchors, gaussian
 from .label_sets import LabelSets
 from .rows import RowSource
 from .supervision import Labels, Supervision, labelled_rows
+from .threads import one_blas_thread
 
 __all__ = ["KSH"]
 
@@ -119,7 +119,7 @@ class KSH(Hasher):
             drawn = np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))
             numbers, known = numbers[drawn], known.take(drawn)
         K = kernel.apply(rows.rows(numbers)) - mean
-        with threadpool_limits(1):
+        with one_blas_thread():
             learning = _Bits(K, known, self.n_bits)
             weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits)])
         self.objective_ = learning.objective

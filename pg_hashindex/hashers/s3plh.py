@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ..errors import InvalidInputError
 from ..layers import Layer
@@ -14,6 +13,7 @@ from .rows import RowSource
 from .sequential import DirectionSequence, VaryingSpace
 from .sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
 from .supervision import Supervision, labelled_rows
+from .threads import one_blas_thread
 
 __all__ = ["S3PLH"]
 
@@ -139,7 +139,7 @@ class S3PLH(Hasher):
         sequence = DirectionSequence(space, self.n_bits, self.method)
         supervised = np.zeros_like(sequence.covariance)
         # Many short steps, which BLAS would split among threads that wait for one another.
-        with threadpool_limits(1):
+        with one_blas_thread():
             for kind, X in known:
                 supervised += kind.all_pairs(X, weights)
             for bit in range(self.n_bits):
@@ -152,8 +152,11 @@ class S3PLH(Hasher):
 
     def _known_pairs(self, rows: RowSource, given: Supervision) -> list[KnownPairs]:
         by_label, result = None, list[KnownPairs]()
-        if given.labels is not None:
-            _, labels = labelled_rows(rows, given.labels)
+        # Beside pairs, labels need not tell anything by themselves.
+        if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
+            labels = given.labels.take(given.labels.labelled)
+            if given.pairs is None:
+                _, labels = labelled_rows(rows, given.labels)
             by_label = LabelPairs.read(given.labels.labelled, labels, int(self.max_label_sets))
             result.append(by_label)
         if given.pairs is not None and (by_pair := GivenPairs.read(given.pairs, by_label)):

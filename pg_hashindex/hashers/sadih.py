@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
 
 from ..codes import pack
 from ..errors import InvalidInputError
@@ -17,6 +16,7 @@ from .label_sets import LabelSets, check_label_count
 from .rows import RowSource
 from .semantic import Alternation
 from .supervision import Supervision, labelled_rows
+from .threads import one_blas_thread
 
 __all__ = ["SADIH"]
 
@@ -182,7 +182,7 @@ class SADIH(Hasher):
             gamma=self.gamma,
         )
         # Many small steps: threads of BLAS would mostly wait for one another.
-        with threadpool_limits(1):
+        with one_blas_thread():
             self.objective_ = learning.run(self.loss, self.n_iter)
         B = learning.B[sets.of_row]
         self.codes_ = pack(B > 0)

@@ -108,8 +108,8 @@ def test_objective_is_that_of_the_codes_and_weights(rows):
     assert literal == pytest.approx(hasher.objective_[-1], rel=1e-4)
     assert hasher.training_["triplets"] == len(triplets)
     assert hasher.training_["violated"] == 10
-    assert hasher.training_["objective"]["reached"] == hasher.objective_[-1]
-    assert hasher.training_["duality_gap"]["reached"] == hasher.duality_gap_[-1]
+    assert hasher.training_["objective"]["last"] == hasher.objective_[-1]
+    assert hasher.training_["duality_gap"]["last"] == hasher.duality_gap_[-1]
     assert hasher.duality_gap_[-1] < 0.6 * hasher.duality_gap_[0]
 
 

@@ -304,3 +304,16 @@ def test_scores_above_the_authors_program_on_usps():
         hasher = S3PLH(n_bits=n_bits, random_state=0).fit(X[train], known)
         found = hasher.encode(X[query]), hasher.encode(X[database])
         assert mean_average_precision(*found, same_label(y[query], y[database])) > bar
+
+
+def test_labels_that_tell_nothing_beside_pairs(rows):
+    """Unlabelled rows add nothing; rows of one class are neighbours, and pairs say who is not."""
+    pairs = [[0, 1, 1], [2, 3, -1], [4, 5, -1], [0, 6, 1]]
+    alone = S3PLH(n_bits=4).fit(rows, pairs=pairs)
+    unlabelled = S3PLH(n_bits=4).fit(rows, np.full(400, -1), pairs=pairs)
+    assert np.array_equal(unlabelled.encode(rows), alone.encode(rows))
+    one_class = np.where(np.arange(400) < 30, 7, -1)
+    hasher = S3PLH(n_bits=4).fit(rows, one_class, pairs=[[2, 3, -1], [50, 60, -1]])
+    assert (hasher.n_neighbours_, hasher.n_others_) == (30 * 29 // 2 - 1, 2)
+    with pytest.raises(InvalidInputError, match="have the same label"):
+        S3PLH(n_bits=4).fit(rows, one_class)
