@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ("fixtures.servers", "fixtures.databases", "fixtures.items")
+pytest_plugins = ("fixtures.servers", "fixtures.databases", "fixtures.items", "fixtures.usps")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,4 @@
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,14 +246,9 @@ def test_refuses_what_cannot_be_learned_from(rows, labels):
 
 
 @pytest.mark.slow
-def test_better_neighbours_than_others_on_usps():
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
-        query, database, train = (split[part] for part in ("query", "database", "train"))
+def test_better_neighbours_than_others_on_usps(usps):
+    X, y = usps.X, usps.y
+    query, database, train = usps.query, usps.database, usps.train
     related = metrics.same_label(y[query], y[database])
 
     def precision(hasher, weights=None):

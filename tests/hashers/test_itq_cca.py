@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -193,15 +190,10 @@ def test_refuses_labels_that_tell_nothing():
 
 
 @pytest.mark.slow
-def test_labels_help_on_usps():
+def test_labels_help_on_usps(usps):
     """The reference has no row of it; the paper finds it far above ITQ, by labels."""
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
-        query, database, train = (split[part] for part in ("query", "database", "train"))
+    X, y = usps.X, usps.y
+    query, database, train = usps.query, usps.database, usps.train
     relevant = same_label(y[query], y[database])
     scores = []
     for hasher in (ITQ(n_bits=32, random_state=0), ITQCCA(n_bits=32, random_state=0)):

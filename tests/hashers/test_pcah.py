@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -106,14 +103,9 @@ def test_covariance(dtype, offset, wide, monkeypatch):
 
 
 @pytest.mark.slow
-def test_scores_as_the_authors_program_on_usps():
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
-        query, database, train = (split[part] for part in ("query", "database", "train"))
+def test_scores_as_the_authors_program_on_usps(usps):
+    X, y = usps.X, usps.y
+    query, database, train = usps.query, usps.database, usps.train
     hasher = PCAH(n_bits=32).fit(X[train])
     found = hasher.encode(X[query]), hasher.encode(X[database])
     by_label = same_label(y[query], y[database])

@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -289,16 +286,11 @@ def test_refuses_rows_alone(rows):
 
 
 @pytest.mark.slow
-def test_scores_above_the_authors_program_on_usps():
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
-        query, database, train = (split[part] for part in ("query", "database", "train"))
-        known = np.full(len(train), -1)
-        known[split["labelled"]] = y[train][split["labelled"]]
+def test_scores_above_the_authors_program_on_usps(usps):
+    X, y = usps.X, usps.y
+    query, database, train = usps.query, usps.database, usps.train
+    known = np.full(len(train), -1)
+    known[usps.labelled] = y[train][usps.labelled]
     # The rows usps11k_q1000_tr10k, S3PLH of reference_scores.csv, 0.5807 and 0.6373.
     for n_bits, bar in ((32, 0.58), (64, 0.635)):
         hasher = S3PLH(n_bits=n_bits, random_state=0).fit(X[train], known)

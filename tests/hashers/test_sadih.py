@@ -1,6 +1,4 @@
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -390,15 +388,10 @@ def test_refuses_bits_of_rounding():
 
 
 @pytest.mark.slow
-def test_scores_above_sdh_on_usps():
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X, y = usps["X"].astype(np.float32) / 255, usps["y"]
-        query, database, train = (split[part] for part in ("query", "database", "train"))
-        anchors = X[train][split["anchors"][:1000]]
+def test_scores_above_sdh_on_usps(usps):
+    X, y = usps.X, usps.y
+    query, database, train = usps.query, usps.database, usps.train
+    anchors = X[train][usps.anchors[:1000]]
     relevant = same_label(y[query], y[database])
     for loss in ("l1", "l21"):
         hasher = SADIH(n_bits=32, loss=loss, anchors=anchors, normalize="l2", random_state=0)

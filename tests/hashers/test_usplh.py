@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -168,14 +165,8 @@ def test_refuses(params, message, rows):
 
 
 @pytest.mark.slow
-def test_scores_above_the_authors_program_on_usps():
-    default = Path(__file__).parents[2].parent / "shared"
-    data = Path(os.environ.get("PG_HASHINDEX_SHARED", default)) / "data"
-    if not (data / "usps.npz").exists():
-        pytest.skip(f"{data} has no usps.npz; set PG_HASHINDEX_SHARED to the shared folder")
-    with np.load(data / "usps.npz") as usps, np.load(data / "usps_split.npz") as split:
-        X = usps["X"].astype(np.float32) / 255
-        query, database, train = (X[split[part]] for part in ("query", "database", "train"))
+def test_scores_above_the_authors_program_on_usps(usps):
+    query, database, train = (usps.X[part] for part in (usps.query, usps.database, usps.train))
     truth = nearest_fraction(query, database)
     scores = []
     for method in (USPLH, PCAH, LSH):
