@@ -18,6 +18,12 @@ from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.model import Model
 
 ROWS = 2_500
+# Evaluation is the same; training is what would take long.
+SMALLER = {
+    "ksh": {"max_labelled": 1000},
+    "cghash": {"max_rows": 1000, "n_starts": 20},
+    **{method: {"n_anchors": 300} for method in ("sdh", "fsdh", "sadih")},
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +78,7 @@ def test_every_hasher_on_real_vectors(
     metric: Any,
 ) -> None:
     options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
+    options |= SMALLER.get(method, {})
     options |= {"normalize": "l2"} if metric == "cosine" else {}
     hasher = make_hasher(method, random_state=0, **options).fit(embeddings, sections)
     model = store.save(connection, hasher.to_model(method, metric=metric))
