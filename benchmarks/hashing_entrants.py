@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pg_hashindex.comparison import Method, Split
-from pg_hashindex.hashers import HASHERS
 
 # 60 bits are what CGHash and what it is compared with are measured at.
 _BOTH = {"mnist": (32, 64), "usps": (32, 64)}
@@ -51,11 +50,8 @@ class Entrant:
 
     def method(self, split: Split) -> Method:
         """Return what the library compares."""
-        known = HASHERS[self.hasher].parameter_names()
-        given = self.parameters(split)
-        # KSH and others may come to choose their bases themselves.
-        given = {name: value for name, value in given.items() if name != "anchors" or name in known}
-        return Method(self.hasher, given, self.name, self.train_on, self.labels)
+        parameters = self.parameters(split)
+        return Method(self.hasher, parameters, self.name, self.train_on, self.labels)
 
 
 _UNIT_ROWS = {"normalize": "l2"}

@@ -88,7 +88,7 @@ class Relations:
                     raise InvalidInputError(f"line {number} of the {what} has a NULL: {line}")
                 if what == "pairs":
                     sides.append(_side(line, number))
-                lines.append(line[: 3 - len(sides[:1])])
+                lines.append(line[:2] if what == "pairs" else line)
                 if number > _MOST_LINES:
                     raise InvalidInputError(
                         f"there are more than {_MOST_LINES} {what}; give fewer, by a query"

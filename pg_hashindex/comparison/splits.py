@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from .. import metrics
 from ..errors import InvalidInputError
 from ..hashers.supervision import Labels, SparseRows
-from ..metrics.blocks import query_blocks
 from ..sampling import number_labels
 from ..vectors import as_rows
 from .truth import Truth
@@ -124,10 +123,7 @@ class Split:
             raise InvalidInputError(
                 "there are no labels; take nearest-fraction or nearest-k as truth"
             )
-        if scipy.sparse.issparse(self.labels):
-            relevant = _share_a_label(self.query_labels, self.labels)
-        else:
-            relevant = metrics.same_label(self.query_labels, self.labels)
+        relevant = metrics.same_label(self.query_labels, self.labels)
         if not relevant.any():
             queries, rows = (
                 len(Labels.read(y, n).labelled)
@@ -142,16 +138,6 @@ class Split:
                 "nearest-fraction or nearest-k as truth"
             )
         return relevant
-
-
-def _share_a_label(left: SparseRows, right: SparseRows) -> NDArray[np.bool_]:
-    """Do for sparse labels what `metrics.same_label` does, in memory for the result alone."""
-    # Integers that do not overflow, whatever type the labels are of.
-    columns = right.T.tocsc().astype(np.int32)
-    result = np.empty((left.shape[0], right.shape[0]), dtype=bool)
-    for block in query_blocks(*result.shape):
-        result[block] = (left[block].astype(np.int32) @ columns).toarray() > 0
-    return result
 
 
 def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:

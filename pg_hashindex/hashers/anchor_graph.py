@@ -11,7 +11,7 @@ from ..errors import InvalidInputError
 from ..layers import Layer, affine, squared_distances
 from .base import with_fixed_signs
 from .kmeans import nearest_centres
-from .rows import RowSource
+from .rows import RowSource, row_slices
 
 __all__ = ["AnchorGraph", "two_layers"]
 
@@ -24,7 +24,6 @@ _APART = 0.999
 # Second bits part rows by how far these are beyond a threshold, of which this is the least mean
 # square, for eigenvectors of unit variance.
 _FLAT = 1e-8
-_BLOCK_ROWS = 8192
 
 
 class AnchorGraph(NamedTuple):
@@ -124,8 +123,8 @@ class AnchorGraph(NamedTuple):
         k = weights.shape[1]
         n_above, above, total, squares = (np.zeros(k) for _ in range(4))
         ZE, ZA = np.zeros(weights.shape), np.zeros(weights.shape)
-        for start in range(0, self.Z.shape[0], _BLOCK_ROWS):
-            Z = self.Z[start : start + _BLOCK_ROWS]
+        for part in row_slices(self.Z.shape[0]):
+            Z = self.Z[part]
             Y = Z @ weights
             E, A = (Y > 0).astype(np.float64), np.abs(Y)
             n_above += E.sum(axis=0)

@@ -13,7 +13,7 @@ from .checks import check_choice, check_integer, check_within
 from .column_generation import LOSSES, RestrictedProblem
 from .kernels import choose_anchors, gaussian, kernel_values
 from .rows import RowSource
-from .supervision import Labels, Supervision, labelled_rows
+from .supervision import Labels, Supervision, check_classes
 from .threads import one_blas_thread
 from .triplets import Comparisons, label_triplets
 from .weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
@@ -212,7 +212,7 @@ class CGHash(Hasher):
     def _triplets_of_labels(
         self, rows: RowSource, labels: Labels, most: int, rng: np.random.Generator
     ) -> NDArray[np.intp]:
-        labelled_rows(rows, labels)  # refuses labels that give no triplet
+        check_classes(labels)
         numbers = labels.labelled
         if len(numbers) > self.max_rows:
             numbers = np.sort(rng.choice(numbers, int(self.max_rows), replace=False))
@@ -259,7 +259,7 @@ class CGHash(Hasher):
         problem = RestrictedProblem(
             comparisons,
             LOSSES[self.loss],
-            self._weight_limit(),
+            self._regularization(),
             capped=self.regularizer == "l_inf",
             max_functions=int(self.n_bits),
         )
@@ -296,29 +296,26 @@ class CGHash(Hasher):
         self.objective_, self.duality_gap_ = objective, gaps
         return functions
 
-    def _weight_limit(self) -> float:
+    def _regularization(self) -> float:
         """Return C, as given or by default."""
         return float(_DEFAULT_C[self.regularizer] if self.C is None else self.C)
 
     def _check_worth(self, problem: RestrictedProblem, found: WeakFunction | None) -> None:
         """Refuse what would end with weights of 0, from the best function at w = 0."""
+        if found is not None and problem.violated_by(found.bits, _VIOLATION):
+            return
         worth = 0.0 if found is None else problem.worth(found.bits, problem.solution.duals)
         price = 0.0 if found is None else problem.price(found.bits)
-        if (
-            found is None
-            or worth <= 0
-            or not (price or problem.violated_by(found.bits, _VIOLATION))
-        ):
+        if worth <= 0 or not price:
             raise InvalidInputError(
                 f"no {self.weak} function puts more far rows than near ones of the "
                 f"{problem.comparisons.n_triplets} triplets apart; they may contradict each other, "
                 "or have the near and the far row the wrong way round"
             )
-        if price and not problem.violated_by(found.bits, _VIOLATION):
-            raise InvalidInputError(
-                f"with C = {problem.C:g} no hash function is worth its price; give a C below "
-                f"{problem.C * worth / price:.2g}"
-            )
+        raise InvalidInputError(
+            f"with C = {problem.C:g} no hash function is worth its price; give a C below "
+            f"{problem.C * worth / price:.2g}"
+        )
 
     def _further(
         self,
@@ -349,7 +346,7 @@ class CGHash(Hasher):
 
     def _summary(self) -> dict[str, Any]:
         return {
-            "C": self._weight_limit(),
+            "C": self._regularization(),
             "triplets": self.n_triplets_,
             "violated": self.n_violated_,
             "objective": _ends(self.objective_),

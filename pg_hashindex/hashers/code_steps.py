@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from .discrete import cyclic_descent, signs, without_constant_bits
 from .label_sets import add_by_label, check_label_count
+from .rows import row_slices
 from .supervision import Labels
 
 __all__ = ["CodeSteps", "CodesToLabels", "LabelsToCodes", "squared_distance"]
 
-_BLOCK_ROWS = 8192
 _MAX_SWEEPS = 10
 # Of the trace of the matrix that the penalty is added to: less would be lost in rounding.
 _LEAST_PENALTY = 1e-12
@@ -61,8 +61,7 @@ class CodeSteps(ABC):
     def _sums_by_label(self) -> NDArray[np.float64]:
         """Return Y'B, float64 (c, n_bits)."""
         result = np.zeros((self.labels.n_classes, self.B.shape[1]))
-        for start in range(0, len(self.B), _BLOCK_ROWS):
-            part = slice(start, start + _BLOCK_ROWS)
+        for part in row_slices(len(self.B)):
             add_by_label(result, self.labels.indicator[part], self.B[part].astype(np.float64))
         return result
 
@@ -106,8 +105,8 @@ class CodesToLabels(CodeSteps):
         """Compute B'B and Y'B, all that W and the loss depend on."""
         self._sums = self._sums_by_label()
         self._products = np.zeros((self.B.shape[1], self.B.shape[1]))
-        for start in range(0, len(self.B), _BLOCK_ROWS):
-            block = self.B[start : start + _BLOCK_ROWS].astype(np.float64)
+        for part in row_slices(len(self.B)):
+            block = self.B[part].astype(np.float64)
             self._products += block.T @ block
 
 
@@ -147,8 +146,7 @@ class LabelsToCodes(CodeSteps):
 
     def _next_codes(self, F: NDArray[np.float32], nu: float) -> NDArray[np.int8]:
         new = np.empty_like(self.B)
-        for start in range(0, len(new), _BLOCK_ROWS):
-            part = slice(start, start + _BLOCK_ROWS)
+        for part in row_slices(len(new)):
             new[part] = signs(self.labels.indicator[part] @ self.W + nu * F[part])
         return without_constant_bits(new, self._kept)
 
@@ -156,7 +154,6 @@ class LabelsToCodes(CodeSteps):
 def squared_distance(B: NDArray[np.int8], fitted: Callable[[slice], NDArray[np.floating]]) -> float:
     """Return ||B - fitted||^2, fitted values being asked for by slices of rows."""
     result = 0.0
-    for start in range(0, len(B), _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
+    for part in row_slices(len(B)):
         result += float(np.square(B[part] - fitted(part)).sum(dtype=np.float64))
     return result

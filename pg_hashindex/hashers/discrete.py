@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ..layers import MAX_DIMENSION
 from .checks import check_choice, check_integer, check_within
 from .label_sets import LabelSets
+from .rows import row_slices
 
 __all__ = [
     "Start",
@@ -26,7 +27,6 @@ Start = Literal["spread", "random"]
 
 # Few, so that the codes of a block stay in the processor's cache from bit to bit.
 _DESCENT_ROWS = 1024
-_BLOCK_ROWS = 8192
 
 
 def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: Any) -> None:
@@ -96,9 +96,8 @@ def start_codes(
 def random_codes(n_rows: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
     """Give each row random signs, int8 (n_rows, n_bits)."""
     result = np.empty((n_rows, n_bits), np.int8)
-    for start in range(0, n_rows, _BLOCK_ROWS):
-        part = result[start : start + _BLOCK_ROWS]
-        part[:] = signs(rng.random(part.shape) - 0.5)
+    for part in row_slices(n_rows):
+        result[part] = signs(rng.random(result[part].shape) - 0.5)
     return result
 
 
@@ -146,8 +145,7 @@ def cyclic_descent(
         result = B.copy()
         if kept is not None:
             result[:, ~free] = kept[:, ~free]
-        for start in range(0, len(B), _DESCENT_ROWS):
-            part = slice(start, start + _DESCENT_ROWS)
+        for part in row_slices(len(B), _DESCENT_ROWS):
             # A bit of all rows is contiguous in the transposes.
             codes = np.ascontiguousarray(result[part].T, np.float64)
             q = np.ascontiguousarray(linear(part).T, np.float64)

@@ -12,7 +12,7 @@ from ..layers import Layer, affine, shift
 from .base import centred_affine
 from .kernels import choose_anchors, gaussian
 from .label_sets import add_by_label
-from .rows import RowSource, scratch_array
+from .rows import RowSource, row_slices, scratch_array
 from .supervision import Labels
 
 __all__ = ["Features"]
@@ -105,8 +105,7 @@ class Features:
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield the numbers and the centred features, float64 (n_i, m), of all rows in turn."""
-        for start in range(0, len(self), _BLOCK_ROWS):
-            part = slice(start, min(start + _BLOCK_ROWS, len(self)))
+        for part in row_slices(len(self), _BLOCK_ROWS):
             yield part, self._values[part] - self._offset
 
     def by_label(self, labels: Labels, weights: NDArray[np.float64]) -> NDArray[np.float64]:

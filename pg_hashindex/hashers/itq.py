@@ -12,7 +12,7 @@ from .base import Hasher, Normalize, centred_affine
 from .checks import check_integer
 from .kernels import kernel_values
 from .pcah import principal_directions
-from .rows import RowSource
+from .rows import RowSource, row_slices
 from .supervision import Supervision
 
 __all__ = ["ITQ", "learn_rotation", "random_rotation"]
@@ -132,8 +132,8 @@ def learn_rotation(
 
 
 def _blocks(V: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    for start in range(0, len(V), _BLOCK_ROWS):
-        yield V[start : start + _BLOCK_ROWS]
+    for part in row_slices(len(V), _BLOCK_ROWS):
+        yield V[part]
 
 
 def random_rotation(r: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..layers import squared_distances
-from .rows import RowSource
+from .rows import RowSource, row_slices
 
 __all__ = ["nearest_centres", "sample_centres"]
 
@@ -104,13 +104,13 @@ def nearest_centres(
     squares = np.empty((len(X), n_nearest), np.float32)
     lengths = np.einsum("ij,ij->i", centres, centres)
     size = max(1, _BLOCK_PAIRS // len(centres))
-    for start in range(0, len(X), size):
-        block, part = X[start : start + size], slice(start, start + size)
+    for part in row_slices(len(X), size):
+        block = X[part]
         # Without the square of the row itself, which the order does not depend on.
         places[part], least = _least(block @ (-2 * centres.T) + lengths, n_nearest)
         own = np.einsum("ij,ij->i", block, block)
         squares[part] = least + own[:, None]
-        near = start + np.flatnonzero(squares[part, 0] < _CANCELLED * own)
+        near = part.start + np.flatnonzero(squares[part, 0] < _CANCELLED * own)
         if len(near):
             places[near], squares[near] = _least(squared_distances(X[near], centres), n_nearest)
     return places, squares

@@ -15,7 +15,7 @@ from .checks import check_integer, check_within
 from .kernels import choose_anchors, gaussian
 from .label_sets import LabelSets
 from .rows import RowSource
-from .supervision import Labels, Supervision, labelled_rows
+from .supervision import Labels, Supervision, check_classes
 from .threads import one_blas_thread
 
 __all__ = ["KSH"]
@@ -113,11 +113,11 @@ class KSH(Hasher):
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, self.width)
         mean = _kernel_mean(rows, kernel)
-        _, known = labelled_rows(rows, given.labels)
+        check_classes(given.labels)
         numbers = given.labels.labelled
         if len(numbers) > self.max_labelled:
-            drawn = np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))
-            numbers, known = numbers[drawn], known.take(drawn)
+            numbers = numbers[np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))]
+        known = given.labels.take(numbers)
         K = kernel.apply(rows.rows(numbers)) - mean
         with one_blas_thread():
             learning = _Bits(K, known, self.n_bits)

@@ -5,6 +5,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from .rows import row_slices
 from .supervision import Labels, SparseRows
 
 __all__ = ["LabelSets", "add_by_label", "check_label_count"]
@@ -108,8 +109,7 @@ class LabelSets:
             return shared
         result = np.empty_like(values)
         size = max(1, _SHARING_PAIRS // len(self))
-        for start in range(0, len(self), size):
-            part = slice(start, start + size)
+        for part in row_slices(len(self), size):
             result[part] = self._pairs(part) @ values
         return result
 

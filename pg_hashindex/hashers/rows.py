@@ -13,7 +13,7 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from ..vectors import as_rows
 
-__all__ = ["BlockSource", "RowSource", "RowsLike", "scratch_array"]
+__all__ = ["BlockSource", "RowSource", "RowsLike", "row_slices", "scratch_array"]
 
 #: A function without arguments that returns a fresh iterator of blocks (n_i, d) at every call.
 BlockSource: TypeAlias = Callable[[], Iterable[ArrayLike]]
@@ -207,6 +207,12 @@ class RowSource:
                     n_held = 0
         if held is not None and n_held:
             yield held[:n_held]
+
+
+def row_slices(n_rows: int, size: int = 8192) -> Iterator[slice]:
+    """Yield slices of so many rows each, for arrays that are worked on in blocks."""
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
 
 
 def _one_block(array: NDArray[np.floating]) -> tuple[NDArray[np.floating]]:

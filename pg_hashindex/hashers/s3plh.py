@@ -9,15 +9,13 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize
 from .checks import check_choice, check_integer, check_within
-from .rows import RowSource
+from .rows import RowSource, row_slices
 from .sequential import DirectionSequence, VaryingSpace
 from .sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
-from .supervision import Supervision, labelled_rows
+from .supervision import Supervision, check_classes
 from .threads import one_blas_thread
 
 __all__ = ["S3PLH"]
-
-_BLOCK_ROWS = 8192
 
 
 class S3PLH(Hasher):
@@ -154,10 +152,11 @@ class S3PLH(Hasher):
         by_label, result = None, list[KnownPairs]()
         # Beside pairs, labels need not tell anything by themselves.
         if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
-            labels = given.labels.take(given.labels.labelled)
             if given.pairs is None:
-                _, labels = labelled_rows(rows, given.labels)
-            by_label = LabelPairs.read(given.labels.labelled, labels, int(self.max_label_sets))
+                check_classes(given.labels)
+            numbers = given.labels.labelled
+            labels = given.labels.take(numbers)
+            by_label = LabelPairs.read(numbers, labels, int(self.max_label_sets))
             result.append(by_label)
         if given.pairs is not None and (by_pair := GivenPairs.read(given.pairs, by_label)):
             result.append(by_pair)
@@ -182,7 +181,6 @@ class S3PLH(Hasher):
 def _longest(X: NDArray[np.float32]) -> float:
     """Return the greatest squared length of a row."""
     lengths = (
-        np.square(X[start : start + _BLOCK_ROWS], dtype=np.float64).sum(axis=1).max()
-        for start in range(0, len(X), _BLOCK_ROWS)
+        np.square(X[part], dtype=np.float64).sum(axis=1).max() for part in row_slices(len(X))
     )
     return float(max(lengths))

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from .label_sets import LabelSets
+from .rows import row_slices
 from .supervision import Labels, SparseRows
 
 __all__ = ["GivenPairs", "KnownPairs", "LabelPairs", "PairWeights"]
 
-_BLOCK_ROWS = 8192
 
 #: What each pair of neighbours weighs, and each pair of others.
 PairWeights = tuple[float, float]
@@ -108,9 +108,8 @@ class LabelPairs:
         """Return the sum over all pairs; see `KnownPairs`."""
         totals = np.zeros((self.sharing.shape[0], X.shape[1]))
         itself = np.zeros((X.shape[1], X.shape[1]))
-        for start in range(0, len(X), _BLOCK_ROWS):
-            block = X[start : start + _BLOCK_ROWS].astype(np.float64)
-            groups = self.groups[start : start + _BLOCK_ROWS]
+        for part in row_slices(len(X)):
+            block, groups = X[part].astype(np.float64), self.groups[part]
             totals += _by_place(groups, np.ones(len(block)), len(totals)) @ block
             itself += block.T @ block
         # A row is no pair with itself.
@@ -126,10 +125,10 @@ class LabelPairs:
         """Return the sum over contradicting pairs; see `KnownPairs`."""
         n_groups = self.sharing.shape[0]
         totals = np.zeros((2 * n_groups, X.shape[1]))
-        for start in range(0, len(X), _BLOCK_ROWS):
-            block = X[start : start + _BLOCK_ROWS].astype(np.float64)
+        for part in row_slices(len(X)):
+            block = X[part].astype(np.float64)
             projections = block @ direction
-            places = self.groups[start : start + _BLOCK_ROWS] + n_groups * (projections > 0)
+            places = self.groups[part] + n_groups * (projections > 0)
             totals += _by_place(places, np.abs(projections), len(totals)) @ block
         below, above = totals[:n_groups], totals[n_groups:]
         # Neighbours on different sides, and others on the same side, where a row is no pair with
@@ -203,9 +202,8 @@ class GivenPairs:
     ) -> NDArray[np.float64]:
         """Return the sum over contradicting pairs; see `KnownPairs`."""
         projections = np.empty(len(X))
-        for start in range(0, len(X), _BLOCK_ROWS):
-            block = X[start : start + _BLOCK_ROWS].astype(np.float64)
-            projections[start : start + len(block)] = block @ direction
+        for part in row_slices(len(X)):
+            projections[part] = X[part].astype(np.float64) @ direction
         products = projections[self.left] * projections[self.right]
         return self._sum(X, weights, np.where(self.signs * products < 0, np.abs(products), 0))
 
@@ -217,8 +215,7 @@ class GivenPairs:
         shape = (len(X), len(X))
         half = scipy.sparse.csr_array((values, (self.left, self.right)), shape=shape)
         result = np.zeros((X.shape[1], X.shape[1]))
-        for start in range(0, len(X), _BLOCK_ROWS):
-            rows = slice(start, start + _BLOCK_ROWS)
+        for rows in row_slices(len(X)):
             result += X[rows].astype(np.float64).T @ (half[rows] @ X)
         return (result + result.T) / 2
 

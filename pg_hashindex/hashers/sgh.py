@@ -12,7 +12,7 @@ from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
 from .base import Hasher, Normalize, with_fixed_signs
 from .checks import check_choice, check_integer, check_positive
 from .kernels import choose_anchors, mean_squared_distance
-from .rows import RowSource, scratch_array
+from .rows import RowSource, row_slices, scratch_array
 from .supervision import Supervision
 from .threads import one_blas_thread
 
@@ -20,7 +20,6 @@ __all__ = ["SGH"]
 
 # Added to the diagonal of Z; the papers' value.
 _RIDGE = 1e-6
-_BLOCK_ROWS = 8192
 # A combination of kernel values that varies less than this (standard deviation, unit weights) is
 # too near to the rounding of float32, about 1e-7, for a bit to be made of it.
 _NO_SPREAD = 1e-4
@@ -181,8 +180,8 @@ class _Graph(NamedTuple):
     def _term(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return K's for the signs s of one bit, in one pass over the kernel."""
         direction32, result = direction.astype(np.float32), np.zeros(len(direction))
-        for start in range(0, len(self.kernel), _BLOCK_ROWS):
-            block = self.kernel[start : start + _BLOCK_ROWS]
+        for part in row_slices(len(self.kernel)):
+            block = self.kernel[part]
             signs = np.where(block @ direction32 > 0, np.float32(1), np.float32(-1))
             result += signs @ block
         return result
@@ -207,8 +206,7 @@ def _whiten(
     n, r = len(kernel), whitening.shape[1]
     # T has no more columns than rows, so what is written never reaches what is still to be read.
     result = kernel.reshape(-1)[: n * r].reshape(n, r)
-    for start in range(0, n, _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for rows in row_slices(n):
         result[rows] = (kernel[rows] - mean) @ whitening
     return result
 

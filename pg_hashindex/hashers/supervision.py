@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from .rows import RowSource
 
-__all__ = ["Labels", "Supervision", "labelled_rows"]
+__all__ = ["Labels", "Supervision", "check_classes", "labelled_rows"]
 
 #: scipy.sparse.csr_array, which has no types of its own.
 SparseRows: TypeAlias = Any
@@ -257,6 +257,25 @@ def _check_row_numbers(what: str, numbers: NDArray[np.intp], n_rows: int) -> Non
         )
 
 
+def check_classes(labels: Labels) -> None:
+    """Refuse labels that tell no rows apart.
+
+    Raises
+    ------
+    InvalidInputError
+        If no row has a label, or all that have one share it.
+    """
+    n_labelled = len(labels.labelled)
+    if not n_labelled:
+        raise InvalidInputError(
+            f"none of the {labels.indicator.shape[0]} rows has a label; label some first"
+        )
+    if labels.n_classes < 2:
+        raise InvalidInputError(
+            f"all {n_labelled} labelled rows have the same label; two or more are needed"
+        )
+
+
 def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
     """Leave out unlabelled rows, for methods that have no use for them.
 
@@ -270,13 +289,8 @@ def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
     InvalidInputError
         If fewer than two classes are left.
     """
+    check_classes(labels)
     numbers = labels.labelled
-    if not len(numbers):
-        raise InvalidInputError(f"none of the {rows.n_rows} rows has a label; label some first")
-    if labels.n_classes < 2:
-        raise InvalidInputError(
-            f"all {len(numbers)} labelled rows have the same label; two or more are needed"
-        )
     if len(numbers) == rows.n_rows:
         return rows, labels
     return rows.restricted_to(numbers), labels.take(numbers)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from .rows import row_slices
 from .supervision import Labels
 
 __all__ = ["Comparisons", "label_triplets"]
@@ -144,13 +145,12 @@ def _neighbours(
     centred = X - X.mean(axis=0, dtype=np.float64).astype(np.float32)
     squares = np.einsum("ij,ij->i", centred, centred)
     near, far = np.empty((n, k), np.intp), np.empty((n, k), np.intp)
-    for start in range(0, n, _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
+    for block in row_slices(n, _BLOCK_ROWS):
         distances = squares - 2 * (centred[block] @ centred.T)
         places = np.arange(len(distances))
         same = labels.same(block)
         far[block] = _nearest(np.where(same, np.float32(np.inf), distances), k)
-        same[places, start + places] = False
+        same[places, block.start + places] = False
         near[block] = _nearest(np.where(same, distances, np.float32(np.inf)), k)
     return near, far
 
@@ -176,8 +176,7 @@ def _combine(
         shares[rng.permutation(n)[: max_triplets % n]] += 1
     result = []
     size = max(1, _BLOCK_COMBINATIONS // (k * k))
-    for start in range(0, n, size):
-        block = slice(start, start + size)
+    for block in row_slices(n, size):
         valid = (near[block, :, None] >= 0) & (far[block, None, :] >= 0)
         chosen = valid.reshape(-1, k * k)
         if not everything:
@@ -186,7 +185,7 @@ def _combine(
             ranks = np.argsort(np.argsort(order, axis=1), axis=1)
             chosen = chosen & (ranks < shares[block, None])
         row, combination = np.nonzero(chosen)
-        row += start
+        row += block.start
         result.append(
             np.column_stack([rows[row], near[row, combination // k], far[row, combination % k]])
         )

@@ -9,14 +9,13 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from .base import Hasher, Normalize
 from .checks import check_integer, check_positive
-from .rows import RowSource
+from .rows import RowSource, row_slices
 from .sequential import DirectionSequence, VaryingSpace
 from .supervision import Supervision
 from .threads import one_blas_thread
 
 __all__ = ["USPLH"]
 
-_BLOCK_ROWS = 8192
 # The paper takes 2,000 rows for each set; of 10,000 rows, that is one in five.
 _PSEUDO_SHARE = 5
 
@@ -182,14 +181,14 @@ def _pair_term(
 
 def _project(X: NDArray[np.float32], direction: NDArray[np.float64]) -> NDArray[np.float32]:
     direction32, result = direction.astype(np.float32), np.empty(len(X), np.float32)
-    for start in range(0, len(X), _BLOCK_ROWS):
-        result[start : start + _BLOCK_ROWS] = X[start : start + _BLOCK_ROWS] @ direction32
+    for part in row_slices(len(X)):
+        result[part] = X[part] @ direction32
     return result
 
 
 def _total(X: NDArray[np.float32], numbers: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the sum of the rows of these numbers, float64 (r,)."""
     result = np.zeros(X.shape[1])
-    for start in range(0, len(numbers), _BLOCK_ROWS):
-        result += X[numbers[start : start + _BLOCK_ROWS]].sum(axis=0, dtype=np.float64)
+    for part in row_slices(len(numbers)):
+        result += X[numbers[part]].sum(axis=0, dtype=np.float64)
     return result

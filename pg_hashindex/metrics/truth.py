@@ -1,6 +1,9 @@
 """Ground truth: which rows are relevant to which query."""
 
+from typing import Any
+
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
@@ -18,8 +21,8 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 
     Parameters
     ----------
-    query_labels : array-like (n_queries,), or (n_queries, c) of 0 and 1
-    labels : array-like (n,), or (n, c) of 0 and 1
+    query_labels : array-like (n_queries,), or (n_queries, c) of 0 and 1, dense or of scipy.sparse
+    labels : array-like (n,), or (n, c) of 0 and 1, in the same form
         One label a row, or several. A number below 0, or a line of zeros, marks an unlabelled
         row, which shares no label with any other.
 
@@ -32,7 +35,7 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     InvalidInputError
         If the two differ in form, or in the number of labels.
     """
-    left, right = np.asarray(query_labels), np.asarray(labels)
+    left, right = _as_labels(query_labels), _as_labels(labels)
     if left.ndim not in (1, 2) or left.shape[1:] != right.shape[1:]:
         raise InvalidInputError(
             f"labels of queries have shape {left.shape} and those of rows {right.shape}; both "
@@ -46,12 +49,19 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     return result
 
 
-def _share_a_label(left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    result = np.empty((len(left), len(right)), dtype=bool)
+def _as_labels(y: ArrayLike) -> Any:
+    """Return an array or, as it came, a sparse one: scipy.sparse has no types of its own."""
+    return scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else np.asarray(y)
+
+
+def _share_a_label(left: Any, right: Any) -> NDArray[np.bool_]:
+    """Multiply booleans (n_queries, c) and (n, c), dense or sparse, in blocks of queries."""
+    result = np.empty((left.shape[0], right.shape[0]), dtype=bool)
     # As float32, which counts exactly this far, the products are a matrix product.
     columns = right.T.astype(np.float32)
-    for block in query_blocks(len(left), len(right)):
-        result[block] = left[block].astype(np.float32) @ columns > 0
+    for block in query_blocks(*result.shape):
+        shared = left[block].astype(np.float32) @ columns
+        result[block] = (shared.toarray() if scipy.sparse.issparse(shared) else shared) > 0
     return result
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -105,3 +106,10 @@ def error(*labels, k=1):
 def test_refuses(act, message):
     with pytest.raises(InvalidInputError, match=message):
         act()
+
+
+def test_sparse_labels_are_as_dense_ones():
+    rng = np.random.default_rng(0)
+    left, right = rng.random((7, 5)) < 0.3, rng.random((40, 5)) < 0.3
+    sparse = (scipy.sparse.csr_array(y.astype(np.int8)) for y in (left, right))
+    np.testing.assert_array_equal(metrics.same_label(*sparse), (left[:, None] & right).any(axis=2))
