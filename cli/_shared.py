@@ -14,6 +14,7 @@ from pg_hashindex.errors import HashIndexError
 from pg_hashindex.evaluate import Evaluation
 
 __all__ = [
+    "LANGUAGES",
     "CatchingGroup",
     "connected",
     "database_option",
@@ -25,6 +26,8 @@ __all__ = [
     "print_table",
 ]
 
+#: Where models are evaluated and indexes encoded, for people.
+LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
     "--database-url",

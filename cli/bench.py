@@ -177,7 +177,8 @@ def bench_hash(
     """Train, encode and score methods on a data set.
 
     Codes are "hashed", all by the hash function, or the database has those that training left for
-    it ("learned"): for supervised methods that were trained on all of it.
+    it ("learned"): for supervised methods that were trained on all of it, and for transductive
+    ones, which learn from the queries too, without their labels.
     """
     given = [_method_parameter(text) for text in parameters]
     if plot_file is not None:

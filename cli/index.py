@@ -5,10 +5,19 @@ from typing import Any, get_args
 
 import click
 
+from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index import HashIndex, IndexSummary, Layout, list_indexes
 from pg_hashindex.model import Metric
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import (
+    LANGUAGES,
+    connected,
+    database_option,
+    json_option,
+    note,
+    print_json,
+    print_table,
+)
 
 
 @click.group()
@@ -61,10 +70,16 @@ def create(
             metric=metric,
             layout=layout,
         )
-        note(f"created index {name}; rows written from now on are encoded at once")
+        if created.encoded_in == "sql":
+            note(f"created index {name}; rows written from now on are encoded at once")
+        else:
+            note(
+                f"created index {name}; its model is evaluated in Python, so rows written from now "
+                f"on wait for: pg-hashindex index encode {name}"
+            )
         if encode:
             created.encode(progress=True)
-        _print_index(created, created.summary(), as_json)
+        _print_index(created, created.summary(), as_json, encoded=encode)
 
 
 @index.command("encode")
@@ -74,11 +89,14 @@ def create(
 def encode_index(database_url: str, name: str, as_json: bool) -> None:
     """Encode the rows of index NAME that have no code yet; goes on where a run stopped."""
     with connected(database_url) as connection:
-        written = HashIndex.open(connection, name).encode(progress=True)
+        found = HashIndex.open(connection, name)
+        written, waiting = found.encode(progress=True), found.waiting()
     if as_json:
-        print_json({"name": name, "encoded": written})
+        print_json({"name": name, "encoded": written, "waiting": waiting})
     else:
         note(f"encoded {written} rows")
+    if waiting:
+        note(_what_to_do(found, waiting, encoded=True))
 
 
 @index.command("list")
@@ -87,12 +105,20 @@ def encode_index(database_url: str, name: str, as_json: bool) -> None:
 def list_all(database_url: str, as_json: bool) -> None:
     """List every index."""
     with connected(database_url) as connection:
-        rows = [_fields(found) for found in list_indexes(connection)]
+        rows = [_fields(found) | {"waiting": _waiting(found)} for found in list_indexes(connection)]
     if as_json:
         print_json(rows)
         return
-    headings = ["name", "table", "column", "model", "bits", "metric", "layout", "created"]
-    print_table(headings, [[row[heading] for heading in headings] for row in rows])
+    headings = ["name", "table", "column", "model", "bits", "metric", "layout", "encoded in"]
+    headings += ["waiting", "created"]
+    print_table(
+        headings,
+        [
+            # Text, so that a column of numbers and of none stands to one side.
+            [_shown(heading, row[heading.replace(" ", "_")]) for heading in headings]
+            for row in rows
+        ],
+    )
 
 
 @index.command()
@@ -132,26 +158,61 @@ def _fields(found: HashIndex) -> dict[str, Any]:
         "dimension": found.dimension,
         "metric": found.metric,
         "layout": found.layout,
+        "encoded_in": found.encoded_in,
         "created": found.created_at,
     }
 
 
-def _print_index(found: HashIndex, summary: IndexSummary, as_json: bool) -> None:
+def _waiting(found: HashIndex) -> int | None:
+    """Count rows without a code where triggers write none; None elsewhere: it reads the table."""
+    if found.encoded_in == "sql":
+        return None
+    try:
+        return found.waiting()
+    except HashIndexError:
+        return None  # its table is gone, or not ours to read: it is listed all the same
+
+
+def _shown(heading: str, value: Any) -> Any:
+    if heading == "encoded in":
+        return LANGUAGES[value]
+    if heading == "waiting":
+        return "" if value is None else str(value)
+    return value
+
+
+def _what_to_do(found: HashIndex, waiting: int, *, encoded: bool) -> str:
+    if encoded and found.network == "rows":
+        return (
+            f"{waiting} rows wait without a code: they are none of those that model {found.model} "
+            "was trained on; train it anew with them, and make the index anew"
+        )
+    return f"{waiting} rows have no code: pg-hashindex index encode"
+
+
+def _print_index(
+    found: HashIndex, summary: IndexSummary, as_json: bool, *, encoded: bool = False
+) -> None:
     if as_json:
         print_json(_fields(found) | asdict(summary))
         return
+    arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
     print_table(
         ["", ""],
         [
-            *([key, str(value)] for key, value in _fields(found).items()),
-            ["codes", f"{summary.codes} of {summary.rows} rows"],
+            *(
+                [heading, str(_shown(heading, value))]
+                for key, value in _fields(found).items()
+                for heading in [key.replace("_", " ")]
+            ),
+            ["codes", f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait"],
             [
                 "size",
                 f"{summary.code_bytes / 1e6:.1f} MB of codes, "
                 f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
             ],
-            ["search", f"SELECT * FROM {found.search_function}($1, 10)"],
+            ["search", f"SELECT * FROM {found.search_function}({arguments})"],
         ],
     )
-    if summary.codes < summary.rows:
-        note(f"{summary.rows - summary.codes} rows have no code: pg-hashindex index encode")
+    if summary.waiting:
+        note(_what_to_do(found, summary.waiting, encoded=encoded))

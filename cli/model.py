@@ -10,9 +10,10 @@ from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.model import Metric, Model
 from pg_hashindex.sampling import SAMPLE_ROWS, sample_table
-from pg_hashindex.training import train
+from pg_hashindex.training import check_method_takes, train
 
 from ._shared import (
+    LANGUAGES,
     connected,
     database_option,
     json_option,
@@ -59,9 +60,16 @@ def model() -> None:
     "file, of row numbers.",
 )
 @click.option(
+    "--graph-query",
+    "graph",
+    metavar="TABLE|QUERY",
+    help="Edges of a graph: key, object (a tag, an owner, a word) and, optionally, a weight; or "
+    "array of the file, of row and object numbers.",
+)
+@click.option(
     "--id",
     "id_column",
-    help="The key that pairs and triplets of a table name.  [default: primary key]",
+    help="The key that pairs, triplets and the graph of a table name.  [default: primary key]",
 )
 @click.option(
     "--metric",
@@ -88,6 +96,15 @@ def model() -> None:
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
 )
 @click.option("--force", is_flag=True, help="Train on too few rows all the same.")
+@click.option(
+    "--device",
+    help="Where a deep method trains: auto, cpu, cuda, ... as PyTorch names it.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where a deep method saves its training now and then; goes on from there if it is there.",
+)
 @database_option
 @json_option
 def train_model(
@@ -101,23 +118,33 @@ def train_model(
     labels: str | None,
     pairs: str | None,
     triplets: str | None,
+    graph: str | None,
     id_column: str | None,
     metric: Metric,
     sample: int,
     parameters: tuple[str, ...],
     seed: int,
     force: bool,
+    device: str | None,
+    checkpoint: Path | None,
     as_json: bool,
 ) -> None:
     """Train model NAME and store it; a taken name gets the next version."""
-    if id_column is not None and (file is not None or (pairs is None and triplets is None)):
+    known = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
+    by_key = (pairs, triplets, graph) != (None, None, None)
+    if id_column is not None and (file is not None or not by_key):
         raise click.UsageError(
-            "--id is the key that --pairs and --triplets of a table name; give it with these alone"
+            "--id is the key that --pairs, --triplets and --graph-query of a table name; give it "
+            "with these alone"
         )
+    check_method_takes(method, [what for what, value in known.items() if value is not None])
+    given = dict(map(parameter, parameters))
+    _add_of_deep(
+        given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
+    )
     with connected(database_url) as connection:
         # A missing schema must not come out after minutes of training.
         store.list_models(connection)
-        known = {"labels": labels, "pairs": pairs, "triplets": triplets}
         if file is not None and table is None and column is None:
             drawn = load_sample(file, **known, rows=sample, random_state=seed)
         elif table is not None and column is not None and file is None:
@@ -133,30 +160,53 @@ def train_model(
             )
         else:
             raise click.UsageError("give either --table and --column, or --from")
-        note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
-        saved = store.save(
-            connection,
-            train(
-                drawn.X,
-                name,
-                method,
-                y=drawn.y,
-                pairs=drawn.pairs,
-                triplets=drawn.triplets,
-                n_bits=bits,
-                metric=metric,
-                random_state=seed,
-                parameters=dict(map(parameter, parameters)),
-                force=force,
-            ),
-        )
+    # Training may take longer than a server, or what is before it, keeps an idle connection.
+    note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
+    trained = train(
+        drawn.X,
+        name,
+        method,
+        y=drawn.y,
+        pairs=drawn.pairs,
+        triplets=drawn.triplets,
+        graph=drawn.graph,
+        n_bits=bits,
+        metric=metric,
+        random_state=seed,
+        parameters=given,
+        force=force,
+        progress=True,
+    )
+    with connected(database_url) as connection:
+        saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
     if copies := stored.n_bits - stored.training["distinct_bits"]:
         note(
             f"note: {copies} of {stored.n_bits} bits are copies of others, or the same for all "
             "rows: ask for fewer bits"
         )
+    of_graph = stored.training.get("graph")
+    if isinstance(of_graph, dict) and (isolated := of_graph.get("isolated_rows")):
+        note(
+            f"note: {isolated} of {of_graph['rows']} rows have no edge in the graph: their "
+            "embeddings are learned from labels alone"
+        )
     _print_model(stored, as_json)
+
+
+def _add_of_deep(given: dict[str, Any], method: str, **options: str | None) -> None:
+    """Add options that are parameters of deep methods alone."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        taking = [key for key, kind in HASHERS.items() if name in kind.parameter_names()]
+        if method not in taking:
+            raise click.UsageError(
+                f"{method} has no use for --{name}; those that do: {', '.join(taking) or 'none'}"
+            )
+        if name in given:
+            raise click.UsageError(f"give either --{name} or --param {name}=..., not both")
+        given[name] = value
 
 
 @model.command("list")
@@ -170,7 +220,10 @@ def list_models(database_url: str, as_json: bool) -> None:
         print_json([vars(stored) for stored in models])
         return
     print_table(
-        ["name", "version", "method", "dimension", "bits", "metric", "created", "indexes"],
+        [
+            *["name", "version", "method", "dimension", "bits", "metric", "evaluated in"],
+            *["created", "indexes"],
+        ],
         [
             [
                 stored.name,
@@ -179,6 +232,7 @@ def list_models(database_url: str, as_json: bool) -> None:
                 stored.dimension,
                 stored.n_bits,
                 stored.metric,
+                LANGUAGES[stored.evaluated_in],
                 stored.created_at,
                 ", ".join(stored.indexes),
             ]
@@ -201,6 +255,10 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
     if as_json:
         print_json(vars(stored))
         return
+    steps = [
+        *stored.layer_kinds,
+        *([f"network of kind {stored.network}"] if stored.network else []),
+    ]
     lines = {
         "model": f"{stored.name}:{stored.version}",
         "method": stored.method,
@@ -209,7 +267,8 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",
-        "layers": f"{' > '.join(stored.layer_kinds)} ({stored.size_bytes / 1024:.0f} kB)",
+        "layers": f"{' > '.join(steps)} ({stored.size_bytes / 1024:.0f} kB)",
+        "evaluated in": LANGUAGES[stored.evaluated_in],
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},
         "checksum": stored.checksum[:16],
         "indexes": ", ".join(stored.indexes) or "none",

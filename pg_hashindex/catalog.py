@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal, LiteralString, TypeVar
 
 from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
+from . import store
 from .database import Connection, prepare, translated_errors
-from .model import Metric
+from .model import Metric, Model
+from .network import NetworkKind
+from .store import EvaluatedIn
 
 __all__ = ["IndexEntry", "IndexSummary", "Layout", "read_entries"]
 
@@ -18,21 +22,32 @@ Layout = Literal["table", "column"]
 _CATALOG = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
            i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
-           i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at
+           i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
+           m.network ->> 'kind' AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
+
+_WAITING: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT count(*) FROM {table} b
+        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+    """,
+    "column": "SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL",
+}
 
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
                pg_total_relation_size({codes_name}::regclass) AS code_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes
+               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
+               ({waiting}) AS waiting
         FROM {table}
     """,
     "column": """
         SELECT count({column}) AS rows, count({code}) AS codes,
                coalesce(sum(pg_column_size({code})), 0)::bigint AS code_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes
+               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
+               ({waiting}) AS waiting
         FROM {table}
     """,
 }
@@ -53,12 +68,15 @@ class IndexSummary:
         (layout ``column``).
     vector_bytes : int
         Size of the vectors themselves.
+    waiting : int
+        Rows whose vector is not NULL and that have no code.
     """
 
     rows: int
     codes: int
     code_bytes: int
     vector_bytes: int
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +102,17 @@ class IndexEntry:
     code_table: str
     code_column: str
     created_at: datetime
+    network: NetworkKind | None
+
+    @property
+    def encoded_in(self) -> EvaluatedIn:
+        """Where codes are made: by triggers in SQL, or by `HashIndex.encode` in Python alone."""
+        return "sql" if self.network is None else "python"
+
+    @cached_property
+    def loaded_model(self) -> Model:
+        """The index's model, read from the database once: neither ever changes."""
+        return store.load(self.connection, f"{self.model}:{self.model_version}")
 
     @property
     def table(self) -> sql.Identifier:
@@ -106,23 +135,48 @@ class IndexEntry:
         types = self.connection.adapters.types
         return types.get(self.id_type.partition("(")[0]) is not None
 
+    @property
+    def code_of_row(self) -> sql.Composed:
+        """SQL for the code of a row of the searched table, which is called b; NULL without one."""
+        expression: LiteralString = "b.{code}"
+        if self.layout == "table":
+            expression = "(SELECT c.code FROM {codes} c WHERE c.id = b.{id})"
+        return sql.SQL(expression).format(**self._names())
+
+    def waiting(self) -> int:
+        """Count the rows that have a vector and no code, and so are not found by searches."""
+        with translated_errors():
+            row = self.connection.execute(
+                sql.SQL(_WAITING[self.layout]).format(**self._names())
+            ).fetchone()
+        assert row is not None  # noqa: S101
+        count: int = row[0]
+        return count
+
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
-        codes = sql.Identifier(self.code_schema, self.code_table)
+        names = self._names()
         with translated_errors():
             cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
             cursor.execute(
                 sql.SQL(_SUMMARY[self.layout]).format(
-                    column=sql.Identifier(self.column_name),
-                    table=self.table,
-                    code=sql.Identifier(self.code_column),
-                    codes=codes,
-                    codes_name=sql.Literal(codes.as_string(self.connection)),
+                    **names,
+                    codes_name=sql.Literal(names["codes"].as_string(self.connection)),
+                    waiting=sql.SQL(_WAITING[self.layout]).format(**names),
                 )
             )
             row = cursor.fetchone()
         assert row is not None  # noqa: S101
         return row
+
+    def _names(self) -> dict[str, sql.Identifier]:
+        return {
+            "table": self.table,
+            "id": sql.Identifier(self.id_column),
+            "column": sql.Identifier(self.column_name),
+            "codes": sql.Identifier(self.code_schema, self.code_table),
+            "code": sql.Identifier(self.code_column),
+        }
 
 
 Entry = TypeVar("Entry", bound=IndexEntry)

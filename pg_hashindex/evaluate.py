@@ -74,7 +74,7 @@ def evaluate(
     index : HashIndex
     queries : int or array-like (n, dimension)
         A number of rows drawn from the table, each left out of its own answers; or vectors from
-        elsewhere.
+        elsewhere. Of an index that is encoded in Python, rows that have a code are drawn.
     k : int
     candidates : sequence of int
     random_state : int
@@ -100,6 +100,9 @@ def evaluate(
     for what, count in (("k", k), ("candidates", max(candidates))):
         as_count(what, count)
     asked = _queries(index, queries, random_state)
+    if index.encoded_in == "python":
+        # Read before anything is timed.
+        _ = index.loaded_model
     steps = len(asked) * (1 + len(candidates))
     with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:
         exact = [_timed(bar, _exact, index, query, k) for query in asked]
@@ -107,7 +110,8 @@ def evaluate(
         wanted = sum(len(hits) for hits, _ in exact)
         if not wanted:
             raise InvalidInputError(
-                f"{index.qualified_table} has fewer than two rows with a vector to compare"
+                f"{index.qualified_table} has fewer than two rows with a vector to compare, or "
+                "none with a code to be a query"
             )
         points = []
         for count in sorted(set(candidates)):
@@ -132,12 +136,17 @@ def _queries(index: HashIndex, queries: int | ArrayLike, random_state: int) -> l
         "column": sql.Identifier(index.column_name),
         "table": index.table,
         "type": sql.SQL(index.id_type),
+        # Where SQL cannot encode a row that has no code, the model may not know it either.
+        "usable": sql.SQL("true")
+        if index.encoded_in == "sql"
+        else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
     }
     with translated_errors():
         # Keys alone, so that the draw is repeatable and uniform without moving the vectors.
         ids = index.connection.execute(
             sql.SQL(
-                "SELECT {id}::text FROM {table} WHERE {column} IS NOT NULL ORDER BY {id}"
+                "SELECT b.{id}::text FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "
+                "ORDER BY b.{id}"
             ).format(**names)
         ).fetchall()
         drawn = rng.permutation(len(ids))[:queries]

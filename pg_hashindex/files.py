@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from .errors import InvalidInputError
+from .hashers.relations import SparseRows
 from .hashers.supervision import Supervision
 from .model import UNREADABLE
 from .sampling import SAMPLE_ROWS, Sample, number_labels
@@ -21,6 +23,7 @@ def load_sample(
     labels: str | None = None,
     pairs: str | None = None,
     triplets: str | None = None,
+    graph: str | None = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
 ) -> Sample:
@@ -33,6 +36,9 @@ def load_sample(
         are named here.
     labels, pairs, triplets : str, optional
         Arrays of the archive, as ``fit`` takes them; labels may also be names, of shape (n,).
+    graph : str, optional
+        An array of edges: a row number and an object's number, integers (e, 2), or these and a
+        weight above 0, (e, 3). Edges that come more than once count together.
     rows : int
         How many at the most: those that pairs and triplets name, then labelled ones, then others,
         drawn without replacement.
@@ -45,9 +51,10 @@ def load_sample(
     Raises
     ------
     InvalidInputError
-        If the file is not there, not of NumPy, needs pickle, or holds no such array.
+        If the file is not there, not of NumPy, needs pickle, or holds no such array; or an array
+        cannot be what it is named as.
     """
-    named = {"labels": labels, "pairs": pairs, "triplets": triplets}
+    named = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
     wanted = {what: name for what, name in named.items() if name is not None}
     try:
         # Opened here, since NumPy leaves a damaged archive open.
@@ -64,7 +71,9 @@ def load_sample(
         raise InvalidInputError(f"cannot read vectors from {path}: {error}") from error
     X = as_rows(array)
     y, classes = _labels(known.get("labels"))
-    supervision = Supervision.read(len(X), y, known.get("pairs"), known.get("triplets"))
+    supervision = Supervision.read(
+        len(X), y, known.get("pairs"), known.get("triplets"), _graph(known.get("graph"), len(X))
+    )
     chosen = _chosen(len(X), supervision, rows, random_state)
     kept = supervision.restricted_to(chosen)
     return Sample(
@@ -73,6 +82,7 @@ def load_sample(
         classes,
         kept.pairs,
         kept.triplets,
+        kept.graph,
     )
 
 
@@ -114,6 +124,36 @@ def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...
         return y, ()
     numbers, classes = number_labels([name or None for name in y.astype(str).tolist()])
     return numbers, classes
+
+
+def _graph(edges: NDArray[Any] | None, n_rows: int) -> SparseRows | None:
+    """Bring lines of row, object and weight into the form that ``fit`` takes."""
+    if edges is None:
+        return None
+    if edges.ndim != 2 or edges.shape[1] not in (2, 3) or edges.dtype.kind not in "iuf":
+        raise InvalidInputError(
+            "the graph must be lines of a row number and an object's number, (e, 2), or these and "
+            f"a weight, (e, 3); got {edges.dtype} {edges.shape}"
+        )
+    if not len(edges):
+        raise InvalidInputError("the graph has no edges: its array has no line")
+    rows, objects, *weights = edges.T
+    _refuse(edges, (rows != np.floor(rows)) | (objects != np.floor(objects)), "must be integers")
+    _refuse(edges, (rows < 0) | (rows >= n_rows), f"must name rows by number, 0 to {n_rows - 1}")
+    values = weights[0] if weights else np.ones(len(edges))
+    _refuse(edges, ~((values > 0) & (values < np.inf)), "must have finite weights above 0")
+    # Numbers of objects are names, of any size.
+    names, columns = np.unique(objects, return_inverse=True)
+    shape = (n_rows, len(names))
+    return scipy.sparse.coo_array((values, (rows.astype(np.intp), columns)), shape=shape)
+
+
+def _refuse(edges: NDArray[Any], bad: NDArray[np.bool_], rule: str) -> None:
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"edges of the graph {rule}; number {place} of them has {edges[place].tolist()}"
+        )
 
 
 def _chosen(n_rows: int, known: Supervision, rows: int, random_state: int) -> NDArray[np.intp]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Vector
+from pgvector import Bit, Vector
 from psycopg import RawCursor, sql
 
 from . import encoding, search
@@ -41,7 +41,8 @@ class HashIndex(IndexEntry):
         """Create an index: codes, triggers and a search function, in one transaction.
 
         Rows written from now on are encoded by the triggers; `encode` brings in those that are
-        there already.
+        there already. Of a model with a network, which only Python evaluates, `encode` brings in
+        those written from now on too: the triggers take away the codes of rows that change.
 
         Parameters
         ----------
@@ -99,12 +100,14 @@ class HashIndex(IndexEntry):
         """Encode every row that has a vector but no code.
 
         Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
-        meanwhile. Needs a connection that is not inside a transaction.
+        meanwhile. Needs a connection that is not inside a transaction. A model that has codes only
+        of the rows that it was trained on leaves the others without; `waiting` counts them.
 
         Parameters
         ----------
         batch_rows : int, optional
-            Rows of a batch; 10,000, fewer where vectors are long, by default.
+            Rows of a batch; 10,000, fewer where vectors are long, by default. Of a neural network
+            as many as it encodes in about two seconds.
         progress : bool
             Whether to draw a bar on stderr.
 
@@ -119,6 +122,8 @@ class HashIndex(IndexEntry):
             If the connection is inside a transaction, or a row has another dimension.
         InUseError
             If another session is encoding this index.
+        DatabaseStateError
+            If others keep rows locked for a minute.
         """
         return encoding.encode_missing(self, batch_rows=batch_rows, progress=progress)
 
@@ -131,6 +136,9 @@ class HashIndex(IndexEntry):
         where: sa.ColumnElement[bool] | None = None,
     ) -> list[Hit]:
         """Find the nearest rows: candidates by code, then the exact distance.
+
+        Where the index is encoded in Python, the query's code is computed here; the first search
+        reads the model.
 
         Parameters
         ----------
@@ -151,7 +159,8 @@ class HashIndex(IndexEntry):
         Raises
         ------
         InvalidInputError
-            If the query, k, candidates or the condition cannot be used.
+            If the query, k, candidates or the condition cannot be used, or the model has codes
+            only of the rows that it was trained on and the query is none of them.
         """
         return search.search(self, query, k, candidates=candidates, where=where)
 
@@ -179,7 +188,8 @@ class HashIndex(IndexEntry):
         Raises
         ------
         InvalidInputError
-            If there is no such row, or it has no vector; else as `search`.
+            If there is no such row, or it has no vector; else as `search`, but a row that has a
+            code is always known.
         """
         k = search.as_count("k", k)
         more = None if candidates is None else search.as_count("candidates", candidates) + 1
@@ -189,10 +199,12 @@ class HashIndex(IndexEntry):
                 RawCursor(self.connection)
                 .execute(
                     sql.SQL(
-                        "SELECT {id}, {column} FROM {table} WHERE {id} = $1::text::{type}"
+                        "SELECT b.{id}, b.{column}, {code}::text FROM {table} b "
+                        "WHERE b.{id} = $1::text::{type}"
                     ).format(
                         id=sql.Identifier(self.id_column),
                         column=sql.Identifier(self.column_name),
+                        code=self.code_of_row,
                         table=self.table,
                         type=sql.SQL(self.id_type),
                     ),
@@ -206,7 +218,8 @@ class HashIndex(IndexEntry):
                 f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"
             )
         # One more of each for the row itself, which would always be found.
-        hits = self.search(row[1], k + 1, candidates=more, where=where)
+        code = None if self.encoded_in == "sql" or row[2] is None else Bit(row[2])
+        hits = search.search(self, row[1], k + 1, candidates=more, where=where, code=code)
         return [hit for hit in hits if hit.id != row[0]][:k]
 
     def drop(self) -> None:

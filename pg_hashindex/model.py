@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import codes
 from .errors import InvalidInputError
 from .layers import MAX_DIMENSION, Layer
+from .network import Network
 from .vectors import as_rows
 
 __all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
@@ -27,7 +28,10 @@ MAX_LAYERS = 64
 
 Metric = Literal["l2", "cosine", "ip"]
 
-_FILE_FORMAT = 1
+# Format 2 is that of models with a network, which earlier releases cannot read.
+_FILE_FORMATS = (1, 2)
+# Bytes of a network that are copied at a time.
+_PART_BYTES = 1 << 24
 # Rows evaluated at a time, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
 #: What NumPy, zipfile, zlib and json raise on a damaged file.
@@ -48,7 +52,9 @@ UNREADABLE = (
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A named list of layers that maps vectors to binary codes.
+    """A named list of layers that maps vectors to binary codes, and perhaps a network after them.
+
+    SQL evaluates it exactly if it has no network.
 
     Parameters
     ----------
@@ -59,7 +65,8 @@ class Model:
     dimension : int
         Dimensions of the vectors it takes.
     layers : sequence of Layer
-        At least one and at most 64; the last gives one number for each bit.
+        At least one and at most 64, the network counted as one; the last gives one number for
+        each bit. None before a network of kind ``rows``, which knows rows as they are in the table.
     metric : {"l2", "cosine", "ip"}
         The distance it was trained for; an index uses it unless told otherwise.
     parameters : mapping
@@ -71,6 +78,8 @@ class Model:
     bit_weights : float (n_bits,), optional
         What each bit counts in distances between codes, 0 or more, at least one above 0; kept as
         float32. None where all count the same.
+    network : Network, optional
+        A last step that Python alone evaluates.
 
     Raises
     ------
@@ -87,6 +96,7 @@ class Model:
     training: Mapping[str, Any] = field(default_factory=dict)
     version: int | None = None
     bit_weights: NDArray[np.floating] | None = None
+    network: Network | None = None
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -94,8 +104,16 @@ class Model:
             raise InvalidInputError(f"metric {self.metric!r} is unknown; use l2, cosine or ip")
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise InvalidInputError(f"dimension {self.dimension} is not in 1 to {MAX_DIMENSION}")
-        if not 1 <= len(self.layers) <= MAX_LAYERS:
-            raise InvalidInputError(f"a model has 1 to {MAX_LAYERS} layers, got {len(self.layers)}")
+        if not 1 <= len(self.layers) + (self.network is not None) <= MAX_LAYERS:
+            raise InvalidInputError(
+                f"a model, its network counted, has 1 to {MAX_LAYERS} layers, got "
+                f"{len(self.layers) + (self.network is not None)}"
+            )
+        if self.network is not None and self.network.kind == "rows" and self.layers:
+            raise InvalidInputError(
+                "a network of kind rows takes rows as they are in the table, but "
+                f"{len(self.layers)} layers stand before it"
+            )
         object.__setattr__(self, "layers", tuple(self.layers))
         n_bits = self.n_bits
         if self.bit_weights is not None:
@@ -107,11 +125,11 @@ class Model:
         dimension = self.dimension
         for layer in self.layers:
             dimension = layer.output_dimension(dimension)
-        return dimension
+        return dimension if self.network is None else self.network.n_bits
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of layers and bit weights, in hexadecimal; equal for equal models."""
+        """The SHA-256 of layers, bit weights and network, in hex; equal for equal models."""
         digest = hashlib.sha256(str(self.dimension).encode())
         for layer in self.layers:
             digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
@@ -122,10 +140,12 @@ class Model:
                     digest.update(str(array.shape).encode() + array.astype("<f4").tobytes())
         if self.bit_weights is not None:
             digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
+        if self.network is not None:
+            digest.update(f"|network|{self.network.checksum}".encode())
         return digest.hexdigest()
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Evaluate the layers.
+        """Evaluate the layers, and the network after them.
 
         Parameters
         ----------
@@ -139,24 +159,29 @@ class Model:
         ------
         InvalidInputError
             If X has another dimension, NaN or infinite values, or values so large that a layer
-            gives such.
+            gives such; if the network knows only the rows that it was trained on, and not these;
+            or it needs torch, which is not installed.
         """
         rows = as_rows(X, dimension=self.dimension)
         result = np.empty((len(rows), self.n_bits), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK_ROWS):
-            block = rows[start : start + _BLOCK_ROWS].astype(np.float32, copy=False)
-            for layer in self.layers:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    block = layer.apply(block)
-                # As in SQL, where no vector may hold them.
-                finite = np.isfinite(block).all(axis=1)
-                if not finite.all():
-                    raise InvalidInputError(
-                        f"row {start + int(np.argmin(finite))} is too large for this model: a "
-                        f"layer of kind {layer.kind} takes it beyond what float32 can hold"
-                    )
-            result[start : start + _BLOCK_ROWS] = block
+            block = slice(start, start + _BLOCK_ROWS)
+            result[block] = self._project_block(rows[block], start)
         return result
+
+    def _project_block(self, rows: NDArray[np.floating], first_row: int) -> NDArray[np.float32]:
+        block = rows.astype(np.float32, copy=False)
+        for layer in self.layers:
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = layer.apply(block)
+            # As in SQL, where no vector may hold them.
+            finite = np.isfinite(block).all(axis=1)
+            if not finite.all():
+                raise InvalidInputError(
+                    f"row {first_row + int(np.argmin(finite))} is too large for this model: a "
+                    f"layer of kind {layer.kind} takes it beyond what float32 can hold"
+                )
+        return block if self.network is None else self.network.project(block, first_row=first_row)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Compute codes: bit 1 where the projection is above 0.
@@ -179,13 +204,13 @@ class Model:
         result = np.empty((len(rows), codes.code_bytes(self.n_bits)), dtype=np.uint8)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            result[block] = codes.pack(self.project(rows[block]) > 0)
+            result[block] = codes.pack(self._project_block(rows[block], start) > 0)
         return result
 
     def to_bytes(self) -> bytes:
         """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
         header = {
-            "format": _FILE_FORMAT,
+            "format": _FILE_FORMATS[self.network is not None],
             "name": self.name,
             "method": self.method,
             "dimension": self.dimension,
@@ -198,6 +223,8 @@ class Model:
             ],
             "checksum": self.checksum,
         }
+        if self.network is not None:
+            header["network"] = self.network.spec()
         arrays: dict[str, NDArray[Any]] = {
             "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         }
@@ -207,6 +234,10 @@ class Model:
                     arrays[f"{what}_{position}"] = array
         if self.bit_weights is not None:
             arrays["bit_weights"] = self.bit_weights
+        if self.network is not None:
+            arrays["network"] = np.frombuffer(
+                b"".join(self.network.parts(_PART_BYTES)), dtype=np.uint8
+            )
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
@@ -225,10 +256,10 @@ class Model:
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())
-                if header["format"] != _FILE_FORMAT:
+                if header["format"] not in _FILE_FORMATS:
                     raise InvalidInputError(
                         f"the model file has format {header['format']}, this release reads "
-                        f"{_FILE_FORMAT}; upgrade pg_hashindex"
+                        f"{' and '.join(map(str, _FILE_FORMATS))}; upgrade pg_hashindex"
                     )
                 layers = [
                     Layer(
@@ -242,6 +273,9 @@ class Model:
                     for position, spec in enumerate(header["layers"])
                 ]
                 bit_weights = _member(archive, "bit_weights")
+                network = None
+                if "network" in header:
+                    network = Network.from_parts(header["network"], [archive["network"].data])
             model = cls(
                 header["name"],
                 header["method"],
@@ -251,6 +285,7 @@ class Model:
                 header["parameters"],
                 header["training"],
                 bit_weights=bit_weights,
+                network=network,
             )
         except InvalidInputError:
             raise

@@ -1,20 +1,17 @@
 """Pairs and triplets from the database: which rows are near to which, named by their keys."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import psycopg
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 from psycopg.postgres import types
 
-from .database import translated_errors
-from .errors import HashIndexError, InvalidInputError
-from .table_source import TableSource, find_relation
+from .caller_queries import columns_of, errors_naming, exact_text, find_query
+from .errors import InvalidInputError
+from .table_source import TableSource
 
 __all__ = ["Relations"]
 
@@ -22,12 +19,7 @@ __all__ = ["Relations"]
 _MOST_LINES = 1_000_000
 _FETCH_LINES = 10_000
 
-_BLANK = re.compile(r"(?:\s|\(|--[^\n]*)*")
-_COMMENT_MARK = re.compile(r"/\*|\*/")
-_QUERY = re.compile(r"(select|with|values|table)\b", re.IGNORECASE)
-
 _BOOLEAN = types["bool"].oid
-_FRACTIONAL = frozenset(types[name].oid for name in ("numeric", "float4", "float8"))
 
 
 @dataclass(frozen=True)
@@ -71,11 +63,13 @@ class Relations:
         InvalidInputError
             If there is no such table, or the query or one of its lines cannot be used.
         """
-        relation = _relation(source, what, query)
+        relation = find_query(source.connection, what, query)
         lines: list[list[str]] = []
         sides: list[int] = []
-        about = f"as key {source.key} of {source.name} is of type {source.key_type}"
-        with _naming(what, about), source.connection.cursor(name="pg_hashindex_relations") as rows:
+        with (
+            errors_naming(what, source),
+            source.connection.cursor(name="pg_hashindex_relations") as rows,
+        ):
             rows.itersize = _FETCH_LINES
             rows.execute(
                 sql.SQL("SELECT ARRAY[{}] FROM {} known(a, b, c)").format(
@@ -141,48 +135,9 @@ class Relations:
         return np.column_stack([numbers, self.sides]) if self.sides else numbers
 
 
-def _relation(source: TableSource, what: str, query: str) -> sql.Composable:
-    """Return what may stand after FROM."""
-    # A word of SQL's begins a query; anything else is the name of a table or a view.
-    if _QUERY.match(_without_blank(query)):
-        # A comment at the end must not take the bracket along.
-        return sql.SQL("({}\n)").format(sql.SQL(query.rstrip("; \t\r\n")))
-    try:
-        relation, _, _ = find_relation(source.connection, query)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{what}: {error}; give a table, or a query that begins with SELECT, WITH, VALUES or "
-            "TABLE"
-        ) from error
-    return relation
-
-
-def _without_blank(query: str) -> str:
-    """Leave out the spaces, comments and opening brackets that a query begins with."""
-    place = 0
-    while True:
-        blank = _BLANK.match(query, place)
-        place = blank.end() if blank else place
-        if not query.startswith("/*", place):
-            return query[place:]
-        depth = 0
-        for mark in _COMMENT_MARK.finditer(query, place):
-            depth += 1 if mark.group() == "/*" else -1
-            if not depth:
-                place = mark.end()
-                break
-        else:
-            return query[place:]
-
-
 def _values(source: TableSource, what: str, relation: sql.Composable) -> list[sql.Composable]:
     """Return SQL for the three values of a line, as text."""
-    # Raw, and with a parameter: that is what the extended protocol is for, which takes one
-    # statement alone.
-    described = RawCursor(source.connection).execute(
-        sql.SQL("SELECT * FROM {} known LIMIT $1").format(relation), [0]
-    )
-    columns = described.description or []
+    columns = columns_of(source.connection, relation)
     if len(columns) != 3:
         raise InvalidInputError(
             f"{what} must come in 3 columns, got {len(columns)}: "
@@ -190,12 +145,9 @@ def _values(source: TableSource, what: str, relation: sql.Composable) -> list[sq
         )
     values: list[sql.Composable] = []
     for name, column in zip("abc", columns, strict=True):
-        value: sql.Composable = sql.Identifier(name)
-        if column.type_code in _FRACTIONAL:
-            # 1.00 is the integer 1; a cast would make one of 1.5 too.
-            value = sql.SQL("trim_scale({}::numeric)::text").format(value)
+        value = exact_text(name, column)
         if name != "c" or what == "triplets":
-            value = source.key_text(sql.SQL("{}::{}").format(value, sql.SQL(source.key_type or "")))
+            value = source.key_text(source.as_key(value))
         elif column.type_code == _BOOLEAN:
             value = sql.SQL("CASE {0} WHEN true THEN '1' WHEN false THEN '-1' END").format(value)
         values.append(sql.SQL("{}::text").format(value))
@@ -213,19 +165,3 @@ def _side(line: Sequence[str], number: int) -> int:
             f"{number}, {line[0]} and {line[1]}, has {line[2]}"
         )
     return int(side)
-
-
-@contextmanager
-def _naming(what: str, about: str) -> Iterator[None]:
-    """Say in PostgreSQL's messages which query they are of, and what its values were cast for."""
-    try:
-        with translated_errors():
-            yield
-    except HashIndexError as error:
-        cause = error.__cause__
-        if not isinstance(cause, psycopg.Error):
-            raise
-        message = f"{what}: {str(error).rstrip('.')}"
-        if isinstance(cause, psycopg.DataError | psycopg.errors.CannotCoerce):
-            raise InvalidInputError(f"{message}; {about}") from cause
-        raise type(error)(message) from cause

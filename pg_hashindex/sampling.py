@@ -1,7 +1,7 @@
 """Rows to train on: vectors drawn from a table or a file, with what is known about them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from psycopg import sql
 from tqdm import tqdm
 
 from .database import Connection, prepare, translated_errors
+from .edges import Edges
 from .errors import InvalidInputError
+from .hashers.relations import SparseRows
 from .relations import Relations
 from .table_source import TableRow, TableSource
 
@@ -36,6 +38,8 @@ class Sample:
         Two row numbers, and 1 for neighbours or -1 for others.
     triplets : intp (t, 3), optional
         Three row numbers: the first row is nearer to the second than to the third.
+    graph : scipy.sparse.csr_array, float32 (n, m), optional
+        Weights of the edges between rows and objects, as ``fit`` takes them.
     """
 
     X: NDArray[Any]
@@ -43,6 +47,7 @@ class Sample:
     classes: tuple[str, ...] = ()
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
+    graph: SparseRows | None = None
 
 
 def sample_table(
@@ -53,6 +58,7 @@ def sample_table(
     labels: str | None = None,
     pairs: str | None = None,
     triplets: str | None = None,
+    graph: str | None = None,
     id_column: str | None = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
@@ -61,7 +67,8 @@ def sample_table(
     """Draw vectors from a table, in the database.
 
     Rows that are known to be something come first: those that pairs and triplets name, then
-    labelled ones, then any others.
+    labelled ones, then any others. Rows with edges of the graph do not: the others belong to what
+    it says.
 
     Parameters
     ----------
@@ -79,10 +86,14 @@ def sample_table(
         false for others.
     triplets : str, optional
         A table, view or query of three columns of keys: the first row is nearer to the second than
-        to the third. Queries of either kind may read only, and keys may be of any type that
-        casts to the key's own.
+        to the third.
+    graph : str, optional
+        A table, view or query of two columns, a key and an object (of any type; equal texts are
+        one object), or three, with a weight above 0. Edges that come more than once count
+        together; those of rows that are not drawn are left out. Queries of all three kinds may
+        read only, and keys may be of any type that casts to the key's own.
     id_column : str, optional
-        The key that pairs and triplets name; the primary key by default.
+        The key that pairs, triplets and the graph name; the primary key by default.
     rows : int
         How many at the most; all of a smaller table. Of tables above a million rows whole pages
         are sampled, which is fast, but not quite uniform where neighbours on a page are alike.
@@ -101,7 +112,8 @@ def sample_table(
         If there is no such table or column, it holds no vectors, or vectors of several dimensions;
         if a column cannot be labels; if pairs or triplets are not as described, name more rows
         than may be drawn, or rows that are not there, or a row twice in a line, or a pair both as
-        neighbours and as others.
+        neighbours and as others; or if the graph is not as described, names a row that the table
+        does not have, or has no edge of the rows that were drawn.
     """
     if rows < 1:
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
@@ -114,13 +126,14 @@ def sample_table(
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)
-            if pairs is not None or triplets is not None:
+            if pairs is not None or triplets is not None or graph is not None:
                 source = source.with_key(id_column)
             relations = []
             if pairs is not None:
                 relations.append(Relations.read(source, "pairs", pairs))
             if triplets is not None:
                 relations.append(Relations.read(source, "triplets", triplets))
+            edges = None if graph is None else Edges.find(source, graph)
             with tqdm(
                 total=min(rows, source.estimate),
                 unit="row",
@@ -129,7 +142,10 @@ def sample_table(
                 disable=not progress,
             ) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
-    return _as_sample(drawn, relations, source)
+            sample = _as_sample(drawn, relations, source)
+            if edges is None:
+                return sample
+            return replace(sample, graph=edges.read([row.key or "" for row in drawn]))
 
 
 def _draw(

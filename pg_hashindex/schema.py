@@ -124,7 +124,11 @@ def downgrade(connection: sa.Connection) -> None:
             raise InUseError(
                 f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
             )
-        _run(connection, "DROP TRIGGER IF EXISTS immutable ON hashindex.model")
+        _run(
+            connection,
+            "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
+        )
         # In one statement, since some call others; without CASCADE, which could reach the user's.
         functions = connection.scalar(
             sa.text(

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Vector
+from pgvector import Bit, Vector
 from psycopg import RawCursor, sql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from . import codes
 from .catalog import IndexEntry
 from .database import translated_errors
 from .errors import InvalidInputError
@@ -40,30 +41,56 @@ def search(
     *,
     candidates: int | None = None,
     where: sa.ColumnElement[bool] | None = None,
+    code: Bit | None = None,
 ) -> list[Hit]:
-    """Find the nearest rows; see `HashIndex.search`."""
+    """Find the nearest rows; see `HashIndex.search`.
+
+    ``code`` is the query's, where it is known; of an index that is encoded in Python it is computed
+    otherwise.
+    """
     vector = as_query(query, index.dimension)
     k = as_count("k", k)
     candidates = None if candidates is None else as_count("candidates", candidates)
+    if code is None and index.encoded_in == "python":
+        code = code_of(index, vector)
+    arguments = "($1, $2, $3)" if index.encoded_in == "sql" else "($1, $2, $3, $4)"
     with translated_errors():
         if where is not None:
-            statement, values = filtered_query(index, vector, k, candidates, where)
+            statement, values = filtered_query(index, vector, k, candidates, where, code)
             found = RawCursor(index.connection).execute(statement, values, binary=index.binary_ids)
             return [Hit(*row) for row in found.fetchall()]
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         rows = (
             RawCursor(index.connection)
             .execute(
-                sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3)").format(
-                    sql.Identifier(f"search_{index.name}")
+                sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
+                    sql.Identifier(f"search_{index.name}"), sql.SQL(arguments)
                 ),
-                [vector, k, candidates],
+                [vector, k, candidates, code][: arguments.count("$")],
                 prepare=True,
                 binary=index.binary_ids,
             )
             .fetchall()
         )
     return [Hit(*row) for row in rows]
+
+
+def code_of(index: IndexEntry, query: Vector) -> Bit:
+    """Compute the code of a query with the index's model, in Python.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has codes only of the rows that it was trained on, and the query is none.
+    """
+    model, row = index.loaded_model, query.to_numpy()[None]
+    if model.network is not None and not model.network.knows(row).all():
+        raise InvalidInputError(
+            f"index {index.name!r} has no code for this query: model {index.model!r} has codes of "
+            "the rows that it was trained on alone, and the query is none of them; search for the "
+            "neighbours of a row that has a code, or index with a model that hashes new vectors"
+        )
+    return codes.to_postgres(model.encode(row), model.n_bits)[0]
 
 
 def as_count(what: str, value: Any) -> int:
@@ -122,6 +149,7 @@ def filtered_query(
     k: int,
     candidates: int | None,
     where: sa.ColumnElement[bool],
+    code: Bit | None = None,
 ) -> tuple[sql.SQL, list[Any]]:
     """Write the query for the nearest rows of those that a condition holds for.
 
@@ -132,6 +160,8 @@ def filtered_query(
     k : int
     candidates : int or None
     where : sqlalchemy.ColumnElement
+    code : pgvector.Bit, optional
+        The query's; SQL computes it otherwise.
 
     Returns
     -------
@@ -150,7 +180,7 @@ def filtered_query(
         hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s),
         (
             SELECT hashindex.encode_with(m.layers, %(vector)s) FROM hashindex.model m
-            WHERE m.id = %(model_id)s
+            WHERE m.id = %(model_id)s AND %(to_be_encoded)s
         )
         """,
         {
@@ -160,6 +190,7 @@ def filtered_query(
             "candidates": f"${first + 2}",
             "code": f"${first + 3}",
             "model_id": index.model_id,
+            "to_be_encoded": code is None,
             "condition": condition,
             "vector": query,
             "k_value": k,
@@ -167,7 +198,7 @@ def filtered_query(
         },
     ).fetchone()
     assert template is not None  # noqa: S101
-    return sql.SQL(template[0]), [*values, query, k, candidates, template[2]]
+    return sql.SQL(template[0]), [*values, query, k, candidates, code or template[2]]
 
 
 def _compile(index: IndexEntry, where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:

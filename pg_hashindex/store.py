@@ -1,11 +1,14 @@
-"""Models in the database: the only reader and writer of ``hashindex.model``.
+"""Models in the database: the only reader and writer of ``hashindex.model`` and its parts.
 
-A model is named as ``name`` (its latest version) or ``name:version``.
+A model is named as ``name`` (its latest version) or ``name:version``. Where a network follows the
+layers, the stored layers end in one of kind ``network``, which SQL refuses to evaluate; what the
+network is stands in column ``network``, and the numbers of its arrays in ``hashindex.model_part``.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pgvector import Vector
@@ -16,13 +19,25 @@ from .database import Connection, prepare, translated_errors
 from .errors import DatabaseStateError, InUseError
 from .layers import Layer
 from .model import Metric, Model
+from .network import Network, NetworkKind
 
-__all__ = ["StoredModel", "describe", "drop", "list_models", "load", "save"]
+__all__ = ["EvaluatedIn", "StoredModel", "describe", "drop", "list_models", "load", "save"]
+
+#: Where a model is evaluated: SQL can do it unless the model has a network.
+EvaluatedIn = Literal["sql", "python"]
+
+_NETWORK = "network"
+# Far below the 1 GB that one value of PostgreSQL's may take, and what a client holds twice.
+_PART_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What the database knows about a model, without its layers."""
+    """What the database knows about a model, without its layers.
+
+    ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
+    ``size_bytes`` counts layers and network.
+    """
 
     name: str
     version: int
@@ -38,6 +53,8 @@ class StoredModel:
     created_at: datetime
     indexes: list[str]
     weighted: bool
+    network: NetworkKind | None
+    evaluated_in: EvaluatedIn
 
 
 def save(connection: Connection, model: Model) -> Model:
@@ -69,6 +86,9 @@ def save(connection: Connection, model: Model) -> Model:
             layer.scale,
             layer.nearest,
         ]
+    if model.network is not None:
+        layers.append("ROW(%s, NULL, NULL, NULL, NULL)::hashindex.layer")
+        values.append(_NETWORK)
     with translated_errors():
         prepare(connection)
         with connection.transaction():
@@ -81,12 +101,12 @@ def save(connection: Connection, model: Model) -> Model:
                 f"""
                 INSERT INTO hashindex.model (
                     name, version, method, dimension, n_bits, metric, parameters, training,
-                    checksum, bit_weights, layers
+                    checksum, bit_weights, network, layers
                 )
-                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s,
+                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, %s,
                        ARRAY[{", ".join(layers)}]
                 FROM hashindex.model WHERE name = %s
-                RETURNING version
+                RETURNING id, version
                 """.encode(),  # noqa: S608
                 [
                     model.name,
@@ -98,12 +118,21 @@ def save(connection: Connection, model: Model) -> Model:
                     Jsonb(dict(model.training)),
                     model.checksum,
                     None if model.bit_weights is None else Vector(model.bit_weights),
+                    None if model.network is None else Jsonb(model.network.spec()),
                     *values,
                     model.name,
                 ],
             ).fetchone()
-    assert row is not None  # noqa: S101
-    return replace(model, version=row[0])
+            assert row is not None  # noqa: S101
+            if model.network is not None:
+                for number, part in enumerate(model.network.parts(_PART_BYTES)):
+                    # Binary: as text it would be twice as long.
+                    connection.execute(
+                        "INSERT INTO hashindex.model_part (model_id, part, data) "
+                        "VALUES (%s, %s, %b)",
+                        [row[0], number, part],
+                    )
+    return replace(model, version=row[1])
 
 
 def load(connection: Connection, reference: str) -> Model:
@@ -124,13 +153,13 @@ def load(connection: Connection, reference: str) -> Model:
     UnknownModelError
         If there is none.
     DatabaseStateError
-        If its layers are not what was saved.
+        If its layers or its network are not what was saved.
     """
     with translated_errors():
         prepare(connection)
         row = connection.execute(
             "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
-            "bit_weights FROM hashindex.find_model(%s)",
+            "bit_weights, network FROM hashindex.find_model(%s)",
             [reference],
         ).fetchone()
         assert row is not None  # noqa: S101
@@ -143,6 +172,12 @@ def load(connection: Connection, reference: str) -> Model:
         ).fetchall()
     remedy = "import it again from a file, or train it anew"
     try:
+        network = None
+        if row[10] is not None:
+            # Models never change, so the parts need not be read in one snapshot with the rest.
+            network = Network.from_parts(row[10], _parts(connection, row[0]))
+            # Python's model has no such layer. Where it is missing, its checksum shows it.
+            layers = [layer for layer in layers if layer[0] != _NETWORK]
         model = Model(
             name=row[1],
             method=row[2],
@@ -153,15 +188,31 @@ def load(connection: Connection, reference: str) -> Model:
             training=row[6],
             version=row[7],
             bit_weights=None if row[9] is None else row[9].to_numpy(),
+            network=network,
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
     if model.checksum != row[8]:
         raise DatabaseStateError(
-            f"model {reference!r} is damaged: its layers have checksum {model.checksum}, saved was "
+            f"model {reference!r} is damaged: its checksum is {model.checksum}, saved was "
             f"{row[8]}; {remedy}"
         )
     return model
+
+
+def _parts(connection: Connection, model_id: int) -> Iterator[bytes]:
+    """Read the parts of a network one by one: together they may be hundreds of megabytes."""
+    with translated_errors():
+        numbers = connection.execute(
+            "SELECT part FROM hashindex.model_part WHERE model_id = %s ORDER BY part", [model_id]
+        ).fetchall()
+        for (number,) in numbers:
+            part = connection.execute(
+                "SELECT data FROM hashindex.model_part WHERE model_id = %s AND part = %s",
+                [model_id, number],
+                binary=True,
+            ).fetchone()
+            yield b"" if part is None else part[0]
 
 
 def _layer(
@@ -203,15 +254,22 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
         cursor.execute(
             f"""
             SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
-                   m.training, m.checksum, pg_column_size(m.layers) AS size_bytes, m.created_at,
+                   m.training, m.checksum, m.created_at,
+                   pg_column_size(m.layers) + coalesce((
+                       SELECT sum(octet_length(p.data)) FROM hashindex.model_part p
+                       WHERE p.model_id = m.id
+                   ), 0)::bigint AS size_bytes,
                    ARRAY(
                        SELECT l.kind FROM unnest(m.layers) WITH ORDINALITY
-                           AS l(kind, weights, bias, scale, nearest, position) ORDER BY l.position
+                           AS l(kind, weights, bias, scale, nearest, position)
+                       WHERE l.kind IS DISTINCT FROM 'network' ORDER BY l.position
                    ) AS layer_kinds,
                    ARRAY(
                        SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
                    ) AS indexes,
-                   m.bit_weights IS NOT NULL AS weighted
+                   m.bit_weights IS NOT NULL AS weighted,
+                   m.network ->> 'kind' AS network,
+                   CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in
             FROM hashindex.model m {which}
             """.encode(),  # noqa: S608
             values,

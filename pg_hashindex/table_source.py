@@ -72,6 +72,8 @@ class TableSource:
         The column of vectors.
     key, key_type : str or None
         The key and its type, where asked for: the type that a domain is of, without a length.
+    key_collation : psycopg.sql.Identifier, optional
+        What a key of text is compared by.
     labels : str or None
         The column of labels.
     several : bool
@@ -87,6 +89,7 @@ class TableSource:
     vector: str
     key: str | None = None
     key_type: str | None = None
+    key_collation: sql.Identifier | None = None
     labels: str | None = None
     several: bool = False
     numbered: bool = False
@@ -122,7 +125,9 @@ class TableSource:
         assert row is not None  # noqa: S101
         # Without its length: a cast to varchar(4) would make one key of two.
         key_type, _ = self._type_of(row[0])
-        return replace(self, key=row[0], key_type=key_type)
+        return replace(
+            self, key=row[0], key_type=key_type, key_collation=self._collation_of(row[0])
+        )
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too.
@@ -165,6 +170,16 @@ class TableSource:
             raise InvalidInputError(f"table {self.name} has no column {column!r}")
         return row[0], row[1]
 
+    def _collation_of(self, column: str) -> sql.Identifier | None:
+        row = self.connection.execute(
+            "SELECT n.nspname, c.collname FROM pg_attribute a "
+            "JOIN pg_collation c ON c.oid = a.attcollation "
+            "JOIN pg_namespace n ON n.oid = c.collnamespace "
+            "WHERE a.attrelid = %s::regclass AND a.attname = %s AND NOT a.attisdropped",
+            [self.name, column],
+        ).fetchone()
+        return None if row is None else sql.Identifier(*row)
+
     def has_label(self) -> sql.Composable:
         """Return the condition that a row has a label; true or false, never NULL."""
         if self.labels is None:
@@ -180,6 +195,14 @@ class TableSource:
         elif self.numbered:
             condition = "coalesce({} <> -1, false)"
         return sql.SQL(condition).format(sql.Identifier(self.labels))
+
+    def as_key(self, value: sql.Composable) -> sql.Composable:
+        """Return SQL for a value as one of the key's type, compared as the key is."""
+        key = sql.SQL("({})::{}").format(value, sql.SQL(self.key_type or ""))
+        if self.key_collation is None:
+            return key
+        # A column of another collation could not be compared with the key at all.
+        return sql.SQL("({} COLLATE {})").format(key, self.key_collation)
 
     def key_text(self, key: sql.Composable) -> sql.Composable:
         """Return SQL for a value of the key's type as text: equal keys have equal texts."""

@@ -7,7 +7,7 @@ from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
-__all__ = ["SCHEMA", "index", "metadata", "model"]
+__all__ = ["SCHEMA", "index", "metadata", "model", "model_part"]
 
 SCHEMA = "hashindex"
 
@@ -50,6 +50,7 @@ model = sa.Table(
         "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
     ),
     sa.Column("bit_weights", VECTOR),
+    sa.Column("network", JSONB),
     sa.UniqueConstraint("name", "version"),
     sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", "name"),
     sa.CheckConstraint("version >= 1", "version"),
@@ -62,7 +63,25 @@ model = sa.Table(
         "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[])",
         "bit_weights",
     ),
+    # The last layer says that Python goes on, so that whatever evaluates layers meets it.
+    sa.CheckConstraint(
+        "(network IS NOT NULL) = ((layers[cardinality(layers)]).kind = 'network')", "network"
+    ),
     comment="trained hash models; a saved model never changes",
+)
+
+# The numbers of a network's arrays, which may be hundreds of megabytes. The revision has them
+# stored without compression, which would cost time and save nothing.
+model_part = sa.Table(
+    "model_part",
+    metadata,
+    sa.Column(
+        "model_id", sa.ForeignKey(model.c.id, ondelete="CASCADE"), primary_key=True, nullable=False
+    ),
+    sa.Column("part", sa.Integer, primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.CheckConstraint("part >= 0", "part"),
+    comment="the numbers of models that are evaluated in Python, cut in parts",
 )
 
 # Schema and table names are text, never oids: oids differ between nodes and after a restore.

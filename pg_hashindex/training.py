@@ -1,6 +1,8 @@
 """Training a model: fit on most rows, and measure on those held back."""
 
 import hashlib
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from . import codes
 from .errors import InvalidInputError
 from .hashers import HASHERS, make_hasher
-from .hashers.supervision import Labels, Supervision
+from .hashers.supervision import Labels, SparseRows, Supervision
 from .metrics import precision_at_k, recall_at_k
 from .model import Metric, Model, check_model_name
 from .vectors import as_rows
 
-__all__ = ["distinct_bits", "held_back", "train"]
+__all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
 
 # The held-back part: at most a tenth of the rows, and of those of each label, and no more queries
 # than tell 1 % apart.
@@ -32,11 +34,13 @@ def train(
     y: ArrayLike | None = None,
     pairs: ArrayLike | None = None,
     triplets: ArrayLike | None = None,
+    graph: ArrayLike | SparseRows | None = None,
     n_bits: int | None = None,
     metric: Metric = "l2",
     random_state: int = 0,
     parameters: dict[str, Any] | None = None,
     force: bool = False,
+    progress: bool = False,
 ) -> Model:
     """Fit a hasher, and measure what it learned on rows that it did not see.
 
@@ -47,7 +51,7 @@ def train(
         Of the model.
     method : str
         A key of ``HASHERS``.
-    y, pairs, triplets : array-like, optional
+    y, pairs, triplets, graph : array-like, optional
         What is known about the rows, for methods that learn from it; see `Hasher.fit`.
     n_bits : int, optional
         Needed by every method but ``sign``.
@@ -58,6 +62,8 @@ def train(
         The method's own.
     force : bool
         Train on fewer rows than max(1000, 10 n_bits) all the same.
+    progress : bool
+        Whether to draw a bar on stderr, where the method has one.
 
     Returns
     -------
@@ -67,7 +73,8 @@ def train(
         ``recall`` of the held-back rows as queries among the others; with labels,
         ``label_precision`` of those of them that have one. Both rank all rows by the weights of
         bits as they were learned, which a search rounds. Rows are held back as `held_back` says;
-        where none can be, there is neither.
+        where none can be, there is neither. A transductive method, which gives codes to the rows
+        of its training alone, learns from the rows held back too, but not from their labels.
 
     Raises
     ------
@@ -88,16 +95,12 @@ def train(
     if "n_bits" not in given and method != "sign":
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
     check_model_name(name)
+    if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
+        given.setdefault("progress", True)
     hasher = make_hasher(method, **given)
     hasher.check_parameters()
-    known = {"labels": y, "pairs": pairs, "triplets": triplets}
-    learns_from = HASHERS[method].learns_from
-    for what, value in known.items():
-        if value is not None and what not in learns_from:
-            raise InvalidInputError(
-                f"{method} does not learn from {what}; those that do: "
-                + ", ".join(key for key, kind in HASHERS.items() if what in kind.learns_from)
-            )
+    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    check_method_takes(method, [what for what, value in known.items() if value is not None])
     X = as_rows(X)
     least = max(1000, 10 * int(n_bits or X.shape[1]))
     if len(X) < least and not force:
@@ -106,18 +109,54 @@ def train(
             f"{least}, or it is bad without any sign of it; train on more rows, learn fewer bits, "
             "or force it"
         )
-    supervision = Supervision.read(len(X), y, pairs, triplets)
+    supervision = Supervision.read(len(X), y, pairs, triplets, graph)
     hidden = held_back(len(X), supervision, random_state)
     seen = np.setdiff1d(np.arange(len(X)), hidden)
-    kept = supervision.restricted_to(seen)
+    if hasher.transductive:
+        # Rows that it does not see, it cannot encode.
+        rows, kept = X, replace(supervision, labels=_hidden(supervision.labels, hidden))
+    else:
+        rows, kept = X[seen], supervision.restricted_to(seen)
     model = hasher.fit(
-        X[seen],
+        rows,
         None if kept.labels is None else kept.labels.indicator,
         pairs=kept.pairs,
         triplets=kept.triplets,
+        graph=kept.graph,
     ).to_model(name, metric=metric)
     measured = _measure(model, X, seen, hidden, supervision.labels)
     return hasher.to_model(name, metric=metric, training=measured)
+
+
+def check_method_takes(method: str, known: Collection[str]) -> None:
+    """Refuse what a method has no use for.
+
+    Parameters
+    ----------
+    method : str
+        A key of ``HASHERS``.
+    known : collection of {"labels", "pairs", "triplets", "graph"}
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the methods that do learn from it.
+    """
+    for what in known:
+        taking = [
+            name
+            for name, kind in HASHERS.items()
+            if (kind.takes_graph if what == "graph" else what in kind.learns_from)
+        ]
+        if method not in taking:
+            raise InvalidInputError(
+                f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
+                f"that do: {', '.join(taking) or 'none'}"
+            )
+
+
+def _hidden(labels: Labels | None, rows: NDArray[np.intp]) -> Labels | None:
+    return None if labels is None else labels.hidden(rows)
 
 
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:

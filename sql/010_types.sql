@@ -55,4 +55,4 @@ END
 $$;
 
 COMMENT ON TYPE hashindex.layer IS
-    'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos';
+    'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos; network, always the last, stands for what only Python evaluates';

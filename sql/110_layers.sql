@@ -17,6 +17,11 @@ DECLARE
     shares double precision[];
     total double precision;
 BEGIN
+    -- What goes in must never come out as a projection.
+    IF cardinality(layers) = 0 THEN
+        RAISE EXCEPTION 'there are no layers to evaluate'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
+    END IF;
     FOREACH layer IN ARRAY layers LOOP
         expected := vector_dims(coalesce(layer.weights[1], layer.bias));
         IF expected <> vector_dims(x) THEN
@@ -84,6 +89,10 @@ BEGIN
                 x := ARRAY(SELECT sin(e::double precision) FROM unnest(x::real[]) e)::vector;
             WHEN 'cos' THEN
                 x := ARRAY(SELECT cos(e::double precision) FROM unnest(x::real[]) e)::vector;
+            WHEN 'network' THEN
+                RAISE EXCEPTION 'the model is evaluated in Python, not in SQL'
+                    USING ERRCODE = 'feature_not_supported',
+                          HINT = 'Encode rows with: pg-hashindex index encode; vectors with Model.encode in Python.';
         END CASE;
     END LOOP;
     RETURN x;

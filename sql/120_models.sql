@@ -75,3 +75,21 @@ COMMENT ON FUNCTION hashindex.refuse_model_update() IS
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex.refuse_model_update();
+
+CREATE OR REPLACE FUNCTION hashindex.refuse_part_update()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE EXCEPTION 'part % of the model with id % cannot be changed', OLD.part, OLD.model_id
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Save the changed model under the same name: it becomes the next version.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.refuse_part_update() IS
+    'trigger: the networks of saved models are as immutable as their layers';
+
+CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model_part
+FOR EACH ROW EXECUTE FUNCTION hashindex.refuse_part_update();

@@ -37,6 +37,19 @@ END;
 COMMENT ON FUNCTION hashindex.distance_operator(text) IS
     'pgvector''s distance operator for a metric (l2, cosine or ip)';
 
+CREATE OR REPLACE FUNCTION hashindex.encoded_in_python(i hashindex.index)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN m.network IS NOT NULL FROM hashindex.model m WHERE m.id = i.model_id;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.encoded_in_python(hashindex.index) IS
+    'whether the model of an index has a network, which SQL cannot evaluate';
+
 -- The query that every search runs: candidates by code, answers by exact distance. The terms are
 -- SQL for the query vector, k, the number of candidates and the query's code; filter is a condition
 -- on the table's columns, written with the table's own name. Shape and tie-breaks: the distance
@@ -113,17 +126,21 @@ $$;
 COMMENT ON FUNCTION hashindex.search_query(hashindex.index, text, text, text, text, text) IS
     'text of the query that searches an index, from SQL terms for its arguments';
 
--- The typed search function of one index.
+-- The typed search function of one index. Where SQL cannot encode the query, the caller brings its
+-- code.
 CREATE OR REPLACE FUNCTION hashindex.search_function_source(i hashindex.index)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    in_python boolean := hashindex.encoded_in_python(i);
+    n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
     RETURN format(
         $source$
 CREATE OR REPLACE FUNCTION hashindex.%1$I(
-    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL
+    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL%4$s
 )
 RETURNS TABLE (id %2$s, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -139,13 +156,19 @@ BEGIN
     PERFORM hashindex.check_search_arguments($1, $2, $3);
     -- Into a variable: the ordering below must not encode the query once for each row. Its name is
     -- one that no table or column of the user's has.
-    hashindex_query_code := hashindex.encode_with(m.layers, $1) FROM hashindex.model m WHERE m.id = %2$s;
+    hashindex_query_code := %2$s;
     RETURN QUERY %3$s;
 END
 $body$,
-            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
+            n_bits,
+            CASE WHEN in_python THEN format('hashindex.checked_query_code($4, %s)', n_bits)
+            ELSE format(
+                'hashindex.encode_with(m.layers, $1) FROM hashindex.model m WHERE m.id = %s',
+                i.model_id
+            ) END,
             hashindex.search_query(i, '$1', '$2', '$3', 'hashindex_query_code')
-        )
+        ),
+        CASE WHEN in_python THEN ', query_code bit varying DEFAULT NULL' ELSE '' END
     );
 END
 $$;
@@ -180,142 +203,26 @@ $$;
 COMMENT ON FUNCTION hashindex.check_search_arguments(vector, integer, integer) IS
     'refuses arguments that no search can answer';
 
--- The trigger function that keeps a code table fresh: AFTER each statement, with transition tables.
-CREATE OR REPLACE FUNCTION hashindex.table_sync_source(i hashindex.index)
-RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex.checked_query_code(query_code bit varying, n_bits integer)
+RETURNS bit varying
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format(
-        $source$
-CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS %2$L$source$,
-        'sync_' || i.name, format(
-            $body$
-DECLARE
-    model_layers hashindex.layer[];
-    touched %6$s[];
-    -- The encoder may have committed a code after this transaction's snapshot was taken. DELETE
-    -- would not see it and leave a code without a row; meeting it in INSERT ... ON CONFLICT raises
-    -- the serialization failure that callers of these isolation levels expect.
-    snapshot_is_old boolean :=
-        current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-BEGIN
-    IF TG_OP = 'TRUNCATE' THEN
-        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%7$L, %8$L) THEN
-            TRUNCATE %1$s;
-        ELSIF NOT row_security_active(%9$L) THEN
-            -- Of one partition. Whoever does not see every row must not take the others for gone.
-            DELETE FROM %1$s c WHERE NOT EXISTS (
-                SELECT FROM %7$I.%8$I b WHERE b.%2$I = c.id
-            );
-        END IF;
-        RETURN NULL;
+    IF query_code IS NULL THEN
+        RAISE EXCEPTION 'the index is encoded in Python: its search needs the code of the query'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'Pass query_code, as Model.encode in Python gives it, or the stored code of a row; or search with HashIndex.search in Python.';
     END IF;
-    IF pg_trigger_depth() > 1 THEN
-        PERFORM set_config('hashindex.nested', 'on', true);
+    IF length(query_code) <> n_bits THEN
+        RAISE EXCEPTION 'query_code has % bits, the codes of the index have %',
+            length(query_code), n_bits
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Encode the query with the model of the index.';
     END IF;
-
-    IF TG_OP = 'DELETE' THEN
-        touched := ARRAY(SELECT o.%2$I FROM old_rows o);
-    ELSIF TG_OP = 'INSERT' THEN
-        touched := ARRAY(SELECT n.%2$I FROM new_rows n);
-    ELSE
-        -- Most updates leave vector and key alone: say so before anything is read or encoded.
-        touched := ARRAY(
-            SELECT coalesce(n.%2$I, o.%2$I)
-            FROM old_rows o FULL JOIN new_rows n ON n.%2$I = o.%2$I
-            WHERE o.%2$I IS NULL OR n.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I
-        );
-    END IF;
-    IF touched = '{}' THEN
-        RETURN NULL;
-    END IF;
-
-    IF TG_OP <> 'INSERT' AND snapshot_is_old THEN
-        -- Each of these codes is deleted or replaced below.
-        INSERT INTO %1$s AS c (id, code) SELECT t.id, 0::bit(%4$s) FROM unnest(touched) t(id)
-        ON CONFLICT (id) DO UPDATE SET code = c.code;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM %1$s c WHERE c.id = ANY (touched);
-    ELSIF TG_OP = 'UPDATE' THEN
-        DELETE FROM %1$s c WHERE c.id = ANY (touched) AND NOT EXISTS (
-            SELECT FROM new_rows n WHERE n.%2$I = c.id AND n.%3$I IS NOT NULL
-        );
-    END IF;
-    -- Into a variable: read and unpacked once, not once for each row.
-    SELECT m.layers INTO model_layers FROM hashindex.model m WHERE m.id = %5$s;
-    IF TG_OP <> 'DELETE' THEN
-        INSERT INTO %1$s (id, code)
-        SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
-        -- A join: = ANY (touched) would compare each row with each key.
-        FROM new_rows n JOIN unnest(touched) t(id) ON t.id = n.%2$I
-        WHERE n.%3$I IS NOT NULL
-        ON CONFLICT (id) DO UPDATE SET code = excluded.code;
-    END IF;
-
-    IF current_setting('hashindex.nested', true) = 'on' THEN
-        -- A trigger of the user's wrote to this table in this transaction, perhaps to these very
-        -- rows: its statement was seen before this one, which holds the older rows. What is in
-        -- the table now decides.
-        DELETE FROM %1$s c
-        WHERE c.id = ANY (touched) AND NOT row_security_active(%9$L) AND NOT EXISTS (
-            SELECT FROM %7$I.%8$I b WHERE b.%2$I = c.id AND b.%3$I IS NOT NULL
-        );
-        INSERT INTO %1$s (id, code)
-        SELECT b.%2$I, hashindex.encode_with(model_layers, b.%3$I)
-        FROM %7$I.%8$I b
-        WHERE b.%2$I = ANY (touched) AND b.%3$I IS NOT NULL
-        ON CONFLICT (id) DO UPDATE SET code = excluded.code;
-    END IF;
-    RETURN NULL;
-END
-$body$,
-            format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name,
-            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id), i.model_id,
-            i.id_type, i.schema_name, i.table_name, format('%I.%I', i.schema_name, i.table_name)
-        )
-    );
+    RETURN query_code;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.table_sync_source(hashindex.index) IS
-    'text of the CREATE FUNCTION of the trigger that keeps an index''s code table fresh';
-
--- The trigger function that keeps a code column fresh: BEFORE each row, since the code is part of it.
-CREATE OR REPLACE FUNCTION hashindex.column_sync_source(i hashindex.index)
-RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format(
-        $source$
-CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS %2$L$source$,
-        'sync_' || i.name, format(
-            $body$
-BEGIN
-    IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN
-        NEW.%2$I := CASE WHEN NEW.%1$I IS NOT NULL THEN (
-            SELECT hashindex.encode_with(m.layers, NEW.%1$I)
-            FROM hashindex.model m WHERE m.id = %3$s
-        ) END;
-    END IF;
-    RETURN NEW;
-END
-$body$,
-            i.column_name, i.code_column, i.model_id
-        )
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.column_sync_source(hashindex.index) IS
-    'text of the CREATE FUNCTION of the trigger that keeps an index''s code column fresh';
+COMMENT ON FUNCTION hashindex.checked_query_code(bit varying, integer) IS
+    'the code of a query that the caller brings, or an error where it is missing or of another length';

@@ -84,7 +84,14 @@ BEGIN
         );
         EXECUTE format(
             'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
-            format('codes of index %s, kept fresh by triggers on %s', i.name, create_index.table_name)
+            format(
+                CASE WHEN used.network IS NULL
+                    THEN 'codes of index %s, kept fresh by triggers on %s'
+                    ELSE 'codes of index %s, written by pg-hashindex index encode, since its model is '
+                         'evaluated in Python; triggers on %s take away those of rows that change'
+                END,
+                i.name, create_index.table_name
+            )
         );
     ELSE
         -- A generated column is computed after the triggers that would read it.
@@ -117,6 +124,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
+    in_python boolean := hashindex.encoded_in_python(i);
 BEGIN
     EXECUTE CASE i.layout
         WHEN 'table' THEN hashindex.table_sync_source(i)
@@ -124,12 +132,26 @@ BEGIN
     END;
     EXECUTE format(
         'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.name,
-        format('trigger: keeps the codes of index %s fresh', i.name)
+        format(
+            CASE WHEN in_python
+                THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
+                     'encode %s finds them; the model is evaluated in Python'
+                ELSE 'trigger: keeps the codes of index %s fresh'
+            END,
+            i.name
+        )
     );
     EXECUTE hashindex.search_function_source(i);
     EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer) IS %L', 'search_' || i.name,
-        format('nearest rows of %s by index %s', base, i.name)
+        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer%s) IS %L', 'search_' || i.name,
+        CASE WHEN in_python THEN ', bit varying' ELSE '' END,
+        format(
+            CASE WHEN in_python
+                THEN 'nearest rows of %s by index %s; query_code is the query''s code, from Python'
+                ELSE 'nearest rows of %s by index %s'
+            END,
+            base, i.name
+        )
     );
 END
 $$;
@@ -188,6 +210,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(drop_index.name);
     trigger_row record;
+    signature text;
 BEGIN
     -- Found by their function: the table may have been renamed, or may be gone.
     FOR trigger_row IN
@@ -199,9 +222,15 @@ BEGIN
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I()', 'sync_' || i.name);
-    EXECUTE format(
-        'DROP FUNCTION IF EXISTS hashindex.%I(vector, integer, integer)', 'search_' || i.name
-    );
+    -- Of an index encoded in SQL, or in Python. By IF EXISTS each drop would say what is missing.
+    FOREACH signature IN ARRAY ARRAY[
+        'vector, integer, integer', 'vector, integer, integer, bit varying'
+    ] LOOP
+        signature := format('hashindex.%I(%s)', 'search_' || i.name, signature);
+        IF to_regprocedure(signature) IS NOT NULL THEN
+            EXECUTE 'DROP FUNCTION ' || signature;
+        END IF;
+    END LOOP;
     IF i.layout = 'table' THEN
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
     ELSE

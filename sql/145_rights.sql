@@ -29,7 +29,10 @@ BEGIN
         GROUP BY acl.grantee
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA hashindex TO %s', holder.role);
-        EXECUTE format('GRANT SELECT ON hashindex.model, hashindex.index TO %s', holder.role);
+        EXECUTE format(
+            'GRANT SELECT ON hashindex.model, hashindex.model_part, hashindex.index TO %s',
+            holder.role
+        );
         IF i.layout = 'table' THEN
             EXECUTE format(
                 'GRANT %s ON %I.%I TO %s',

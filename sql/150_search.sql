@@ -1,12 +1,16 @@
 -- Searching any index by its name: ids as text, filters as JSON. Applications that know their index
 -- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
 
+-- Its signature before queries could bring their code.
+DROP FUNCTION IF EXISTS hashindex.search(text, vector, integer, integer, jsonb);
+
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
     query vector,
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
-    where_equals jsonb DEFAULT NULL
+    where_equals jsonb DEFAULT NULL,
+    query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -15,21 +19,24 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    query_code bit varying;
+    code bit varying;
 BEGIN
     PERFORM hashindex.check_search_arguments(query, k, candidates);
-    query_code := hashindex.encode_with(m.layers, query)
+    code := CASE
+        WHEN query_code IS NULL AND m.network IS NULL THEN hashindex.encode_with(m.layers, query)
+        ELSE hashindex.checked_query_code(query_code, m.n_bits)
+    END
     FROM hashindex.model m WHERE m.id = i.model_id;
     RETURN QUERY EXECUTE
         'SELECT s.id::text, s.distance FROM ('
         || hashindex.search_query(i, '$1', '$2', '$3', '$4', hashindex.filter_of(i, where_equals))
         || ') s'
-        USING query, k, candidates, query_code;
+        USING query, k, candidates, code;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb) IS
-    'nearest rows by any index: ids as text; where_equals {"column": value} restricts the rows';
+COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb, bit varying) IS
+    'nearest rows by any index: ids as text; where_equals {"column": value} restricts the rows; query_code is the query''s code, where Python evaluates the model';
 
 CREATE OR REPLACE FUNCTION hashindex.filter_of(i hashindex.index, where_equals jsonb)
 RETURNS text

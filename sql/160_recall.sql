@@ -38,6 +38,13 @@ DECLARE
     found bigint;
     wanted_in_all bigint := 0;
     found_in_all bigint := 0;
+    -- Where SQL cannot encode, rows bring the codes that they have, and those without are no queries.
+    code text := CASE
+        WHEN NOT hashindex.encoded_in_python(i) THEN NULL
+        WHEN i.layout = 'column' THEN format('b.%I', i.code_column)
+        ELSE format('(SELECT c.code FROM %I.%I c WHERE c.id = b.%I)',
+                    i.code_schema, i.code_table, i.id_column)
+    END;
 BEGIN
     IF k IS NULL OR k < 1 THEN
         RAISE EXCEPTION 'k is %; it must be 1 or more', coalesce(k::text, 'NULL')
@@ -51,9 +58,10 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOR row_of IN EXECUTE format(
-        'SELECT %2$I::text AS id, %3$I AS query FROM %1$s WHERE %3$I IS NOT NULL '
-        'ORDER BY random() LIMIT $1',
-        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name
+        'SELECT b.%2$I::text AS id, b.%3$I AS query, %4$s::bit varying AS code FROM %1$s b '
+        'WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $1',
+        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
+        coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
     ) USING sample
     LOOP
         -- The row itself would always be found: ask for one more, and leave it out.
@@ -65,7 +73,9 @@ BEGIN
         SELECT count(*) INTO found
         FROM (
             SELECT s.distance
-            FROM hashindex.search(index_name, row_of.query, k + 1, candidates) s
+            FROM hashindex.search(
+                index_name, row_of.query, k + 1, candidates, query_code => row_of.code
+            ) s
             WHERE s.id <> row_of.id ORDER BY s.distance LIMIT k
         ) e
         -- Any row as near as the k-th is as good an answer.

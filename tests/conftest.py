@@ -2,7 +2,14 @@
 
 import pytest
 
-pytest_plugins = ("fixtures.servers", "fixtures.databases", "fixtures.items", "fixtures.usps")
+pytest_plugins = (
+    "fixtures.servers",
+    "fixtures.databases",
+    "fixtures.deep",
+    "fixtures.items",
+    "fixtures.known",
+    "fixtures.usps",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -57,6 +57,18 @@ def test_damaged_archives(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
     np.testing.assert_array_equal(load_sample(tmp_path / "beside.npz").X, vectors)
 
 
+#: Edges of no graph, and what is said of them.
+EDGES = {
+    "outside": np.array([[0, 1], [300, 0]]),
+    "below": np.array([[-1, 1]]),
+    "half": np.array([[0.5, 1, 1]]),
+    "weightless": np.array([[0, 1, 1], [3, 0, 0]]),
+    "endless": np.array([[3, 0, np.inf]]),
+    "none": np.empty((0, 2), int),
+    "named": np.array([["0", "a"]]),
+}
+
+
 @pytest.fixture
 def archive(tmp_path: Path, vectors: NDArray[np.float32]) -> Path:
     names = np.array(["b", "", "a", "b"] * 75)
@@ -70,6 +82,9 @@ def archive(tmp_path: Path, vectors: NDArray[np.float32]) -> Path:
         triplets=[[0, 1, 2], [250, 2, 1]],
         pairs=[[0, 299, -1]],
         flat=np.zeros((300, 2, 2), int),
+        tags_of=[[0, 2**40], [299, 7], [0, 2**40], [5, 7]],
+        clicks=[[250, 1, 0.5], [3, 0, 2], [3, 0, 0.25]],
+        **EDGES,
     )
     return tmp_path / "known.npz"
 
@@ -91,6 +106,23 @@ def test_what_is_known_comes_along(archive: Path, vectors: NDArray[np.float32]) 
     assert load_sample(archive, labels="tags", rows=4).y.tolist() == np.eye(4).tolist()
 
 
+def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
+    """Objects are any numbers; no row is preferred for its edges."""
+    graph = load_sample(archive, graph="tags_of").graph
+    assert graph is not None
+    assert graph.shape == (300, 2)
+    assert {(*place, graph[place]) for place in zip(*graph.nonzero(), strict=True)} == {
+        (0, 1, 2.0), (5, 0, 1.0), (299, 0, 1.0),
+    }  # fmt: skip
+    part = load_sample(archive, graph="clicks", rows=100, random_state=1)
+    np.testing.assert_array_equal(part.X, load_sample(archive, rows=100, random_state=1).X)
+    assert part.graph is not None
+    expected = {250: [0, 0.5], 3: [2.25, 0]}
+    for row, line in zip(part.X, part.graph.toarray().tolist(), strict=True):
+        place = int(np.flatnonzero((vectors == row).all(axis=1))[0])
+        assert line == expected.get(place, [0, 0])
+
+
 @pytest.mark.parametrize(
     ("known", "message"),
     [
@@ -100,6 +132,15 @@ def test_what_is_known_comes_along(archive: Path, vectors: NDArray[np.float32]) 
         ({"triplets": "pairs"}, "triplets name rows by number"),
         ({"pairs": "triplets"}, "1 for neighbours or -1 for others; pair 0 has 2"),
         ({"triplets": "triplets", "rows": 3}, "name 4 rows, but at most 3"),
+        ({"graph": "nothing"}, "no array 'nothing'"),
+        ({"graph": "tags"}, r"\(e, 3\); got int64 \(300, 4\)"),
+        ({"graph": "named"}, "got <U1"),
+        ({"graph": "none"}, "no edges"),
+        ({"graph": "outside"}, r"by number, 0 to 299; number 1 of them has \[300, 0\]"),
+        ({"graph": "below"}, r"by number, 0 to 299; number 0 of them has \[-1, 1\]"),
+        ({"graph": "half"}, r"must be integers; number 0 of them has \[0.5,"),
+        ({"graph": "weightless"}, r"finite weights above 0; number 1 of them has \[3, 0, 0\]"),
+        ({"graph": "endless"}, "finite weights above 0; number 0"),
     ],
 )
 def test_what_cannot_be_known(archive: Path, known: dict[str, Any], message: str) -> None:

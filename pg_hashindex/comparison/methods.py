@@ -88,6 +88,43 @@ class Method:
         seen[unlabelled] = -1 if y.ndim == 1 else 0
         return X, seen
 
+    def transductive_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
+        """Return what a transductive method learns from: all rows that are to have codes.
+
+        Returns
+        -------
+        X : floating (n + n_queries, d)
+            The rows of the database, then the queries.
+        y : optional
+            Labels of the training rows as the method sees them; all other rows have none.
+
+        Raises
+        ------
+        InvalidInputError
+            As `training_data`; or if a training row is not in the database.
+        """
+        _, y = self.training_data(split)
+        X = np.concatenate([split.database, split.queries])
+        places = split.train_places
+        if self.train_on == "database":
+            places = np.arange(len(split.database))
+        if places is None:
+            raise InvalidInputError(
+                f"{self.name} is transductive, so it learns from the rows of the database and the "
+                "queries; take training rows from the database"
+            )
+        if y is None:
+            return X, None
+        if scipy.sparse.issparse(y):
+            lines = scipy.sparse.coo_array(y)
+            shape = (len(X), y.shape[1])
+            return X, scipy.sparse.csr_array((lines.data, (places[lines.row], lines.col)), shape)
+        known = np.full((len(X), *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
+        known[places] = y
+        return X, known
+
 
 def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
     """Name the methods that can learn from a data set: without labels, those that need none."""

@@ -25,7 +25,8 @@ class Outcome:
         Why there are no scores.
     codes : {"hashed", "learned"}
         Where the codes of the database come from: the hash function, like those of queries, or
-        what training left for them, which takes a database that was trained on.
+        what training left for them, which takes a database that was trained on. Of a transductive
+        method those of queries too are "learned".
     distance : {"hamming", "weighted"}
         "weighted" where the method learned what each bit counts; within a radius bits count the
         same all the same.

@@ -37,7 +37,9 @@ def compare(
     Each is trained twice, once for the times and once for the memory.
 
     Where a method learned from the rows of the database itself and keeps their codes, a second
-    outcome has the database with these codes.
+    outcome has the database with these codes. A transductive method, which gives codes to the rows
+    of its training alone, learns from all rows of the database and from the queries, unlabelled;
+    it has one outcome, with the codes that training left.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ def _run(
     measures: Measures,
 ) -> Iterator[Outcome]:
     hasher = method.make(outcome.n_bits, outcome.seed)
-    X, y = method.training_data(split)
+    transductive = hasher.transductive
+    X, y = (method.transductive_data if transductive else method.training_data)(split)
     trained = _train(hasher, X, y, outcome)
     again = method.make(outcome.n_bits, outcome.seed)
     trained = replace(trained, train_peak_bytes=_peak_memory(again, X, y))
@@ -123,10 +126,10 @@ def _run(
         distance="hamming" if model.bit_weights is None else "weighted",
         parameters=dict(model.parameters),
     )
-    protocols: dict[Protocol, NDArray[np.uint8] | None] = {
-        "hashed": hashed,
-        "learned": _learned(split, method, hasher, y, hashed),
-    }
+    protocols: dict[Protocol, NDArray[np.uint8] | None] = {"learned": hashed}
+    if not transductive:
+        learned = _learned(split, method, hasher, y, hashed)
+        protocols = {"hashed": hashed, "learned": learned}
     for protocol, codes in protocols.items():
         if codes is not None:
             scores = score(query_codes, codes, split, truths, measures, weights=model.bit_weights)

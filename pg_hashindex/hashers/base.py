@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError, NotFittedError
 from ..layers import Layer, affine, normalize
 from ..model import MAX_BITS, Metric, Model
+from ..network import Network
 from .checks import check_choice, check_integer
 from .rows import RowsLike, RowSource
-from .supervision import Supervision
+from .supervision import SparseRows, Supervision
 
 __all__ = ["Hasher", "Normalize"]
 
@@ -32,7 +33,7 @@ class Hasher(ABC):
     Attributes
     ----------
     layers_ : list of Layer
-        What was learned.
+        What was learned; none where a network of kind ``rows`` says it all.
     dimension_ : int
         Dimensions of the rows.
     n_bits_ : int
@@ -48,6 +49,10 @@ class Hasher(ABC):
     #: What it learns from beside the rows, of "labels", "pairs" and "triplets": one of them must
     #: be given. Empty for methods that need the rows alone.
     learns_from: ClassVar[tuple[str, ...]] = ()
+    #: Whether it can learn from a graph too; it never needs one.
+    takes_graph: ClassVar[bool] = False
+    #: Parameters that say how training runs, not what it learns; models do not record them.
+    runtime_parameters: ClassVar[tuple[str, ...]] = ()
 
     n_bits: int | None
     random_state: int | None
@@ -79,6 +84,7 @@ class Hasher(ABC):
         *,
         pairs: ArrayLike | None = None,
         triplets: ArrayLike | None = None,
+        graph: ArrayLike | SparseRows | None = None,
     ) -> Self:
         """Learn from rows.
 
@@ -96,6 +102,9 @@ class Hasher(ABC):
         triplets : array-like (t, 3) of integers, optional
             Three row numbers, the first row being nearer to the second than to the third; for
             methods that learn from "triplets".
+        graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
+            Weights of edges between the n rows and m objects (tags, owners, words), for methods
+            with ``takes_graph``; 0 is no edge.
 
         Returns
         -------
@@ -105,12 +114,12 @@ class Hasher(ABC):
         ------
         InvalidInputError
             If a parameter is out of range, a value is NaN or infinite, rows differ in dimension,
-            fewer than 2 of them are distinct, or labels, pairs or triplets are missing or
-            unusable.
+            fewer than 2 of them are distinct, or labels, pairs, triplets or a graph are missing
+            or unusable.
         """
         before = vars(self).copy()
         try:
-            self._fit(X, y, pairs, triplets)
+            self._fit(X, y, pairs, triplets, graph)
         except BaseException:
             # What an earlier fit learned stays as it was, however far this one came.
             vars(self).clear()
@@ -124,16 +133,19 @@ class Hasher(ABC):
         y: ArrayLike | None,
         pairs: ArrayLike | None,
         triplets: ArrayLike | None,
+        graph: ArrayLike | SparseRows | None,
     ) -> None:
         started = time.perf_counter()
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
-        given = self._supervision(rows.n_rows, y, pairs, triplets)
+        given = self._supervision(rows.n_rows, y, pairs, triplets, graph)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
-        layers = [*first, *learned]
-        n_bits = Model(self.method, self.method, rows.dimension, layers).n_bits
+        network = self._network()
+        # Known rows are known by what they are in the table, before any layer.
+        layers = [] if network is not None and network.kind == "rows" else [*first, *learned]
+        n_bits = Model(self.method, self.method, rows.dimension, layers, network=network).n_bits
         self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
         self.seed_ = seed
         self.training_ = {
@@ -148,18 +160,21 @@ class Hasher(ABC):
         y: ArrayLike | None,
         pairs: ArrayLike | None,
         triplets: ArrayLike | None,
+        graph: ArrayLike | SparseRows | None,
     ) -> Supervision:
         given = {"labels": y, "pairs": pairs, "triplets": triplets}
         for what, value in given.items():
             if value is not None and what not in self.learns_from and what != "labels":
                 raise InvalidInputError(f"{self.method} does not learn from {what}")
+        if graph is not None and not self.takes_graph:
+            raise InvalidInputError(f"{self.method} does not learn from a graph")
         if self.learns_from and all(given[what] is None for what in self.learns_from):
             raise InvalidInputError(
                 f"{self.method} learns from {' or '.join(self.learns_from)}; give some"
             )
         if "labels" not in self.learns_from:
             y = None
-        return Supervision.read(n_rows, y, pairs, triplets)
+        return Supervision.read(n_rows, y, pairs, triplets, graph)
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -184,6 +199,21 @@ class Hasher(ABC):
         """Return what each bit counts in distances, where the method learns it."""
         return None
 
+    def _network(self) -> Network | None:
+        """Return what comes after the layers and only Python evaluates, where the method has it.
+
+        Of kind ``rows`` it stands alone: layers that `_learn` returned are left out then.
+        """
+        return None
+
+    @property
+    def transductive(self) -> bool:
+        """Whether only the rows of the training get codes; a query that is none of them is refused.
+
+        It may depend on the parameters, and so is known before `fit`.
+        """
+        return False
+
     def _summary(self) -> dict[str, Any]:
         """Return what the method itself measured, as JSON values."""
         return {}
@@ -204,7 +234,8 @@ class Hasher(ABC):
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If X has another dimension than the training rows, or NaN or infinite values.
+            If X has another dimension than the training rows, or NaN or infinite values; or the
+            method is `transductive`, and a row was not in the training.
         """
         return self.to_model(self.method).project(X)
 
@@ -263,11 +294,14 @@ class Hasher(ABC):
             self._json_parameters(),
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
+            network=self._network(),
         )
 
     def _json_parameters(self) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name, value in self.get_params().items():
+            if name in self.runtime_parameters:
+                continue
             if isinstance(value, np.generic):
                 value = value.item()
             elif not isinstance(value, str | int | float | None):

@@ -1,19 +1,16 @@
-"""What rows are known to be: labels, pairs and triplets, checked and brought into one form."""
+"""What is known about rows: labels, pairs, triplets and a graph, in one checked form."""
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from .relations import SparseRows, read_graph, read_pairs, read_triplets
 from .rows import RowSource
 
-__all__ = ["Labels", "Supervision", "check_classes", "labelled_rows"]
-
-#: scipy.sparse.csr_array, which has no types of its own.
-SparseRows: TypeAlias = Any
+__all__ = ["Labels", "SparseRows", "Supervision", "check_classes", "labelled_rows"]
 
 UNLABELLED = -1
 _NONE = np.empty(0, np.intp)
@@ -139,6 +136,14 @@ class Labels:
         """Return the labels of some rows, with the same classes."""
         return Labels(self.indicator[rows])
 
+    def hidden(self, rows: NDArray[np.integer]) -> "Labels":
+        """Return the labels as if some rows had none, with the same classes."""
+        indicator = self.indicator.copy()
+        line_of = np.repeat(np.arange(indicator.shape[0]), np.diff(indicator.indptr))
+        indicator.data[np.isin(line_of, rows)] = 0
+        indicator.eliminate_zeros()
+        return Labels(indicator)
+
     def same(self, rows: NDArray[np.integer] | slice) -> NDArray[np.bool_]:
         """Tell with which rows some of them share a label, bool (len(rows), n)."""
         shared = (self.indicator[rows] @ self.indicator.T).toarray()
@@ -157,11 +162,15 @@ class Supervision:
         Two row numbers, and 1 for neighbours or -1 for others.
     triplets : intp (t, 3), optional
         Three row numbers: the first row is nearer to the second than to the third.
+    graph : scipy.sparse.csr_array, float32 (n, m), optional
+        Weights above 0 of the edges between rows and m objects. As `read` leaves it, each object
+        has an edge; among `restricted_to` some rows there may be objects, or rows, without any.
     """
 
     labels: Labels | None = None
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
+    graph: SparseRows | None = None
 
     def related_rows(self) -> NDArray[np.intp]:
         """Return the numbers of the rows that pairs or triplets name, rising."""
@@ -183,7 +192,8 @@ class Supervision:
             for known, width in self._relations()
         )
         labels = None if self.labels is None else self.labels.take(rows)
-        return Supervision(labels, pairs, triplets)
+        graph = None if self.graph is None else self.graph[rows]
+        return Supervision(labels, pairs, triplets, graph)
 
     def _relations(self) -> tuple[tuple[NDArray[np.intp] | None, int], ...]:
         return (self.pairs, 2), (self.triplets, 3)
@@ -195,65 +205,20 @@ class Supervision:
         y: ArrayLike | None = None,
         pairs: ArrayLike | None = None,
         triplets: ArrayLike | None = None,
+        graph: ArrayLike | SparseRows | None = None,
     ) -> "Supervision":
         """Check what ``fit`` takes.
 
         Raises
         ------
         InvalidInputError
-            If shapes, row numbers or values are not usable.
+            If shapes, row numbers or values are not usable, or the graph has no edge.
         """
         return cls(
             None if y is None else Labels.read(y, n_rows),
-            None if pairs is None else _read_pairs(pairs, n_rows),
-            None if triplets is None else _read_triplets(triplets, n_rows),
-        )
-
-
-def _read_pairs(pairs: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    array = _read_integers("pairs", pairs)
-    _check_row_numbers("pairs", array[:, :2], n_rows)
-    if (bad := ~np.isin(array[:, 2], (1, -1))).any():
-        place = int(np.argmax(bad))
-        raise InvalidInputError(
-            f"the third number of a pair is 1 for neighbours or -1 for others; pair {place} has "
-            f"{array[place, 2]}"
-        )
-    return array
-
-
-def _read_triplets(triplets: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    array = _read_integers("triplets", triplets)
-    _check_row_numbers("triplets", array, n_rows)
-    return array
-
-
-def _read_integers(what: str, given: ArrayLike) -> NDArray[np.intp]:
-    try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
-    if array.ndim != 2 or array.shape[1] != 3 or not len(array) or array.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"{what} must be integers of shape (n, 3), with at least one line; got {array.dtype} "
-            f"{array.shape}"
-        )
-    return array.astype(np.intp)
-
-
-def _check_row_numbers(what: str, numbers: NDArray[np.intp], n_rows: int) -> None:
-    outside = (numbers < 0) | (numbers >= n_rows)
-    if outside.any():
-        place = int(np.argmax(outside.any(axis=1)))
-        raise InvalidInputError(
-            f"{what} name rows by number, 0 to {n_rows - 1} here; number {place} of them has "
-            f"{numbers[place].tolist()}"
-        )
-    ordered = np.sort(numbers, axis=1)
-    if (same := (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).any():
-        place = int(np.argmax(same))
-        raise InvalidInputError(
-            f"{what} must name different rows; number {place} of them has {numbers[place].tolist()}"
+            None if pairs is None else read_pairs(pairs, n_rows),
+            None if triplets is None else read_triplets(triplets, n_rows),
+            None if graph is None else read_graph(graph, n_rows),
         )
 
 

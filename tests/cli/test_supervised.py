@@ -93,7 +93,7 @@ def test_copies_of_bits_are_noted(on: Run, connection: Connection) -> None:
 
 @pytest.mark.usefixtures("things")
 def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
-    """--id says what pairs and triplets name: without them it would be ignored."""
+    """--id says what pairs, triplets and graphs name: without them it would be ignored."""
     np.savez(tmp_path / "f.npz", X=clustered()[0], t=[[0, 1, 2]])
     from_file = ("--from", tmp_path / "f.npz", "--triplets", "t")
     train = ("model", "train", "m", "--bits", 8, "--id", "id", "--method")
@@ -103,7 +103,10 @@ def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
         ("cghash", *from_file),
     ):
         refused = on(*train, *arguments, code=2)
-        assert "--id is the key that --pairs and --triplets of a table name" in refused.stderr
+        assert (
+            "--id is the key that --pairs, --triplets and --graph-query of a table"
+            in refused.stderr
+        )
 
 
 @pytest.mark.usefixtures("things")

@@ -15,6 +15,7 @@ from pg_hashindex import encoding
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import HashIndex, Layout
+from pg_hashindex.model import Model
 
 
 @pytest.fixture(params=["table", "column"])
@@ -103,15 +104,15 @@ def test_a_row_deleted_after_its_page_was_read(
 ) -> None:
     """Deleted, set to NULL, changed: none may end with the code of what was read."""
     unencoded.connection.execute(f"SET default_transaction_isolation TO '{level}'")
-    encode = type(encoding.store.load(unencoded.connection, "lsh")).encode
+    encode = Model.encode
 
-    def write_in_between(self: object, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def write_in_between(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
         other.execute("DELETE FROM items WHERE id = 10")
         other.execute("UPDATE items SET embedding = NULL WHERE id = 11")
         other.execute("UPDATE items SET embedding = '[1,-1,1,-1,1,-1,1,-1]' WHERE id = 12")
-        return encode(self, X)  # type: ignore[arg-type]
+        return encode(self, X)
 
-    monkeypatch.setattr("pg_hashindex.model.Model.encode", write_in_between)
+    monkeypatch.setattr(Model, "encode", write_in_between)
     unencoded.encode()
     assert_fresh(unencoded)
 

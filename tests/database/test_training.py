@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from fixtures.tagged import Tagged
 from numpy.typing import NDArray
 
 from pg_hashindex import codes
 from pg_hashindex.data import load_packages
 from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.supervision import Supervision
 from pg_hashindex.training import distinct_bits, held_back, train
 
@@ -126,3 +128,65 @@ def test_where_each_row_has_a_label_of_its_own(embeddings: NDArray[np.float32]) 
     model = train(embeddings[:1000], "m", "s3plh", y=y, n_bits=4)
     assert (model.training["rows"], model.training["held_back_rows"]) == (1000, 0)
     assert not {"recall", "label_precision"} & set(model.training)
+
+
+@pytest.fixture
+def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HASHERS, Tagged.method, Tagged)
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_a_graph_goes_with_its_rows(embeddings: NDArray[np.float32]) -> None:
+    """Rows held back are not in what a method learns from, nor are their edges."""
+    X, y = embeddings[:1000], np.arange(1000) % 4
+    graph = np.eye(1000, 1001) + np.eye(1000, 1001, k=1)
+    graph[:500:5] = 0
+    seen = np.setdiff1d(np.arange(1000), hidden_rows(X, y, 3))
+    training = train(X, "m", "tagged", y=y, graph=graph, n_bits=8, random_state=3).training
+    assert (training["rows"], training["held_back_rows"], training["labelled"]) == (900, 100, 900)
+    assert training["graph"] == {
+        "rows": 900,
+        "objects": graph[seen].any(axis=0).sum(),
+        "edges": (graph[seen] > 0).sum(),
+        "isolated_rows": (~graph[seen].any(axis=1)).sum(),
+    }
+    with pytest.raises(InvalidInputError, match="lsh does not learn from a graph; .* tagged"):
+        train(X, "m", "lsh", graph=graph, n_bits=8)
+    with pytest.raises(InvalidInputError, match="has 1000 rows, but there are 999 vectors"):
+        train(X[:999], "m", "tagged", y=y[:999], graph=graph, n_bits=8, force=True)
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_a_transductive_method_sees_all_rows(embeddings: NDArray[np.float32]) -> None:
+    """Also those it is measured by, whose labels are hidden from it."""
+    X = embeddings[:1000]
+    y = np.where(np.arange(1000) % 5 > 0, np.arange(1000) % 2, -1)
+    graph = scipy.sparse.eye_array(1000)
+    options: dict[str, Any] = {"y": y, "graph": graph, "n_bits": 64, "random_state": 4}
+    model = train(X, "m", "tagged", parameters={"known_only": True}, **options)
+    hidden = held_back(1000, Supervision.read(1000, y), 4)
+    training = model.training
+    assert (training["rows"], training["held_back_rows"]) == (1000, 100)
+    assert training["graph"] == {"rows": 1000, "objects": 1000, "edges": 1000, "isolated_rows": 0}
+    assert training["labelled"] == 800 - (y[hidden] >= 0).sum()
+    assert training["labels"] == {"rows": 800, "classes": 2}
+    assert {"recall", "label_precision"} <= set(training)
+    # The codes of the training, for rows held back too.
+    seen_labels = codes.unpack(model.encode(X), 64)[:, 0]
+    assert seen_labels.tolist() == ((y >= 0) & ~np.isin(np.arange(1000), hidden)).tolist()
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_how_training_runs_is_not_in_the_model(embeddings: NDArray[np.float32]) -> None:
+    X, y = embeddings[:1000], np.arange(1000) % 4
+    options: dict[str, Any] = {"y": y, "n_bits": 8, "random_state": 1}
+    plain = train(X, "m", "tagged", **options)
+    here = {"device": "cpu", "checkpoint": "/tmp/c"}
+    elsewhere = train(X, "m", "tagged", parameters=here, progress=True, **options)
+    assert plain.training["runs"] == ["auto", None, False]
+    assert elsewhere.training["runs"] == ["cpu", "/tmp/c", True]
+    assert elsewhere.parameters == plain.parameters
+    assert set(plain.parameters) == {"n_bits", "known_only", "random_state", "normalize"}
+    assert elsewhere.checksum == plain.checksum
+    # Methods that have no bar train all the same.
+    assert train(X, "m", "lsh", n_bits=8, progress=True).n_bits == 8

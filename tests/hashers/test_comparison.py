@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
+from fixtures.tagged import Tagged
 
-from pg_hashindex import hashers, metrics
+from pg_hashindex import codes, hashers, metrics
 from pg_hashindex.comparison import (
     Measures,
     Method,
@@ -66,7 +67,7 @@ class Broken(LSH):
 
 @pytest.fixture(autouse=True)
 def _more_hashers(monkeypatch):
-    for hasher in (Learning, Weighing, Broken):
+    for hasher in (Learning, Weighing, Broken, Tagged):
         monkeypatch.setitem(HASHERS, hasher.method, hasher)
 
 
@@ -345,6 +346,40 @@ def test_learned_codes_stand_at_their_rows(split):
     assert np.array_equal(codes[y < 0], hashed[y < 0])
     for number in range(8):
         assert len(np.unique(codes[y == number], axis=0)) == 1
+
+
+def test_a_transductive_method_learns_from_all_that_is_to_have_codes(split, rows, labels):
+    """From the database and the queries, but from labels of training rows alone."""
+    some = replace(split, labelled=np.array([3, 5, 8]))
+    places = some.train_places[some.labelled]
+    method = Method("tagged", {"known_only": True}, labels="labelled")
+    X, y = method.transductive_data(some)
+    assert np.array_equal(X, np.concatenate([split.database, split.queries]))
+    assert np.flatnonzero(y >= 0).tolist() == sorted(places)
+    assert np.array_equal(y[places], split.labels[places])
+
+    (outcome,) = run(some, method, random_state=2)
+    assert (outcome.error, outcome.codes, outcome.train_rows) == (None, "learned", 400)
+    hasher = Tagged(n_bits=8, known_only=True, random_state=2).fit(X, y)
+    pair = hasher.encode(split.queries), hasher.encode(split.database)
+    assert codes.unpack(pair[1], 8)[:, 0].nonzero()[0].tolist() == sorted(places)
+    expected = metrics.mean_average_precision(*pair, split.relevant(LABEL))
+    assert outcome.scores["label"].values["MAP"] == expected
+
+    every = Method("tagged", train_on="database").transductive_data(split)[1]
+    assert np.array_equal(every, np.concatenate([split.labels, np.full(40, -1)]))
+    one_hot = np.eye(8, dtype=np.uint8)
+    for form in (np.asarray, scipy.sparse.csr_array):
+        several = replace(some, train_labels=form(one_hot[split.train_labels]))
+        seen = method.transductive_data(several)[1]
+        seen = seen.toarray() if scipy.sparse.issparse(seen) else seen
+        assert seen.shape == (400, 8)
+        assert np.array_equal(seen[places], one_hot[split.labels[places]])
+        assert seen.sum() == 3
+    unlabelled = draw_split(rows, random_state=1)
+    assert method.transductive_data(replace(unlabelled, labelled=some.labelled))[1] is None
+    (outside,) = run(replace(some, train_places=None), method)
+    assert "take training rows from the database" in outside.error
 
 
 def test_labels_of_some_rows(split):

@@ -85,6 +85,78 @@ def test_what_is_known_about_some_rows():
     assert Supervision.read(9).related_rows().tolist() == []
 
 
+WEIGHTS = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("form", ["dense", "bsr", "coo", "csc", "csr", "dia", "dok", "lil"])
+@pytest.mark.parametrize("kind", [bool, np.int8, np.uint64, np.float32, np.float64])
+def test_graphs_of_any_format(form, kind):
+    """Objects without an edge are left out; rows without one stay."""
+    given = WEIGHTS.astype(kind)
+    if form != "dense":
+        given = scipy.sparse.coo_array(given).asformat(form)
+    graph = Supervision.read(3, graph=given).graph
+    assert isinstance(graph, scipy.sparse.csr_array)
+    assert graph.dtype == np.float32
+    assert graph.has_canonical_format
+    assert graph.toarray().tolist() == WEIGHTS.astype(kind)[:, [1, 3]].astype(float).tolist()
+
+
+@pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+def test_edges_that_come_twice_count_twice(make):
+    """In any type, and the caller's own matrix keeps its entries as they are."""
+    columns, ends = [2, 0, 2, 1], [0, 3, 4]
+    for values in ([True, True, True, False], np.array([200, 0, 100, 1], np.uint8)):
+        given = make((values, columns, ends), shape=(2, 3))
+        found = Supervision.read(2, graph=given).graph.toarray()
+        data = [float(value) for value in values]
+        expected = [[data[1], data[3], data[0] + data[2]]]
+        assert found.sum(axis=0).tolist() == [value for value in expected[0] if value]
+        assert given.data.tolist() == list(values)
+        assert given.indices.tolist() == columns
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (WEIGHTS, "the graph has 3 rows, but there are 5 vectors"),
+        (np.ones(5), r"must be a matrix \(n, m\) .* got float64 \(5,\)"),
+        (np.ones((5, 2), complex), "got complex128"),
+        ([["a"]] * 5, "got <U1"),
+        ([[1], [1, 2]], "cannot be read"),
+        (np.zeros((5, 2)), "the graph has no edges: all weights of its 5 rows and 2 objects are 0"),
+        (np.zeros((5, 0)), "no edges"),
+        (np.eye(5) - np.eye(5, k=2), "0 or more, but row 0, column 2 has -1"),
+        (scipy.sparse.csr_array(np.diag([1, 2, np.nan, 3, 4])), "row 2, column 2 has nan"),
+        (np.diag([1, 2, 3, np.inf, 4]), "row 3, column 3 has inf"),
+        (np.diag([1, 1e-60, 3, 1, 4]), "range of float32, but row 1, column 1 has 1e-60"),
+        (np.diag([1, 1, 3, 1, 1e39]), r"range of float32, but row 4, column 4 has 1e\+39"),
+    ],
+)
+def test_graphs_that_cannot_be(graph, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Supervision.read(5, graph=graph)
+
+
+def test_the_graph_of_some_rows():
+    known = Supervision.read(3, graph=WEIGHTS)
+    assert known.related_rows().tolist() == []
+    assert known.restricted_to(np.array([1, 2])).graph.toarray().tolist() == [[0, 0], [1, 0]]
+    # Rows that lose all edges are no error here; a fit on them alone is.
+    lost = known.restricted_to(np.array([1])).graph
+    assert lost.nnz == 0
+    with pytest.raises(InvalidInputError, match="no edges"):
+        Supervision.read(1, graph=lost)
+
+
+def test_hidden_labels():
+    labels = Labels.read([[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 1, 1]], 4)
+    hidden = labels.hidden(np.array([3, 0]))
+    assert hidden.indicator.toarray().tolist() == [[0] * 3, [0] * 3, [0, 1, 0], [0] * 3]
+    assert hidden.labelled.tolist() == [2]
+    assert labels.labelled.tolist() == [0, 2, 3]
+
+
 def test_unlabelled_rows_are_left_out(rows, labels):
     y = np.where(np.arange(400) % 7 == 2, labels, -1)
     source, known = labelled_rows(RowSource(rows), Labels.read(y, 400))
