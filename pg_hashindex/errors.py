@@ -16,6 +16,7 @@ __all__ = [
     "MissingSchemaError",
     "NotFittedError",
     "OldServerError",
+    "TrainingError",
     "UnknownIndexError",
     "UnknownModelError",
 ]
@@ -31,6 +32,10 @@ class InvalidInputError(HashIndexError, ValueError):
 
 class NotFittedError(HashIndexError):
     """A hasher was asked to project or encode before ``fit``."""
+
+
+class TrainingError(HashIndexError):
+    """Training cannot go on: its numbers left what can be computed with."""
 
 
 class UnknownModelError(HashIndexError, LookupError):

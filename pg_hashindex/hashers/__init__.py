@@ -5,7 +5,9 @@ from typing import Any
 from ..errors import InvalidInputError
 from .agh import AGH
 from .base import Hasher
+from .bgdh import BGDH
 from .cghash import CGHash
+from .dpsh import DPSH
 from .fsdh import FSDH
 from .itq import ITQ
 from .itq_cca import ITQCCA
@@ -24,6 +26,8 @@ from .usplh import USPLH
 
 __all__ = [
     "AGH",
+    "BGDH",
+    "DPSH",
     "FSDH",
     "HASHERS",
     "ITQ",
@@ -66,6 +70,8 @@ HASHERS: dict[str, type[Hasher]] = {
         FSDH,
         SADIH,
         CGHash,
+        DPSH,
+        BGDH,
     )
 }
 

@@ -91,6 +91,12 @@ class RowSource:
         result.n_rows, result.dimension = self.n_rows, self.dimension
         return result
 
+    def untransformed(self) -> "RowSource":
+        """Return the same rows as they were given, without what they go through."""
+        result = self.through()
+        result._layers = ()
+        return result
+
     def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
         """Return the rows of these distinct numbers alone, in rising order."""
         result = object.__new__(RowSource)

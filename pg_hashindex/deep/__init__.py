@@ -1,0 +1,1 @@
+"""Neural networks for hashing: the only part of pg_hashindex that imports torch."""

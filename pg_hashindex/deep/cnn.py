@@ -1,0 +1,276 @@
+"""CNN-F: the convolutional network that makes 4096 features of an image's pixels."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch.nn import functional as F  # noqa: N812
+
+from ..errors import InvalidInputError
+from .pixels import Pixels
+from .weight_files import read_weights, write_weights
+
+__all__ = ["CNNF", "LEAST_INPUT_SIZE"]
+
+#: The smallest input that leaves a cell after the last pooling.
+LEAST_INPUT_SIZE = 39
+
+_FULL6 = ("full6.weight", "full6.bias")
+_STATISTICS = ("pixels.mean", "pixels.scale")
+
+
+class CNNF(torch.nn.Module):
+    """The feature network of BGDH and DPSH for images (Yan, Zhang & Li 2017, Table 1).
+
+    CNN-F is the fast network of Chatfield, Simonyan, Vedaldi & Zisserman (2014), without its last
+    layer. With ``input_size`` 224, the side of the maps after each layer:
+
+    ===== ============ ====== === === ======= ==== ==========
+    layer filters      stride pad LRN pooling side parameters
+    ===== ============ ====== === === ======= ==== ==========
+    conv1 64 x 11 x 11 4      0   yes 2 x 2   27   23,296
+    conv2 256 x 5 x 5  1      2   yes 2 x 2   13   409,856
+    conv3 256 x 3 x 3  1      1   no  no      13   590,080
+    conv4 256 x 3 x 3  1      1   no  no      13   590,080
+    conv5 256 x 3 x 3  1      1   no  2 x 2   6    590,080
+    full6 4096                                     37,752,832
+    full7 4096                                     16,781,312
+    ===== ============ ====== === === ======= ==== ==========
+
+    What the table leaves open is as in Chatfield et al. and Krizhevsky et al. (2012): a ReLU after
+    every layer and before normalisation; local response normalisation over 5 channels,
+    a / (2 + 1e-4 * sum of a^2) ^ 0.75; dropout after full6 and full7. Pooling takes windows of
+    2 x 2 as the table says. The network that Chatfield et al. published takes 3 x 3 with the same
+    stride: its weights fit and give maps of the same size, but not quite its features.
+
+    Parameters
+    ----------
+    image_shape : (int, int, int)
+        Height, width and channels, 1 or 3, of the images. A row holds their pixels line by line,
+        the channels of a pixel side by side, red first. A single channel is taken three times.
+    input_size : int
+        Images are stretched to this many pixels in height and width, bilinearly. At least 39. Less
+        than 224 costs less: full6 then takes fewer cells, at 64 one of each channel instead of 36.
+    dropout : float
+        Share of the features of full6 and full7 that training sets to 0.
+
+    Attributes
+    ----------
+    input_dimension : int
+        Values in a row: the product of `image_shape`.
+    output_dimension : int
+        4096.
+    generator : torch.Generator or None
+        What dropout draws from, on the network's device; None for torch's own.
+
+    Raises
+    ------
+    InvalidInputError
+        If a parameter is out of range.
+    """
+
+    output_dimension = 4096
+
+    def __init__(
+        self, image_shape: Sequence[int], *, input_size: int = 224, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        if input_size < LEAST_INPUT_SIZE:
+            raise InvalidInputError(
+                f"input_size {input_size} leaves nothing after the last pooling; it must be at "
+                f"least {LEAST_INPUT_SIZE}"
+            )
+        if not 0 <= dropout < 1:
+            raise InvalidInputError(f"dropout {dropout} must be 0 or more and below 1")
+        self.input_size = int(input_size)
+        self.dropout = float(dropout)
+        self.generator: torch.Generator | None = None
+        self.pixels = Pixels(image_shape, self.input_size)
+        self.image_shape = self.pixels.image_shape
+        self.input_dimension = self.pixels.dimension
+        self.conv1 = _layer(torch.nn.Conv2d, 3, 64, 11, stride=4)
+        self.norm1 = _normalization()
+        self.pool1 = torch.nn.MaxPool2d(2)
+        self.conv2 = _layer(torch.nn.Conv2d, 64, 256, 5, padding=2)
+        self.norm2 = _normalization()
+        self.pool2 = torch.nn.MaxPool2d(2)
+        self.conv3 = _layer(torch.nn.Conv2d, 256, 256, 3, padding=1)
+        self.conv4 = _layer(torch.nn.Conv2d, 256, 256, 3, padding=1)
+        self.conv5 = _layer(torch.nn.Conv2d, 256, 256, 3, padding=1)
+        self.pool5 = torch.nn.MaxPool2d(2)
+        side = ((self.input_size - 11) // 4 + 1) // 2 // 2 // 2
+        self.full6 = _layer(torch.nn.Linear, 256 * side * side, 4096)
+        self.full7 = _layer(torch.nn.Linear, 4096, self.output_dimension)
+        self.reset_parameters(torch.Generator().manual_seed(0))
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Draw all weights anew, for training from scratch.
+
+        The paper starts from weights trained on ImageNet: see `load_weights`. Without them,
+        weights are normal of variance 2 / inputs, biases 0 (He et al. 2015), and the mean of each
+        filter is taken off. Features are 0 or more, so their mean would otherwise reach every
+        filter: all images would look alike to full7, and training would begin by losing the codes.
+
+        Parameters
+        ----------
+        generator : torch.Generator
+            Equal states give equal weights, on whatever device the network is.
+        """
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name.endswith("bias"):
+                    parameter.zero_()
+                    continue
+                deviation = math.sqrt(2 / parameter[0].numel())
+                drawn = torch.empty(parameter.shape, device=generator.device)
+                drawn.normal_(0, deviation, generator=generator)
+                inputs = tuple(range(1, drawn.ndim))
+                parameter.copy_(drawn.sub_(drawn.mean(dim=inputs, keepdim=True)))
+
+    def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
+        """Say what pixels are, so that conv1 gets (pixel - mean) / scale.
+
+        Weights that were trained elsewhere want the mean and scale of that training, in the units
+        of the rows. Those of Chatfield et al. take 0 to 255 less a mean: for rows in 0 to 1, give
+        that mean divided by 255, and scale 1 / 255.
+
+        Parameters
+        ----------
+        mean : array-like
+            A number; one for each channel of the image, or for red, green and blue; or a mean
+            image, as a row or of shape ``image_shape``.
+        scale : array-like
+            A number above 0, or one for each channel.
+
+        Raises
+        ------
+        InvalidInputError
+            If a shape is none of these, or a value is not finite or a scale not above 0.
+        """
+        self.pixels.set_statistics(mean, scale)
+
+    def fit_statistics(self, X: NDArray[Any]) -> None:
+        """Set the mean of each channel, and one scale for all, from the rows to train on.
+
+        Rows in 0 to 1 and in 0 to 255 then train alike.
+
+        Parameters
+        ----------
+        X : float (n, input_dimension)
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no rows, or they have another dimension.
+        """
+        self.pixels.fit_statistics(X)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        """Compute the features.
+
+        Parameters
+        ----------
+        X : float32 (n, input_dimension)
+
+        Returns
+        -------
+        float32 (n, 4096)
+
+        Raises
+        ------
+        InvalidInputError
+            If X has another dimension.
+        """
+        maps = self.pixels(X)
+        maps = self.pool1(self.norm1(F.relu(self.conv1(maps))))
+        maps = self.pool2(self.norm2(F.relu(self.conv2(maps))))
+        maps = F.relu(self.conv3(maps))
+        maps = F.relu(self.conv4(maps))
+        maps = self.pool5(F.relu(self.conv5(maps)))
+        features = self._dropped(F.relu(self.full6(maps.flatten(1))))
+        return self._dropped(F.relu(self.full7(features)))
+
+    def load_weights(self, path: Path, *, strict: bool = True) -> tuple[str, ...]:
+        """Take weights from a file, trained on ImageNet for instance. Nothing in it is executed.
+
+        The file holds ``conv1.weight`` (64, 3, 11, 11) and ``conv1.bias`` (64,), and so on to
+        ``full7.bias``: filters as out x in x height x width, the channels of conv1 red, green and
+        blue, and the inputs of full6 by channel, then height, then width. (MatConvNet stores
+        height x width x in x out.) It may hold ``pixels.mean`` and ``pixels.scale`` too, as
+        `save_weights` writes them; otherwise those stay.
+
+        Parameters
+        ----------
+        path : Path
+            A ``.npz`` file of NumPy, or a ``.pt`` or ``.pth`` file that holds a state dict.
+        strict : bool
+            False to let full6 stay as it is where the file lacks it or has it for another input
+            size, likewise the mean of other images, and to leave out arrays of other names.
+
+        Returns
+        -------
+        tuple of str
+            What stayed as it was.
+
+        Raises
+        ------
+        InvalidInputError
+            If the file cannot be read, or an array is missing, unexpected or of another shape, or
+            not of finite numbers. The network is unchanged then.
+        """
+        own = self.state_dict()
+        taken = read_weights(
+            Path(path),
+            {name: tuple(value.shape) for name, value in own.items()},
+            optional=_STATISTICS,
+            replaceable=(_FULL6, _STATISTICS),
+            strict=strict,
+        )
+        if "pixels.scale" in taken and (taken["pixels.scale"] <= 0).any():
+            raise InvalidInputError(f"{path}: pixels.scale must be above 0")
+        with torch.no_grad():
+            for name, array in taken.items():
+                own[name].copy_(torch.from_numpy(array))
+        return tuple(name for name in own if name not in taken)
+
+    def save_weights(self, path: Path) -> None:
+        """Write weights, mean and scale to a ``.npz`` file that `load_weights` reads.
+
+        Raises
+        ------
+        InvalidInputError
+            If the path has another suffix, or cannot be written.
+        """
+        arrays = {name: value.cpu().numpy() for name, value in self.state_dict().items()}
+        write_weights(Path(path), arrays)
+
+    def config(self) -> dict[str, Any]:
+        """Return what the constructor takes to build this network again, as JSON values."""
+        return {
+            "image_shape": list(self.image_shape),
+            "input_size": self.input_size,
+            "dropout": self.dropout,
+        }
+
+    def _dropped(self, features: torch.Tensor) -> torch.Tensor:
+        # torch's own dropout draws from its global generator only.
+        if not self.training or not self.dropout:
+            return features
+        kept = torch.empty_like(features).bernoulli_(1 - self.dropout, generator=self.generator)
+        return features * kept / (1 - self.dropout)
+
+
+def _layer(kind: type[torch.nn.Module], *sizes: int, **options: int) -> torch.nn.Module:
+    # Without the weights that torch would draw from its global generator.
+    layer: torch.nn.Module = torch.nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        kind, *sizes, **options
+    )
+    return layer
+
+
+def _normalization() -> torch.nn.Module:
+    # torch divides alpha by the size.
+    return torch.nn.LocalResponseNorm(5, alpha=5 * 1e-4, beta=0.75, k=2.0)

@@ -1,0 +1,59 @@
+"""Trained perceptrons as the layers that SQL evaluates: parallel branches become block rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ..layers import Layer, affine, shift
+from .networks import Affine, HashNetwork, linear_layers
+
+__all__ = ["to_layers"]
+
+
+def to_layers(network: HashNetwork) -> list[Layer]:
+    """Return the layers that compute what a network of perceptrons does.
+
+    The rows are shifted by the mean; its scale goes into the first weights. psi follows the last
+    layer of xi at once, so that the two are one affine map. Then both branches are stacks of affine
+    maps, each followed by a ReLU. One beside the other they are a single stack, of block diagonal
+    matrices after the first; the identity fills up the shorter one, since a ReLU leaves what comes
+    out of another as it is.
+
+    Parameters
+    ----------
+    network : HashNetwork
+        With a perceptron for phi, and xi where it has embeddings.
+
+    Returns
+    -------
+    list of Layer
+    """
+    stacks: list[list[Affine]] = [linear_layers(network.phi)]
+    if network.architecture.embedding_size:
+        *first, (W, b) = linear_layers(network.xi)
+        ((W_psi, b_psi),) = linear_layers(network.psi)
+        # In float64: this product is all that is rounded twice.
+        W_psi = W_psi.astype(np.float64)
+        stacks.append([*first, (W_psi @ W, W_psi @ b + b_psi)])
+    depth = max(map(len, stacks))
+    for stack in stacks:
+        width = len(stack[-1][1])
+        stack += [(np.eye(width), np.zeros(width))] * (depth - len(stack))
+    layers = [shift(-network.mean.cpu().numpy())]
+    for level in range(depth):
+        weights = [stack[level][0] for stack in stacks]
+        joined: NDArray[np.floating] = (
+            scipy.linalg.block_diag(*weights)
+            if level
+            else np.vstack(weights) / float(network.scale)
+        )
+        layers += [affine(joined, _side_by_side([s[level][1] for s in stacks])), Layer("relu")]
+    ((M, v),) = linear_layers(network.head)
+    return [*layers, affine(M, v)]
+
+
+def _side_by_side(biases: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
+    result: NDArray[np.floating] = np.concatenate(biases)
+    return result

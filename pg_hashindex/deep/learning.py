@@ -1,0 +1,370 @@
+"""Algorithm 2 of BGDH: alternate batches of labelled rows and batches of contexts in the graph."""
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from tqdm import tqdm
+
+from ..errors import InvalidInputError, TrainingError
+from ..hashers.bipartite import BipartiteGraph
+from ..hashers.supervision import Labels
+from .checkpoints import Checkpoint
+from .losses import GraphLoss, PairwiseLoss, graph_loss, quantization
+from .networks import HashNetwork
+
+__all__ = ["Schedule", "Trainer", "find_device"]
+
+# Seconds between checkpoints; writing one takes a part of a second.
+_CHECKPOINT_SECONDS = 20.0
+# Rounds between looks at the held-back labels.
+_LOOK_ROUNDS = 5
+_MOMENTUM = 0.9
+_ADVICE = "train again with a lower learning_rate, and look for extreme values in the rows"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train, and in what steps; see `BGDH` for what each is."""
+
+    rounds: int
+    batch_rows: int
+    optimizer: Literal["adam", "sgd"]
+    learning_rate: float
+    eta: float
+    patience: int
+    supervised_steps: int = 10
+    lam: float = 0.0
+    pretrain: int = 0
+    graph_steps: int = 0
+    batch_contexts: int = 0
+    contexts_per_row: int = 1
+    graph_loss: GraphLoss = "logistic"
+    positive: float = 0.5
+    walk_length: int = 1
+    embedding_rate: float = 0.0
+    context_rate: float = 0.0
+
+
+def find_device(name: str) -> torch.device:
+    """Return a device by its name; "auto" is the GPU where there is one.
+
+    Raises
+    ------
+    InvalidInputError
+        If torch knows no such device, or cannot use it here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        # Asked for its number: torch's device "meta" has none.
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        reason = str(error).split("\n")[0]
+        raise InvalidInputError(f"device {name!r} cannot be used: {reason}") from error
+    return device
+
+
+class Trainer:
+    """Training of one network: all that changes in it, and the steps that change it.
+
+    Parameters
+    ----------
+    network : HashNetwork
+        On its device.
+    X : float32 (n, d)
+        The rows, in memory or in a file.
+    labels : Labels
+        Of the rows.
+    held_back : intp (h,)
+        Labelled rows by which to tell when to stop; training does not see their labels.
+    graph : BipartiteGraph, optional
+        Needed where the network has embeddings.
+    schedule : Schedule
+    pairwise_loss : PairwiseLoss
+    rng : numpy.random.Generator
+        What batches and contexts are drawn from.
+    """
+
+    def __init__(
+        self,
+        network: HashNetwork,
+        X: NDArray[np.float32],
+        labels: Labels,
+        held_back: NDArray[np.intp],
+        graph: BipartiteGraph | None,
+        schedule: Schedule,
+        pairwise_loss: PairwiseLoss,
+        rng: np.random.Generator,
+    ) -> None:
+        self.network, self.X, self.labels, self.graph = network, X, labels, graph
+        self.schedule, self.pairwise_loss, self.rng = schedule, pairwise_loss, rng
+        self.device = network.mean.device
+        self.held_back = held_back
+        self.labelled = np.setdiff1d(labels.labelled, held_back)
+        self.contexts: nn.Embedding | None = None
+        self.optimizers = self._optimizers()
+        self.pretrained = self.round = 0
+        self.training_jointly = False
+        self.losses: dict[str, float] = {}
+        self.best: tuple[float, int, dict[str, Any]] | None = None
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        s, network = self.schedule, self.network
+        embedding = [p for name, p in network.named_parameters() if name.startswith("xi.")]
+        own = [p for name, p in network.named_parameters() if name.startswith("embeddings.")]
+        known = {id(p) for p in (*embedding, *own)}
+        rest = [p for p in network.parameters() if id(p) not in known]
+        groups: list[dict[str, Any]] = [{"params": rest}]
+        if embedding:
+            groups.append({"params": embedding, "lr": s.embedding_rate})
+        result = {"supervised": self._optimizer(groups, s.learning_rate)}
+        if own:
+            result["own"] = self._sparse_optimizer(own, s.embedding_rate)
+        if self.graph is not None:
+            size = network.architecture.embedding_size
+            # Made from zeros: torch would first draw weights from its global generator.
+            zeros = torch.zeros(self.graph.n_rows, size, device=self.device)
+            self.contexts = nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]
+                zeros, freeze=False, sparse=True
+            )
+            contexts = list(self.contexts.parameters())
+            # Each loss has moments of its own, since the two differ in size.
+            result["contexts"] = self._sparse_optimizer(contexts, s.context_rate)
+            if embedding:
+                result["graph"] = self._optimizer([{"params": embedding}], s.learning_rate)
+            else:
+                result["graph"] = self._sparse_optimizer(own, s.context_rate)
+        return result
+
+    def _optimizer(self, groups: list[dict[str, Any]], rate: float) -> torch.optim.Optimizer:
+        if self.schedule.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM)
+        return torch.optim.Adam(groups, lr=rate)
+
+    def _sparse_optimizer(self, given: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+        # Momentum of rows that a batch does not name would make every step a dense one.
+        if self.schedule.optimizer == "sgd":
+            return torch.optim.SGD(given, lr=rate)
+        return torch.optim.SparseAdam(given, lr=rate)
+
+    def run(self, checkpoint: Checkpoint | None = None, *, progress: bool = False) -> None:
+        """Train to the end, or from where a checkpoint was written; keep the best network.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint, optional
+            Read first where it is there, and written every 20 seconds and at the end.
+        progress : bool
+            Whether to draw a bar on stderr, with both losses.
+
+        Raises
+        ------
+        InvalidInputError
+            If the checkpoint is of another training.
+        TrainingError
+            If a loss or a weight is no finite number any more; the checkpoint stays as it was
+            last written.
+        """
+        if checkpoint is not None and (state := checkpoint.read(self.device)) is not None:
+            self.load_state(state)
+        s = self.schedule
+        n_pretrain = s.pretrain if self.graph is not None else 0
+        saved_at = time.monotonic()
+        with tqdm(
+            total=n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
+            initial=self._steps_done,
+            unit="batch",
+            desc="training",
+            disable=not progress,
+        ) as bar:
+            for done in self._rounds(n_pretrain):
+                bar.update(done)
+                bar.set_postfix(self._shown())
+                if checkpoint is not None and time.monotonic() - saved_at >= _CHECKPOINT_SECONDS:
+                    self._check_weights()
+                    checkpoint.write(self.state())
+                    saved_at = time.monotonic()
+        self._check_weights()
+        if checkpoint is not None:
+            checkpoint.write(self.state())
+        if self.best is not None:
+            self.network.load_state_dict(self.best[2])
+
+    @property
+    def _graph_steps(self) -> int:
+        # lambda = 0 leaves nothing to step for.
+        return self.schedule.graph_steps if self.graph is not None and self.schedule.lam else 0
+
+    @property
+    def _steps_done(self) -> int:
+        return self.pretrained + self.round * (self.schedule.supervised_steps + self._graph_steps)
+
+    @property
+    def _patience_is_over(self) -> bool:
+        looks = (self.round - self.best[1]) // _LOOK_ROUNDS if self.best is not None else 0
+        return looks >= self.schedule.patience
+
+    def _shown(self) -> dict[str, str]:
+        return {name: f"{value:.3g}" for name, value in self.losses.items()}
+
+    def _rounds(self, n_pretrain: int) -> Iterator[int]:
+        """Train in pieces; yield how many batches each of them had."""
+        s = self.schedule
+        self.network.train()
+        self.training_jointly = False
+        while self.pretrained < n_pretrain:
+            n_steps = min(s.graph_steps or 1, n_pretrain - self.pretrained)
+            self._batches("graph", self._graph_step, n_steps)
+            self.pretrained += n_steps
+            if self.pretrained == n_pretrain:
+                self.network.scale_embeddings(self.X)
+            yield n_steps
+        self.training_jointly = True
+        if not self.round:
+            self._weigh_graph()
+        while self.round < s.rounds and not self._patience_is_over:
+            self._batches("labels", self._supervised_step, s.supervised_steps)
+            self._batches("graph", self._graph_step, self._graph_steps)
+            self.round += 1
+            if len(self.held_back) and (self.round % _LOOK_ROUNDS == 0 or self.round == s.rounds):
+                self._look()
+            yield s.supervised_steps + self._graph_steps
+
+    def _weigh_graph(self) -> None:
+        """Make steps on the graph lambda times as long.
+
+        For plain gradient descent that is the same as lambda times the loss; Adam takes no notice
+        of the size of a loss.
+        """
+        for name in ("graph", "contexts"):
+            for group in self.optimizers[name].param_groups if name in self.optimizers else ():
+                group["lr"] *= self.schedule.lam
+
+    def _batches(self, name: str, step: Callable[[], torch.Tensor], n_steps: int) -> None:
+        if not n_steps:
+            return
+        # Looked at once for all batches: on a GPU each look waits for it.
+        loss = float(torch.stack([step() for _ in range(n_steps)]).mean())
+        if not np.isfinite(loss):
+            place = f"batch {self.pretrained + n_steps} of the pre-training"
+            if self.training_jointly:
+                place = f"round {self.round + 1} of {self.schedule.rounds}"
+            raise TrainingError(f"the loss of the {name} became {loss} in {place}; {_ADVICE}")
+        self.losses[name] = loss
+
+    def _check_weights(self) -> None:
+        """Refuse weights that the last step took too far, which no loss has shown yet."""
+        held = [*self.network.named_parameters()]
+        held += [] if self.contexts is None else [*self.contexts.named_parameters("contexts")]
+        for name, parameter in held:
+            if not torch.isfinite(parameter).all():
+                raise TrainingError(
+                    f"{name} of the network is no finite number after round {self.round} of "
+                    f"{self.schedule.rounds}; {_ADVICE}"
+                )
+
+    def _graph_step(self) -> torch.Tensor:
+        """Step down L_g on one batch of contexts (Algorithm 2, lines 13 to 15)."""
+        assert self.graph is not None  # noqa: S101
+        assert self.contexts is not None  # noqa: S101
+        s = self.schedule
+        drawn = self.graph.contexts(
+            s.batch_contexts,
+            self.rng,
+            positive=s.positive,
+            length=s.walk_length,
+            repeats=s.contexts_per_row,
+        )
+        numbers, places = np.unique(drawn.rows, return_inverse=True)
+        rows = torch.from_numpy(numbers).to(self.device)
+        others = torch.from_numpy(drawn.contexts).to(self.device)
+        embedded = self.network.embed(self._rows(numbers), rows)
+        embedded = embedded[torch.from_numpy(places).to(self.device)]
+        scores = (embedded * self.contexts(others)).sum(dim=1)
+        loss = graph_loss(scores, torch.from_numpy(drawn.signs).to(self.device), s.graph_loss)
+        self._step(("graph", "contexts"), loss)
+        return loss.detach()
+
+    def _supervised_step(self) -> torch.Tensor:
+        """Step down L_s on one batch of labelled rows (Algorithm 2, lines 6 to 10).
+
+        L_s is divided by the number of pairs, so that one learning rate suits batches of any size.
+        """
+        size = min(self.schedule.batch_rows, len(self.labelled))
+        drawn = np.sort(self.rng.choice(self.labelled, size, replace=False))
+        u = self.network(self._rows(drawn), torch.from_numpy(drawn).to(self.device))
+        loss = self._supervised_loss(u, drawn)
+        self._step(("supervised", "own"), loss)
+        return loss.detach()
+
+    def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
+        indicator = self.labels.indicator[rows]
+        similar = torch.from_numpy((indicator @ indicator.T).toarray() > 0).to(self.device)
+        pairs = max(1, len(rows) * (len(rows) - 1))
+        total = self.pairwise_loss(u, similar) + self.schedule.eta * quantization(u)
+        return total / pairs
+
+    def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
+        used = [self.optimizers[name] for name in names if name in self.optimizers]
+        self.network.zero_grad(set_to_none=True)
+        for optimizer in used:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in used:
+            optimizer.step()
+
+    def _rows(self, numbers: NDArray[np.intp]) -> torch.Tensor:
+        return torch.from_numpy(self.X[numbers]).to(self.device)
+
+    @torch.no_grad()
+    def _look(self) -> None:
+        """Measure the loss among held-back rows and those they stand beside, and keep the best."""
+        self.network.eval()
+        # A fixed part of the others, as many as a batch: the same question at every look.
+        beside = self.labelled[:: max(1, len(self.labelled) // self.schedule.batch_rows)]
+        rows = np.concatenate([self.held_back, beside])
+        u = self.network(self._rows(rows), torch.from_numpy(rows).to(self.device))
+        loss = float(self._supervised_loss(u, rows))
+        self.network.train()
+        self.losses["held back"] = loss
+        if self.best is None or loss < self.best[0]:
+            self.best = (loss, self.round, copy.deepcopy(self.network.state_dict()))
+
+    def state(self) -> dict[str, Any]:
+        """Return all that changes while training, for `load_state`."""
+        generator = getattr(self.network.phi, "generator", None)
+        return {
+            "network": self.network.state_dict(),
+            "contexts": None if self.contexts is None else self.contexts.state_dict(),
+            "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
+            # NumPy's states hold integers of 128 bits, which torch's files do not.
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "generator": None if generator is None else generator.get_state(),
+            "pretrained": self.pretrained,
+            "round": self.round,
+            "losses": self.losses,
+            "best": self.best,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from where `state` was taken, with the very batches that were to follow."""
+        self.network.load_state_dict(state["network"])
+        if self.contexts is not None:
+            self.contexts.load_state_dict(state["contexts"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        generator = getattr(self.network.phi, "generator", None)
+        if generator is not None:
+            generator.set_state(state["generator"].cpu())
+        self.pretrained, self.round = state["pretrained"], state["round"]
+        self.losses, self.best = state["losses"], state["best"]

@@ -1,0 +1,83 @@
+"""The losses of BGDH: of pairs of labelled rows, and of contexts in the graph."""
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+__all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
+
+#: From projections u (n, n_bits) and which rows share a label, bool (n, n), the loss of all pairs:
+#: a float32 scalar that `torch.Tensor.backward` goes through. The diagonal is no pair.
+PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+GraphLoss: TypeAlias = Literal["logistic", "square"]
+
+
+def dpsh_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
+    """Compute the negative log-likelihood of which pairs are similar (equation 4, first term).
+
+    With Theta = u_i'u_j / 2, the sum of log(1 + exp(Theta)) - s Theta over all ordered pairs of
+    two rows. log(1 + exp(x)) is computed as softplus, which neither overflows nor cancels.
+
+    Parameters
+    ----------
+    u : float32 (n, n_bits)
+    similar : bool (n, n)
+
+    Returns
+    -------
+    float32 scalar
+    """
+    return _of_pairs(u, similar).sum()
+
+
+def balanced_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
+    """Compute `dpsh_loss` with similar pairs and others counting half of it each.
+
+    Of c classes of one size, one pair in c is similar; counted alike, the others drown them.
+    """
+    losses = _of_pairs(u, similar)
+    pairs = losses.numel() - len(losses)
+    n_similar = int(similar.sum()) - int(similar.diagonal().sum())
+    if not 0 < n_similar < pairs:
+        return losses.sum()
+    of_similar = losses[similar].sum()
+    result: torch.Tensor = (pairs / 2) * (
+        of_similar / n_similar + (losses.sum() - of_similar) / (pairs - n_similar)
+    )
+    return result
+
+
+def _of_pairs(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
+    theta = u @ u.T / 2
+    losses = F.softplus(theta) - similar * theta
+    return losses - torch.diag(losses.diagonal())
+
+
+def quantization(u: torch.Tensor) -> torch.Tensor:
+    """Compute the sum of ||b - u||^2 with b = sgn(u), held fixed (equations 4 and 9)."""
+    codes = torch.where(u.detach() > 0, 1.0, -1.0)
+    return (codes - u).square().sum()
+
+
+def graph_loss(scores: torch.Tensor, signs: torch.Tensor, kind: GraphLoss) -> torch.Tensor:
+    """Compute the mean loss of predicting contexts (equation 2).
+
+    Parameters
+    ----------
+    scores : float32 (t,)
+        e'w of each triple.
+    signs : float32 (t,)
+        gamma: 1 for a context, -1 for a row that is none.
+    kind : {"logistic", "square"}
+        log(1 + exp(-gamma e'w)), or (gamma - e'w)^2.
+
+    Returns
+    -------
+    float32 scalar
+    """
+    if kind == "square":
+        return (signs - scores).square().mean()
+    return F.softplus(-signs * scores).mean()

@@ -1,0 +1,321 @@
+"""The network of BGDH: features of a row beside features of its embedding, and the codes of both.
+
+    u = M' [phi(x); psi(e)] + v                                     (equation 3)
+
+phi is a perceptron, or CNN-F for images; e is xi(x), a perceptron, in the inductive variant, and a
+free parameter of each row in the transductive one. Without an embedding this is the network of
+DPSH.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..errors import InvalidInputError
+from ..network import Network
+from .cnn import CNNF
+
+__all__ = ["Affine", "Architecture", "HashNetwork", "evaluate", "linear_layers"]
+
+#: Weights (m, d) and biases (m,) of an affine map.
+Affine: TypeAlias = tuple[NDArray[np.floating], NDArray[np.floating]]
+
+# Standard deviations at first. The paper has a variance of 0.01 for M and v too, with which the
+# first projections of a wide network are so large that their signs are hardly learned any more.
+_EMBEDDING_DEVIATION = 0.1
+_HEAD_DEVIATION = 0.01
+# Images that go through CNN-F at a time, and rows that go through perceptrons.
+_IMAGES, _ROWS = 64, 8192
+# What sizes and arrays that fit no network raise, here and in torch.
+_NO_NETWORK = (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The sizes of a network.
+
+    Parameters
+    ----------
+    dimension, n_bits : int
+    hidden : tuple of int
+        Sizes of the hidden layers of phi where it is a perceptron; the last gives the features.
+    embedding_size : int
+        Of e and psi(e); 0 for none.
+    embedding_hidden : tuple of int
+        Sizes of the hidden layers of xi.
+    n_embedded : int
+        Rows with an embedding of their own; 0 where xi makes it.
+    image_shape : tuple of int, optional
+        Height, width and channels of images, for CNN-F.
+    input_size : int
+        Side that CNN-F stretches images to.
+    """
+
+    dimension: int
+    n_bits: int
+    hidden: tuple[int, ...]
+    embedding_size: int = 0
+    embedding_hidden: tuple[int, ...] = ()
+    n_embedded: int = 0
+    image_shape: tuple[int, int, int] | None = None
+    input_size: int = 224
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Architecture":
+        """Read what ``dataclasses.asdict`` and JSON made of one.
+
+        Raises
+        ------
+        InvalidInputError
+            If a value is no size. Whether the sizes fit is for the network to say.
+        TypeError
+            If one is missing, or there are others.
+        """
+        read: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
+        }
+        for name, value in read.items():
+            least, sizes = (1, value) if isinstance(value, tuple) else (0, (value,))
+            if value is not None and not all(isinstance(x, int) and x >= least for x in sizes):
+                raise InvalidInputError(f"{name} is {value!r}, which is no size")
+        return cls(**read)
+
+
+class HashNetwork(nn.Module):
+    """The network, from rows to projections.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    generator : torch.Generator
+        What all weights are drawn from.
+    """
+
+    def __init__(self, architecture: Architecture, generator: torch.Generator) -> None:
+        super().__init__()
+        a = self.architecture = architecture
+        self.register_buffer("mean", torch.zeros(a.dimension))
+        self.register_buffer("scale", torch.ones(1))
+        self.phi: nn.Module
+        if a.image_shape is None:
+            self.phi = nn.Sequential(*_hidden_layers(a.dimension, a.hidden, generator))
+            width = a.hidden[-1]
+        else:
+            self.phi = CNNF(a.image_shape, input_size=a.input_size)
+            self.phi.reset_parameters(generator)
+            width = self.phi.output_dimension
+        if a.embedding_size:
+            size = a.embedding_size
+            if a.n_embedded:
+                # Without the weights that torch would draw from its global generator.
+                self.embeddings = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+                    nn.Embedding, a.n_embedded, size, sparse=True
+                )
+                _draw(self.embeddings.weight, _EMBEDDING_DEVIATION, generator)
+            else:
+                last = (a.dimension, *a.embedding_hidden)[-1]
+                self.xi = nn.Sequential(
+                    *_hidden_layers(a.dimension, a.embedding_hidden, generator),
+                    _linear(last, size, 1 / math.sqrt(last), generator),
+                )
+            self.psi = _linear(size, size, math.sqrt(2 / size), generator)
+            width += size
+        self.head = _linear(width, a.n_bits, _HEAD_DEVIATION, generator)
+        _draw(self.head.bias, _HEAD_DEVIATION, generator)
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def set_statistics(self, mean: NDArray[np.floating], scale: float) -> None:
+        """Say what the perceptrons take off rows, and divide them by."""
+        with torch.no_grad():
+            self.mean.copy_(torch.from_numpy(mean.astype(np.float32)))
+            self.scale.fill_(scale)
+
+    def standardized(self, X: torch.Tensor) -> torch.Tensor:
+        """Return rows as the perceptrons see them."""
+        return (X - self.mean) / self.scale
+
+    def embed(self, X: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+        """Return embeddings.
+
+        Parameters
+        ----------
+        X : float32 (n, d)
+        rows : int64 (n,), optional
+            The numbers of the rows, where each has an embedding of its own.
+
+        Returns
+        -------
+        float32 (n, embedding_size)
+        """
+        result: torch.Tensor
+        if self.architecture.n_embedded:
+            result = self.embeddings(rows)
+        else:
+            result = self.xi(self.standardized(X))
+        return result
+
+    @torch.no_grad()
+    def place_embeddings(self, X: NDArray[np.float32], generator: torch.Generator) -> None:
+        """Begin free embeddings as a random projection of the rows, so that near ones begin near.
+
+        Drawn one by one, as in the paper, they take twice as many contexts to say as much.
+
+        Parameters
+        ----------
+        X : float32 (n, d)
+            The rows that have embeddings.
+        generator : torch.Generator
+        """
+        size = self.architecture.embedding_size
+        deviation = _EMBEDDING_DEVIATION / math.sqrt(X.shape[1])
+        drawn = torch.empty(X.shape[1], size).normal_(0, deviation, generator=generator)
+        projection, device = drawn.to(self.mean.device), self.mean.device
+        for start in range(0, len(X), _ROWS):
+            block = torch.tensor(X[start : start + _ROWS], device=device)
+            self.embeddings.weight[start : start + _ROWS] = self.standardized(block) @ projection
+
+    @torch.no_grad()
+    def scale_embeddings(self, X: NDArray[np.float32]) -> None:
+        """Have psi begin from embeddings of unit variance, whatever size pre-training gave them.
+
+        Parameters
+        ----------
+        X : float32 (n, d)
+            As `project` takes them; up to 8,192 of them are looked at.
+        """
+        rows = np.linspace(0, len(X) - 1, min(len(X), _ROWS)).astype(np.intp)
+        device = self.psi.weight.device
+        embedded = self.embed(
+            torch.from_numpy(X[rows]).to(device), torch.from_numpy(rows).to(device)
+        )
+        deviation = float(embedded.std(dim=0, correction=0).mean())
+        if deviation > 0:
+            self.psi.weight /= deviation
+
+    def forward(self, X: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Compute projections u, float32 (n, n_bits); see `embed` for the parameters."""
+        # CNN-F knows the mean and the scale of pixels itself.
+        seen = self.standardized(X) if self.architecture.image_shape is None else X
+        features = self.phi(seen)
+        if self.architecture.embedding_size:
+            embedded = torch.relu(self.psi(self.embed(X, rows)))
+            features = torch.cat([features, embedded], dim=1)
+        result: torch.Tensor = self.head(features)
+        return result
+
+    @torch.no_grad()
+    def project(self, X: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
+        """Compute the projections of all rows, in blocks.
+
+        Parameters
+        ----------
+        X : float32 (n, d)
+            Where rows have embeddings of their own, these rows, in their order.
+        device : torch.device
+            Where the network is.
+
+        Returns
+        -------
+        float32 (n, n_bits)
+        """
+        was_training, _ = self.training, self.eval()
+        size = _ROWS if self.architecture.image_shape is None else _IMAGES
+        result = np.empty((len(X), self.architecture.n_bits), np.float32)
+        for start in range(0, len(X), size):
+            block = torch.tensor(X[start : start + size], device=device)
+            rows = torch.arange(start, start + len(block), device=device)
+            result[start : start + size] = self(block, rows).cpu().numpy()
+        self.train(was_training)
+        return result
+
+    def to_network(self) -> Network:
+        """Return the network as a model keeps it."""
+        arrays = {name: value.cpu().numpy() for name, value in self.state_dict().items()}
+        config = asdict(self.architecture)
+        return Network("torch", config, arrays, self.architecture.n_bits)
+
+
+def evaluate(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Evaluate a network that a model keeps.
+
+    Parameters
+    ----------
+    network : Network
+        Of kind ``torch``.
+    X : float32 (n, d)
+
+    Returns
+    -------
+    float32 (n, n_bits)
+
+    Raises
+    ------
+    InvalidInputError
+        If its configuration is none, its arrays are not those of its configuration, or X has
+        another dimension.
+    """
+    built = _built(network)
+    if X.shape[1] != built.architecture.dimension:
+        raise InvalidInputError(
+            f"the network of this model takes {built.architecture.dimension} dimensions, got "
+            f"{X.shape[1]}"
+        )
+    return built.project(X, torch.device("cpu"))
+
+
+# A network is built once for all blocks of rows and all queries: CNN-F takes a second or two.
+@lru_cache(maxsize=1)
+def _built(network: Network) -> HashNetwork:
+    try:
+        architecture = Architecture.of(network.config)
+        if architecture.n_bits != network.n_bits:
+            raise InvalidInputError(
+                f"it gives {architecture.n_bits} numbers for {network.n_bits} bits"
+            )
+        result = HashNetwork(architecture, torch.Generator())
+        # Copies, since the arrays of a network are read-only.
+        result.load_state_dict({name: torch.tensor(a) for name, a in network.arrays.items()})
+    except _NO_NETWORK as error:
+        raise InvalidInputError(f"the network of this model cannot be built: {error}") from error
+    return result.eval()
+
+
+def linear_layers(module: nn.Module) -> list[Affine]:
+    """Return weights (m, d) and biases (m,) of the linear layers in a module, in their order."""
+    return [
+        (part.weight.detach().cpu().numpy(), part.bias.detach().cpu().numpy())
+        for part in module.modules()
+        if isinstance(part, nn.Linear)
+    ]
+
+
+def _hidden_layers(
+    dimension: int, sizes: Sequence[int], generator: torch.Generator
+) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for size in sizes:
+        # He et al. 2015: the variance of what comes out of the ReLU is that of what goes in.
+        layers += [_linear(dimension, size, math.sqrt(2 / dimension), generator), nn.ReLU()]
+        dimension = size
+    return layers
+
+
+def _linear(n_in: int, n_out: int, deviation: float, generator: torch.Generator) -> nn.Linear:
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
+    _draw(layer.weight, deviation, generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+@torch.no_grad()
+def _draw(parameter: torch.Tensor, deviation: float, generator: torch.Generator) -> None:
+    parameter.normal_(0, deviation, generator=generator)

@@ -1,0 +1,170 @@
+"""From rows of a database to the images that a convolutional network takes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch.nn import functional as F  # noqa: N812
+
+from ..errors import InvalidInputError
+
+__all__ = ["Pixels"]
+
+_COLOURS = 3
+# Pixels looked at at a time, so that memory does not grow with the rows.
+_BLOCK_PIXELS = 1 << 22
+
+
+class Pixels(torch.nn.Module):
+    """Centre, scale and stretch images that stand in rows.
+
+    Parameters
+    ----------
+    image_shape : (int, int, int)
+        Height, width and channels, 1 or 3, of the images. A row holds their pixels line by line,
+        the channels of a pixel side by side, red first. A single channel is taken three times.
+    size : int
+        Images are stretched to this height and width, bilinearly, and smoothed before if that makes
+        them smaller.
+
+    Attributes
+    ----------
+    dimension : int
+        Values in a row: the product of `image_shape`.
+    mean : float32 (3, height, width)
+        Buffer. What is subtracted from the pixels, 0 until it is set.
+    scale : float32 (3, 1, 1)
+        Buffer. What they are divided by then, 1 until it is set.
+
+    Raises
+    ------
+    InvalidInputError
+        If `image_shape` is none of an image.
+    """
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, image_shape: Sequence[int], size: int) -> None:
+        super().__init__()
+        if len(image_shape) != 3 or min(image_shape) < 1:
+            raise InvalidInputError(
+                f"image_shape {tuple(image_shape)} must be height, width and channels, each above 0"
+            )
+        height, width, channels = (int(side) for side in image_shape)
+        if channels not in {1, _COLOURS}:
+            raise InvalidInputError(
+                f"image_shape {tuple(image_shape)} ends in {channels} channels; images have 1 or 3"
+            )
+        self.image_shape = (height, width, channels)
+        self.size = size
+        self.dimension = height * width * channels
+        self.register_buffer("mean", torch.zeros(_COLOURS, height, width))
+        self.register_buffer("scale", torch.ones(_COLOURS, 1, 1))
+
+    def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
+        """Say what pixels are, so that the layers get (pixel - mean) / scale.
+
+        Parameters
+        ----------
+        mean : array-like
+            A number; one for each channel of the image, or for red, green and blue; or a mean
+            image, as a row or of shape ``image_shape``.
+        scale : array-like
+            A number above 0, or one for each channel.
+
+        Raises
+        ------
+        InvalidInputError
+            If a shape is none of these, or a value is not finite or a scale not above 0.
+        """
+        height, width, channels = self.image_shape
+        of_channels = {(), (1,), (channels,), (_COLOURS,)}
+        means = np.asarray(mean, dtype=np.float32)
+        if means.shape in {self.image_shape, (self.dimension,)}:
+            image = means.reshape(self.image_shape).transpose(2, 0, 1)
+        elif means.shape in of_channels:
+            image = means.reshape(-1, 1, 1)
+        else:
+            raise InvalidInputError(
+                f"mean has shape {means.shape}; must be a number, {_numbers(channels)}, or an "
+                f"image of shape {self.image_shape}"
+            )
+        scales = np.asarray(scale, dtype=np.float32)
+        if scales.shape not in of_channels:
+            raise InvalidInputError(
+                f"scale has shape {scales.shape}; must be a number, or {_numbers(channels)}"
+            )
+        if not np.isfinite(means).all() or not np.isfinite(scales).all() or (scales <= 0).any():
+            raise InvalidInputError("mean and scale must be finite, and scale above 0")
+        # Tensors of the buffers' own shapes: copy_ spreads over missing sides only.
+        whole = np.broadcast_to(image, (_COLOURS, height, width)).copy()
+        self.mean.copy_(torch.from_numpy(whole))
+        whole = np.broadcast_to(scales.reshape(-1, 1, 1), (_COLOURS, 1, 1)).copy()
+        self.scale.copy_(torch.from_numpy(whole))
+
+    def fit_statistics(self, X: NDArray[Any]) -> None:
+        """Set the mean of each channel, and one scale for all, from rows.
+
+        Parameters
+        ----------
+        X : float (n, dimension)
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no rows, or they have another dimension.
+        """
+        self._check_shape(X.shape)
+        if not len(X):
+            raise InvalidInputError("no rows to take the mean and scale of pixels from")
+        pixels = X.reshape(len(X), -1, self.image_shape[2])
+        rows = max(1, _BLOCK_PIXELS // self.dimension)
+        starts = range(0, len(X), rows)
+        mean = np.zeros(self.image_shape[2])
+        for start in starts:
+            mean += pixels[start : start + rows].sum(axis=(0, 1), dtype=np.float64)
+        mean /= len(X) * pixels.shape[1]
+        squares = 0.0
+        for start in starts:
+            squares += float(np.square(pixels[start : start + rows] - mean).sum())
+        # Pixels that are all the same have nothing to scale.
+        self.set_statistics(mean, math.sqrt(squares / X.size) or 1.0)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        """Return the images.
+
+        Parameters
+        ----------
+        X : float32 (n, dimension)
+
+        Returns
+        -------
+        float32 (n, 3, size, size)
+
+        Raises
+        ------
+        InvalidInputError
+            If X has another dimension.
+        """
+        self._check_shape(tuple(X.shape))
+        pixels = X.to(self.mean.dtype).reshape(-1, *self.image_shape)
+        # A single channel becomes three here, by broadcasting.
+        images = (pixels.permute(0, 3, 1, 2).contiguous() - self.mean) / self.scale
+        shrinks = max(self.image_shape[:2]) > self.size
+        return F.interpolate(images, (self.size, self.size), mode="bilinear", antialias=shrinks)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 2 or shape[1] != self.dimension:
+            height, width, channels = self.image_shape
+            raise InvalidInputError(
+                f"rows have shape {shape}, must be (n, {self.dimension}) for images of "
+                f"{height} x {width} pixels and {channels} channel{'s' if channels > 1 else ''}"
+            )
+
+
+def _numbers(channels: int) -> str:
+    return "3 of them" if channels == _COLOURS else "1 or 3 of them"

@@ -1,0 +1,306 @@
+"""Algorithm 2, step by step: gradients written out, the schedule, and when it ends."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from pg_hashindex.errors import TrainingError
+from pg_hashindex.hashers.bipartite import BipartiteGraph
+from pg_hashindex.hashers.supervision import Labels
+
+torch = pytest.importorskip("torch")
+
+from pg_hashindex.deep import learning  # noqa: E402
+from pg_hashindex.deep.learning import Schedule, Trainer  # noqa: E402
+from pg_hashindex.deep.losses import dpsh_loss  # noqa: E402
+from pg_hashindex.deep.networks import Architecture, HashNetwork  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+ROWS, DIMENSION, BITS, SIZE = 30, 6, 4, 3
+RATE, EMBEDDING_RATE, CONTEXT_RATE, LAM, ETA = 0.5, 0.05, 2.0, 0.25, 0.3
+ARCHITECTURES = {
+    "dpsh": Architecture(DIMENSION, BITS, (7,)),
+    "inductive": Architecture(DIMENSION, BITS, (7,), SIZE, (5,)),
+    "transductive": Architecture(DIMENSION, BITS, (7,), SIZE, n_embedded=ROWS),
+}
+X = np.random.default_rng(0).standard_normal((ROWS, DIMENSION)).astype(np.float32)
+Y = np.where(np.arange(ROWS) % 3 < 2, np.arange(ROWS) % 4, -1)
+LABELLED = np.flatnonzero(Y >= 0)
+
+each_variant = pytest.mark.parametrize("variant", list(ARCHITECTURES))
+with_a_graph = pytest.mark.parametrize("variant", ["inductive", "transductive"])
+each_loss = pytest.mark.parametrize("kind", ["logistic", "square"])
+
+
+def trainer(variant, held_back=(), loss=dpsh_loss, **changes):
+    schedule = {
+        "rounds": 1,
+        "batch_rows": ROWS,
+        "optimizer": "sgd",
+        "learning_rate": RATE,
+        "eta": ETA,
+        "patience": 3,
+        "supervised_steps": 0,
+        "lam": LAM,
+        "batch_contexts": 200,
+        "walk_length": 2,
+        "embedding_rate": EMBEDDING_RATE,
+        "context_rate": CONTEXT_RATE,
+    }
+    network = HashNetwork(ARCHITECTURES[variant], torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        # Of a size that tells its gradients from rounding.
+        network.head.weight.mul_(30)
+    graph = None
+    if variant != "dpsh":
+        edges = scipy.sparse.random_array((ROWS, 5), density=0.5, rng=np.random.default_rng(2))
+        graph = BipartiteGraph(scipy.sparse.csr_array(edges))
+    result = Trainer(
+        network,
+        X,
+        Labels.read(Y, ROWS),
+        np.array(held_back, np.intp),
+        graph,
+        Schedule(**(schedule | changes)),
+        loss,
+        np.random.default_rng(3),
+    )
+    if result.contexts is not None:
+        with torch.no_grad():
+            # From zeros, the first step would leave embeddings as they are.
+            result.contexts.weight.normal_(0, 0.5, generator=torch.Generator().manual_seed(4))
+    return result
+
+
+def weights(given):
+    result = {name: p.detach().numpy().copy() for name, p in given.network.named_parameters()}
+    if given.contexts is not None:
+        result["contexts"] = given.contexts.weight.detach().numpy().copy()
+    return result
+
+
+def assert_stepped(given, before, gradients, rates):
+    """Each parameter has moved by its rate times its gradient; those without one have stayed."""
+    for name, after in weights(given).items():
+        expected = np.zeros_like(after)
+        if name in gradients:
+            expected = -rates(name) * gradients[name].numpy()
+            assert np.abs(expected).max() > 1e-4, name
+        np.testing.assert_allclose(after - before[name], expected, rtol=1e-3, atol=1e-6)
+
+
+def is_embedding(name):
+    return name.startswith(("xi.", "embeddings."))
+
+
+@each_variant
+@pytest.mark.parametrize("held_back", [(), (0, 4)])
+def test_a_supervised_step_goes_down_equation_4(variant, held_back):
+    given = trainer(variant, held_back, supervised_steps=1)
+    before = weights(given)
+    rows = [row for row in LABELLED if row not in held_back]
+    network = copy.deepcopy(given.network).double()
+    u = network(torch.from_numpy(X[rows]).double(), torch.tensor(rows))
+    loss = 0
+    for i in range(len(rows)):
+        for j in range(len(rows)):
+            if i != j:
+                theta = u[i] @ u[j] / 2
+                similar = float(Y[rows[i]] == Y[rows[j]])
+                loss = loss - (similar * theta - torch.log(1 + torch.exp(theta)))
+        loss = loss + ETA * ((torch.sign(u[i].detach()) - u[i]) ** 2).sum()
+    loss = loss / (len(rows) * (len(rows) - 1))
+    loss.backward()
+    gradients = {
+        name: p.grad.to_dense() if p.grad.is_sparse else p.grad
+        for name, p in network.named_parameters()
+    }
+
+    given.run()
+    assert given.losses["labels"] == pytest.approx(loss.item(), rel=1e-5)
+    assert_stepped(
+        given, before, gradients, lambda name: EMBEDDING_RATE if is_embedding(name) else RATE
+    )
+
+
+@with_a_graph
+@each_loss
+@pytest.mark.parametrize("jointly", [False, True])
+def test_a_graph_step_goes_down_equation_2(variant, kind, jointly, monkeypatch):
+    """With the labels lambda times as far, which for gradient descent is lambda times the loss."""
+    counts = {"graph_steps": 1} if jointly else {"pretrain": 1}
+    given = trainer(variant, graph_loss=kind, **counts)
+    drawn = []
+    contexts = given.graph.contexts
+    monkeypatch.setattr(
+        given.graph,
+        "contexts",
+        lambda *args, **options: drawn.append(contexts(*args, **options)) or drawn[-1],
+    )
+    before = weights(given)
+    network = copy.deepcopy(given.network).double()
+    table = given.contexts.weight.detach().double().requires_grad_()
+    given.run()
+
+    ((rows, others, signs),) = drawn
+    e = network.embed(torch.from_numpy(X).double(), torch.arange(ROWS))
+    loss = 0
+    for row, other, sign in zip(rows, others, signs, strict=True):
+        score = e[row] @ table[other]
+        one = (sign - score) ** 2 if kind == "square" else torch.log(1 + torch.exp(-sign * score))
+        loss = loss + one / len(rows)
+    loss.backward()
+    gradients = {
+        name: p.grad.to_dense() if p.grad.is_sparse else p.grad
+        for name, p in network.named_parameters()
+        if is_embedding(name)
+    } | {"contexts": table.grad}
+    rates = {"inductive": RATE, "transductive": CONTEXT_RATE}
+    share = LAM if jointly else 1
+
+    assert given.losses["graph"] == pytest.approx(loss.item(), rel=1e-5)
+    # What psi begins from is scaled once at the end of the pre-training.
+    before["psi.weight"] = given.network.psi.weight.detach().numpy()
+    assert_stepped(
+        given,
+        before,
+        gradients,
+        lambda name: share * (rates[variant] if is_embedding(name) else CONTEXT_RATE),
+    )
+
+
+@with_a_graph
+def test_batches_alternate_as_the_schedule_says(variant, monkeypatch):
+    given = trainer(
+        variant,
+        rounds=3,
+        supervised_steps=4,
+        graph_steps=2,
+        pretrain=7,
+        batch_rows=6,
+        learning_rate=0.01,
+    )
+    steps = []
+    for name in ("_graph_step", "_supervised_step"):
+        step = getattr(given, name)
+        monkeypatch.setattr(given, name, lambda n=name, s=step: steps.append(n[1]) or s())
+    given.run()
+    assert "".join(steps) == "g" * 7 + "ssssgg" * 3
+    assert (given.pretrained, given.round) == (7, 3)
+
+
+def test_batches_are_of_labelled_rows_alone():
+    """Of the size that is asked for, each time others, and none that is held back."""
+    shown = []
+
+    def noted(u, similar):
+        assert similar.diagonal().all()
+        assert torch.equal(similar, similar.T)
+        shown.append(u.detach().numpy())
+        return dpsh_loss(u, similar)
+
+    held_back = LABELLED[::5]
+    given = trainer("dpsh", held_back, noted, supervised_steps=30, batch_rows=6, learning_rate=1e-9)
+    known = given.network.project(X, torch.device("cpu"))
+    given.run()
+    seen = set()
+    for u in shown[:30]:
+        distances = np.abs(u[:, None] - known).max(axis=2)
+        rows = distances.argmin(axis=1)
+        assert distances.min(axis=1).max() < 1e-5
+        assert len(set(rows)) == 6
+        seen |= set(rows.tolist())
+    assert seen == set(LABELLED) - set(held_back)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Have the loss of the held-back labels be as a test wants; note the network at each look."""
+    monkeypatch.setattr(learning, "_LOOK_ROUNDS", 2)
+    values, networks = [], []
+
+    def loss(u, similar):
+        if u.requires_grad:
+            return dpsh_loss(u, similar)
+        networks.append(weights(loss.given))
+        return torch.tensor(values[len(networks) - 1] * len(u) * (len(u) - 1))
+
+    loss.values, loss.networks = values, networks
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "ended"),
+    [
+        # Patience of 3 looks after the best one.
+        ([5, 3, 4, 3.5, 3, 2], 2, 5),
+        ([5, 4, 3, 2, 1, 0.5, 0.4, 0.3], 8, 8),
+        ([1, 2, 1.5, 0.5, 1, 1, 1, 0.1], 4, 7),
+        ([1, 2, 3, 0.5], 1, 4),
+    ],
+)
+def test_the_network_of_the_least_held_back_loss_is_kept(values, best, ended, looks):
+    looks.values += values
+    held_back = LABELLED[:4]
+    given = trainer("dpsh", held_back, looks, rounds=16, supervised_steps=1, eta=0)
+    looks.given = given
+    given.run()
+    assert len(looks.networks) == ended
+    assert given.round == 2 * ended
+    assert given.best[:2] == (pytest.approx(values[best - 1]), 2 * best)
+    assert given.losses["held back"] == pytest.approx(values[ended - 1])
+    kept = weights(given)
+    for name, expected in looks.networks[best - 1].items():
+        assert np.array_equal(kept[name], expected)
+    if best != ended:
+        assert not np.array_equal(kept["head.weight"], looks.networks[-1]["head.weight"])
+
+
+def test_the_last_round_is_looked_at(looks):
+    looks.values += [3, 2, 1]
+    given = trainer("dpsh", LABELLED[:4], looks, rounds=5, supervised_steps=1, eta=0)
+    looks.given = given
+    given.run()
+    assert given.best[1] == given.round == 5
+
+
+def test_without_labels_held_back_it_goes_to_the_end(looks):
+    given = trainer("dpsh", (), looks, rounds=11, supervised_steps=1)
+    given.run()
+    assert (given.round, given.best, looks.networks) == (11, None, [])
+    assert list(given.losses) == ["labels"]
+
+
+@pytest.mark.parametrize(
+    ("after", "place"),
+    [(0, "round 1 of 4"), (2, "round 1 of 4"), (3, "round 2 of 4"), (11, "round 4 of 4")],
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_errors_say_where_a_loss_went_wrong(after, place, value):
+    calls = []
+
+    def loss(u, similar):
+        calls.append(1)
+        return dpsh_loss(u, similar) * (value if len(calls) > after else 1)
+
+    given = trainer("dpsh", loss=loss, rounds=4, supervised_steps=3, learning_rate=0.01)
+    with pytest.raises(TrainingError, match=f"loss of the labels became {value} in {place}; train"):
+        given.run()
+
+
+def test_errors_say_where_the_graph_went_wrong(monkeypatch):
+    calls = []
+    real = learning.graph_loss
+
+    def loss(*args):
+        calls.append(1)
+        return real(*args) * (math.nan if len(calls) > 5 else 1)
+
+    monkeypatch.setattr(learning, "graph_loss", loss)
+    given = trainer("inductive", pretrain=8, learning_rate=0.01, context_rate=0.01)
+    with pytest.raises(TrainingError, match=r"of the graph became nan in batch 6 of the pre-train"):
+        given.run()
