@@ -43,7 +43,8 @@ def score_codes(
     queries : int
         How many of the rows at most; never more than a tenth.
     rows : int
-        Rows to draw at the most, of those that have a label where labels are asked for.
+        Rows to draw at the most, of those that have a label where labels are asked for. Where
+        the model has codes of known rows alone, the others are left out of them.
     measures : Measures, optional
     random_state : int
         Seed of both draws.
@@ -81,11 +82,15 @@ def score_codes(
     if labels is not None:
         labelled = Labels.read(sample.y, len(X)).labelled
         X, y, truth = X[labelled], sample.y[labelled], Truth("label")
+    model = store.load(index.connection, f"{index.model}:{index.model_version}")
+    if model.network is not None and model.network.kind == "rows":
+        # Others have no code, and their vectors no place in the ranking.
+        known = model.network.knows(X)
+        X, y = X[known], None if y is None else y[known]
     if len(X) < 20:
         raise InvalidInputError(
             f"{index.qualified_table} has {len(X)} rows to measure by; 20 are needed"
         )
-    model = store.load(index.connection, f"{index.model}:{index.model_version}")
     compared = X
     if index.metric == "cosine":
         lengths = np.linalg.norm(X, axis=1, keepdims=True)

@@ -1,9 +1,9 @@
 """Where a training stands, in a file from which it goes on after it was cut off."""
 
 import os
-import pickle
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,13 @@ class Checkpoint:
         if not path.parent.is_dir():
             raise InvalidInputError(f"checkpoint {path}: there is no folder {path.parent}")
 
-    def read(self, device: torch.device) -> dict[str, Any] | None:
-        """Return the state that was written last; None where there is no file.
+    def read(self, load: Callable[[dict[str, Any]], None], device: torch.device) -> None:
+        """Have the state that was written last loaded, where there is a file.
 
         Parameters
         ----------
+        load : callable
+            What takes the state.
         device : torch.device
             Where its tensors go.
 
@@ -48,33 +50,32 @@ class Checkpoint:
             If the file is no checkpoint, or that of another training. Nothing in it is executed.
         """
         if not self.path.exists():
-            return None
+            return
         advice = "give another file, or remove this one to begin anew"
         try:
-            held = torch.load(self.path, map_location=device, weights_only=True)
-            training, state = held["training"], held["state"]
+            with warnings.catch_warnings():
+                # Of protocols of pickle that are none of torch's.
+                warnings.simplefilter("ignore")
+                held = torch.load(self.path, map_location=device, weights_only=True)
+            training = dict(held["training"])
             differing = [
                 f"{name} {training.get(name, 'nothing')} instead of {value}"
                 for name, value in self.training.items()
                 if training.get(name) != value
             ]
-        # What torch raises on a file that is not its own, or that holds more than data.
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-            reason = str(error).split("\n")[0]
+            if not differing:
+                load(held["state"])
+        # A file that is none of ours may hold anything, on which torch fails in any way.
+        except Exception as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
             raise InvalidInputError(
                 f"{self.path} is no checkpoint of a training: {reason}; {advice}"
-            ) from error
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInputError(
-                f"{self.path} is no checkpoint of a training; {advice}"
             ) from error
         if differing:
             raise InvalidInputError(
                 f"checkpoint {self.path} is of another training, with {', '.join(differing)}; "
                 f"{advice}"
             )
-        result: dict[str, Any] = state
-        return result
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Put a state in the place of the last one, or leave that as it is."""

@@ -27,6 +27,8 @@ _CHECKPOINT_SECONDS = 20.0
 # Rounds between looks at the held-back labels.
 _LOOK_ROUNDS = 5
 _MOMENTUM = 0.9
+# Free embeddings begin near where they end, and so move in smaller steps than those before.
+_FREE_RATE = 0.25
 _ADVICE = "train again with a lower learning_rate, and look for extreme values in the rows"
 
 
@@ -124,7 +126,7 @@ class Trainer:
         known = {id(p) for p in (*embedding, *own)}
         rest = [p for p in network.parameters() if id(p) not in known]
         groups: list[dict[str, Any]] = [{"params": rest}]
-        if embedding:
+        if embedding and not own:
             groups.append({"params": embedding, "lr": s.embedding_rate})
         result = {"supervised": self._optimizer(groups, s.learning_rate)}
         if own:
@@ -139,10 +141,9 @@ class Trainer:
             contexts = list(self.contexts.parameters())
             # Each loss has moments of its own, since the two differ in size.
             result["contexts"] = self._sparse_optimizer(contexts, s.context_rate)
-            if embedding:
-                result["graph"] = self._optimizer([{"params": embedding}], s.learning_rate)
-            else:
-                result["graph"] = self._sparse_optimizer(own, s.context_rate)
+            result["graph"] = self._optimizer([{"params": embedding}], s.learning_rate)
+            if own:
+                result["own graph"] = self._sparse_optimizer(own, _FREE_RATE * s.context_rate)
         return result
 
     def _optimizer(self, groups: list[dict[str, Any]], rate: float) -> torch.optim.Optimizer:
@@ -174,10 +175,10 @@ class Trainer:
             If a loss or a weight is no finite number any more; the checkpoint stays as it was
             last written.
         """
-        if checkpoint is not None and (state := checkpoint.read(self.device)) is not None:
-            self.load_state(state)
+        if checkpoint is not None:
+            checkpoint.read(self.load_state, self.device)
         s = self.schedule
-        n_pretrain = s.pretrain if self.graph is not None else 0
+        n_pretrain = 0 if self.graph is None else s.pretrain * (1 + self._own)
         saved_at = time.monotonic()
         with tqdm(
             total=n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
@@ -198,6 +199,11 @@ class Trainer:
             checkpoint.write(self.state())
         if self.best is not None:
             self.network.load_state_dict(self.best[2])
+
+    @property
+    def _own(self) -> bool:
+        """Whether rows get embeddings of their own, at some time."""
+        return bool(self.network.architecture.n_embedded)
 
     @property
     def _graph_steps(self) -> int:
@@ -222,11 +228,13 @@ class Trainer:
         self.network.train()
         self.training_jointly = False
         while self.pretrained < n_pretrain:
-            n_steps = min(s.graph_steps or 1, n_pretrain - self.pretrained)
+            # Up to where embeddings become free, or to the end.
+            left = (s.pretrain if self.pretrained < s.pretrain else n_pretrain) - self.pretrained
+            n_steps = min(s.graph_steps or 1, left)
             self._batches("graph", self._graph_step, n_steps)
             self.pretrained += n_steps
-            if self.pretrained == n_pretrain:
-                self.network.scale_embeddings(self.X)
+            if self._own and self.pretrained == s.pretrain:
+                self._free_embeddings()
             yield n_steps
         self.training_jointly = True
         if not self.round:
@@ -239,15 +247,27 @@ class Trainer:
                 self._look()
             yield s.supervised_steps + self._graph_steps
 
+    def _free_embeddings(self) -> None:
+        self.network.free_embeddings(self.X)
+        self._scale_rates(_FREE_RATE, "contexts")
+
     def _weigh_graph(self) -> None:
         """Make steps on the graph lambda times as long.
 
         For plain gradient descent that is the same as lambda times the loss; Adam takes no notice
         of the size of a loss.
         """
-        for name in ("graph", "contexts"):
+        if self.graph is None:
+            return
+        if self._own and not self.schedule.pretrain:
+            self._free_embeddings()
+        self.network.scale_embeddings(self.X)
+        self._scale_rates(self.schedule.lam, "graph", "own graph", "contexts")
+
+    def _scale_rates(self, factor: float, *names: str) -> None:
+        for name in names:
             for group in self.optimizers[name].param_groups if name in self.optimizers else ():
-                group["lr"] *= self.schedule.lam
+                group["lr"] *= factor
 
     def _batches(self, name: str, step: Callable[[], torch.Tensor], n_steps: int) -> None:
         if not n_steps:
@@ -291,7 +311,8 @@ class Trainer:
         embedded = embedded[torch.from_numpy(places).to(self.device)]
         scores = (embedded * self.contexts(others)).sum(dim=1)
         loss = graph_loss(scores, torch.from_numpy(drawn.signs).to(self.device), s.graph_loss)
-        self._step(("graph", "contexts"), loss)
+        free = self._own and bool(self.network.freed)
+        self._step(("own graph" if free else "graph", "contexts"), loss)
         return loss.detach()
 
     def _supervised_step(self) -> torch.Tensor:

@@ -27,9 +27,8 @@ __all__ = ["Affine", "Architecture", "HashNetwork", "evaluate", "linear_layers"]
 #: Weights (m, d) and biases (m,) of an affine map.
 Affine: TypeAlias = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# Standard deviations at first. The paper has a variance of 0.01 for M and v too, with which the
-# first projections of a wide network are so large that their signs are hardly learned any more.
-_EMBEDDING_DEVIATION = 0.1
+# Standard deviation of M and v at first. With the paper's variance of 0.01 the projections of a
+# wide network begin so large that their signs are hardly learned any more.
 _HEAD_DEVIATION = 0.01
 # Images that go through CNN-F at a time, and rows that go through perceptrons.
 _IMAGES, _ROWS = 64, 8192
@@ -113,18 +112,18 @@ class HashNetwork(nn.Module):
             width = self.phi.output_dimension
         if a.embedding_size:
             size = a.embedding_size
+            last = (a.dimension, *a.embedding_hidden)[-1]
+            self.xi = nn.Sequential(
+                *_hidden_layers(a.dimension, a.embedding_hidden, generator),
+                _linear(last, size, 1 / math.sqrt(last), generator),
+            )
             if a.n_embedded:
                 # Without the weights that torch would draw from its global generator.
                 self.embeddings = nn.utils.skip_init(  # type: ignore[no-untyped-call]
                     nn.Embedding, a.n_embedded, size, sparse=True
                 )
-                _draw(self.embeddings.weight, _EMBEDDING_DEVIATION, generator)
-            else:
-                last = (a.dimension, *a.embedding_hidden)[-1]
-                self.xi = nn.Sequential(
-                    *_hidden_layers(a.dimension, a.embedding_hidden, generator),
-                    _linear(last, size, 1 / math.sqrt(last), generator),
-                )
+                nn.init.zeros_(self.embeddings.weight)
+                self.register_buffer("freed", torch.zeros(1, dtype=torch.bool))
             self.psi = _linear(size, size, math.sqrt(2 / size), generator)
             width += size
         self.head = _linear(width, a.n_bits, _HEAD_DEVIATION, generator)
@@ -132,6 +131,7 @@ class HashNetwork(nn.Module):
 
     mean: torch.Tensor
     scale: torch.Tensor
+    freed: torch.Tensor
 
     def set_statistics(self, mean: NDArray[np.floating], scale: float) -> None:
         """Say what the perceptrons take off rows, and divide them by."""
@@ -157,31 +157,26 @@ class HashNetwork(nn.Module):
         float32 (n, embedding_size)
         """
         result: torch.Tensor
-        if self.architecture.n_embedded:
+        if self.architecture.n_embedded and self.freed:
             result = self.embeddings(rows)
         else:
             result = self.xi(self.standardized(X))
         return result
 
     @torch.no_grad()
-    def place_embeddings(self, X: NDArray[np.float32], generator: torch.Generator) -> None:
-        """Begin free embeddings as a random projection of the rows, so that near ones begin near.
-
-        Drawn one by one, as in the paper, they take twice as many contexts to say as much.
+    def free_embeddings(self, X: NDArray[np.float32]) -> None:
+        """Let each row have an embedding of its own from now on, at first what xi makes of it.
 
         Parameters
         ----------
         X : float32 (n, d)
             The rows that have embeddings.
-        generator : torch.Generator
         """
-        size = self.architecture.embedding_size
-        deviation = _EMBEDDING_DEVIATION / math.sqrt(X.shape[1])
-        drawn = torch.empty(X.shape[1], size).normal_(0, deviation, generator=generator)
-        projection, device = drawn.to(self.mean.device), self.mean.device
+        device = self.mean.device
         for start in range(0, len(X), _ROWS):
             block = torch.tensor(X[start : start + _ROWS], device=device)
-            self.embeddings.weight[start : start + _ROWS] = self.standardized(block) @ projection
+            self.embeddings.weight[start : start + _ROWS] = self.xi(self.standardized(block))
+        self.freed.fill_(True)
 
     @torch.no_grad()
     def scale_embeddings(self, X: NDArray[np.float32]) -> None:

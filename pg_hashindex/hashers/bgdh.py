@@ -24,7 +24,7 @@ __all__ = ["BGDH"]
 
 _MOST = 10**9
 # Contexts in a batch: a perceptron evaluates each, a free embedding is only looked up.
-_BATCH_CONTEXTS = {"inductive": 4096, "transductive": 16_384}
+_BATCH_CONTEXTS = {"inductive": 4096, "transductive": 8_192}
 _CONTEXT_RATE = {"inductive": 0.02, "transductive": 0.01}
 
 
@@ -59,7 +59,9 @@ class BGDH(DeepHasher):
       embeddings of all rows. For the same reason phi is small: it sees labelled rows alone, and
       the wider it is, the more it learns them by heart.
     - psi begins from embeddings scaled to unit variance, and M and v from a deviation of 0.01.
-    - Free embeddings begin as a random projection of the rows.
+    - Free embeddings begin as what xi makes of the rows after the pre-training; then as many
+      batches of contexts follow before labels do. Begun at random, each row takes hundreds of
+      contexts to find its place.
     - Walks begin from rows that can leave their place; see `BipartiteGraph.contexts`.
     - lam says how long steps on the graph are, beside those of the pre-training. For plain gradient
       descent that is the same as a factor of the loss, of which Adam would take no notice.
@@ -99,19 +101,20 @@ class BGDH(DeepHasher):
     lam : float
         The weight of the graph beside the labels; 0 leaves it away.
     pretrain : int
-        Batches of contexts at first, without labels.
+        Batches of contexts at first, without labels; in the transductive variant as many again
+        once embeddings are free.
     graph_steps, supervised_steps : int
         Batches of contexts (T2), and of labelled rows (T1), in a round.
     batch_contexts : int, optional
-        Triples in a batch (N2); 4,096 in the inductive variant by default, 16,384 in the other.
+        Triples in a batch (N2); 4,096 in the inductive variant by default, 8,192 in the other.
     contexts_per_row : int
-        Triples in a batch that have the same first row. The paper draws a row for each; but it is
-        rows that cost time, as xi has to be evaluated for each.
+        Triples in a batch that come from one walk. In the paper each has a walk of its own; but
+        walks, and xi of the rows that they begin from, are what costs time.
     embedding_rate : float, optional
         Learning rate of embeddings on labels; a tenth of ``learning_rate`` by default.
     context_rate : float, optional
-        Learning rate of w, and of free embeddings, on the graph; 0.02 in the inductive variant by
-        default, 0.01 in the other.
+        Learning rate of w on the graph; 0.02 in the inductive variant by default, 0.01 in the
+        other. Once embeddings are free, theirs and that of w are a quarter of it.
     image_shape, input_size, dropout, weights, pairwise_loss, eta, rounds, batch_rows
         As in `DPSH`.
     optimizer, learning_rate, validation, patience, device, checkpoint, progress, random_state
@@ -146,7 +149,7 @@ class BGDH(DeepHasher):
         walk_length: int = 10,
         graph_loss: Literal["logistic", "square"] = "logistic",
         lam: float = 0.1,
-        pretrain: int = 500,
+        pretrain: int = 400,
         graph_steps: int = 5,
         batch_contexts: int | None = None,
         contexts_per_row: int = 8,
@@ -271,7 +274,7 @@ class BGDH(DeepHasher):
         return replace(
             result,
             embedding_size=int(self.embedding_size),
-            embedding_hidden=() if self.transductive else tuple(map(int, self.embedding_hidden)),
+            embedding_hidden=tuple(map(int, self.embedding_hidden)),
             n_embedded=n_rows if self.transductive else 0,
         )
 

@@ -106,44 +106,52 @@ class BipartiteGraph:
         length : int
             d, the steps of a walk.
         repeats : int
-            How many triples in a row have the same first row.
+            How many triples in a row are of one walk: each is distributed as if it were alone.
 
         Returns
         -------
         Contexts
         """
-        first = rng.integers(len(self.connected), size=-(-size // repeats))
-        rows = np.repeat(self.connected[first], repeats)[:size]
+        n_walks = -(-size // repeats)
+        starts = self.connected[rng.integers(len(self.connected), size=n_walks)]
+        visited, counts = self._walks(starts, rng, length)
+        walk = np.repeat(np.arange(n_walks), repeats)[:size]
         is_context = rng.random(size) < positive
         contexts = rng.integers(self.n_rows, size=size)
-        waiting = np.flatnonzero(is_context)
+        of = walk[is_context]
+        # One of the visits to another row: that which makes their count pass a drawn share of it.
+        wanted = np.floor(rng.random(len(of)) * counts[-1, of]).astype(np.intp) + 1
+        contexts[is_context] = visited[np.argmax(counts[:, of] == wanted, axis=0), of]
+        kept = ~is_context
+        kept[is_context] = counts[-1, of] > 0
+        signs = np.where(is_context, 1, -1).astype(np.float32)
+        return Contexts(starts[walk][kept], contexts[kept], signs[kept])
+
+    def _walks(
+        self, starts: NDArray[np.intp], rng: np.random.Generator, length: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Walk from each row, again where no other row was visited.
+
+        Returns
+        -------
+        visited : intp (length, n)
+            The rows of each walk, which is a column.
+        counts : intp (length, n)
+            How many of the visits so far were to another row than the first.
+        """
+        visited = np.empty((length, len(starts)), np.intp)
+        counts = np.empty((length, len(starts)), np.intp)
+        waiting = np.arange(len(starts))
         for _ in range(_MOST_DRAWS):
+            place = starts[waiting]
+            for step in range(length):
+                place = self._to_rows.draw(self._to_objects.draw(place, rng), rng)
+                visited[step, waiting] = place
+            counts[:, waiting] = (visited[:, waiting] != starts[waiting]).cumsum(axis=0)
+            waiting = waiting[counts[-1, waiting] == 0]
             if not len(waiting):
                 break
-            found, chosen = self._walk(rows[waiting], rng, length)
-            contexts[waiting[found]] = chosen
-            waiting = waiting[~found]
-        kept = np.ones(size, dtype=bool)
-        kept[waiting] = False
-        signs = np.where(is_context, 1, -1).astype(np.float32)
-        return Contexts(rows[kept], contexts[kept], signs[kept])
-
-    def _walk(
-        self, starts: NDArray[np.intp], rng: np.random.Generator, length: int
-    ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Walk once from each row; return which met another row, and one that each of them met."""
-        visited = np.empty((length, len(starts)), np.intp)
-        place = starts
-        for step in range(length):
-            place = self._to_rows.draw(self._to_objects.draw(place, rng), rng)
-            visited[step] = place
-        others = visited != starts
-        # One of the visits to another row: the one that makes their count pass a drawn share of it.
-        counts = others.cumsum(axis=0)
-        found = counts[-1] > 0
-        wanted = np.floor(rng.random(len(starts)) * counts[-1]).astype(np.intp) + 1
-        chosen = visited[np.argmax(counts == wanted, axis=0), np.arange(len(starts))]
-        return found, chosen[found]
+        return visited, counts
 
 
 class _Steps:

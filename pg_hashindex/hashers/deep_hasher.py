@@ -16,7 +16,7 @@ from .base import Hasher
 from .bipartite import BipartiteGraph
 from .checks import check_choice, check_integer, check_positive, check_within
 from .rows import RowSource, scratch_array
-from .supervision import Labels, Supervision, check_classes, labelled_rows
+from .supervision import Labels, SparseRows, Supervision, check_classes, labelled_rows
 
 if TYPE_CHECKING:
     from ..deep.learning import Schedule, Trainer
@@ -184,8 +184,6 @@ class DeepHasher(Hasher):
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
         network = HashNetwork(self._architecture(X.shape[1], len(X)), generator)
         network.set_statistics(mean, scale)
-        if network.architecture.n_embedded:
-            network.place_embeddings(X, generator)
         if isinstance(network.phi, CNNF):
             network.phi.dropout = float(self.dropout)
             network.phi.generator = torch.Generator(device).manual_seed(int(rng.integers(2**63)))
@@ -227,12 +225,12 @@ class DeepHasher(Hasher):
             for name, value in self.get_params().items()
             if name not in self.runtime_parameters
         }
-        for name, matrix in (("labels", labels), ("graph", graph)):
-            parts = [] if matrix is None else [_sparse_of(matrix)]
-            training[name] = _digest(
-                *(array for part in parts for array in (part.indptr, part.indices, part.data))
-            )
-        training |= {"method": self.method, "rows": _digest(X)}
+        training |= {
+            "method": self.method,
+            "rows": _digest(X),
+            "labels": _digest_of_sparse(labels.indicator),
+            "graph": "none" if graph is None else _digest_of_sparse(graph.edges),
+        }
         return Checkpoint(Path(self.checkpoint), training)
 
     def _keep_summary(self, trainer: "Trainer", graph: BipartiteGraph | None) -> None:
@@ -325,13 +323,15 @@ def _scale(rows: RowSource, mean: NDArray[np.float64]) -> float:
     return float(np.sqrt(total / rows.n_rows / rows.dimension))
 
 
-def _sparse_of(matrix: Labels | BipartiteGraph) -> Any:
-    return matrix.indicator if isinstance(matrix, Labels) else matrix.edges
-
-
 def _digest(*arrays: NDArray[Any]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:16]
+
+
+def _digest_of_sparse(matrix: SparseRows) -> str:
+    # Whether indices have 32 bits or 64 depends on what the matrix was made from.
+    places = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
+    return _digest(*places, matrix.data)

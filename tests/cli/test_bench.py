@@ -89,14 +89,16 @@ def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
 
 
 def test_default_methods(bench: Run, data: Path, unlabelled: Path) -> None:
-    def compared(path: Path, bits: int) -> set[str]:
-        printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json")
+    def compared(path: Path, bits: int, *parameters: str) -> set[str]:
+        small = [part for parameter in parameters for part in ("--param", parameter)]
+        printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json", *small)
         return {outcome["method"] for outcome in json.loads(printed.stdout)}
 
     free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
     assert compared(unlabelled, 12) == free
     from_labels = {name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from}
-    assert compared(data, 6) == (free | from_labels) - {"sign"}
+    short = ("dpsh.rounds=2", "bgdh.rounds=2", "bgdh.pretrain=5", "bgdh.embedding_hidden=[16]")
+    assert compared(data, 6, *short) == (free | from_labels) - {"sign"}
 
 
 def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:

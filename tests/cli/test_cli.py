@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from fixtures.servers import make_folder
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 from pgvector import Vector
@@ -331,9 +331,7 @@ def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> Non
 
 @pytest.fixture
 def server_folder() -> Iterator[Path]:
-    """A folder that the server's own user may enter, as root's temporary ones are not."""
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-demo-"))
-    folder.chmod(0o755)
+    folder = make_folder("pg_hashindex-demo-")
     yield folder
     shutil.rmtree(folder)
 

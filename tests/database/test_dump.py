@@ -3,12 +3,12 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.servers import make_folder
 
 from pg_hashindex import schema
 from pg_hashindex.database import Connection, connect, create_engine
@@ -69,8 +69,7 @@ def test_from_16_to_18(
         index.encode()
         before[index.name] = [index.search(query, 20, candidates=40) for query in queries]
     dump = tmp_path / "dump"
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-newer-"))
-    folder.chmod(0o755)
+    folder = make_folder("pg_hashindex-newer-")
     try:
         with EmbeddedServer(folder / "data", version=18) as newer:
             # The newer server's pg_dump, as PostgreSQL's own manual has it.

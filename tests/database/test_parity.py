@@ -20,8 +20,10 @@ from pg_hashindex.model import Model
 ROWS = 2_500
 # Evaluation is the same; training is what would take long.
 SMALLER = {
-    "ksh": {"max_labelled": 1000},
-    "cghash": {"max_rows": 1000, "n_starts": 20},
+    "ksh": {"max_labelled": 500},
+    "cghash": {"max_rows": 500, "n_starts": 10},
+    "dpsh": {"rounds": 2},
+    "bgdh": {"rounds": 2, "pretrain": 5, "n_landmarks": 500, "embedding_hidden": (128, 64)},
     **{method: {"n_anchors": 300} for method in ("sdh", "fsdh", "sadih")},
 }
 

@@ -36,7 +36,11 @@ def build(architecture):
     network = fresh(architecture, 0)
     network.set_statistics(np.linspace(-1, 2, architecture.dimension), 2.5)
     generator = torch.Generator().manual_seed(1)
+    if architecture.n_embedded:
+        network.freed.fill_(True)
     with torch.no_grad():
+        if architecture.n_embedded:
+            network.embeddings.weight.normal_(0, 0.3, generator=generator)
         for name, parameter in network.named_parameters():
             # Of the size of what they are added to; at first they are next to nothing.
             if name.endswith("bias") or name.startswith("head"):
@@ -116,6 +120,7 @@ def test_a_seed_gives_the_same_weights(architecture):
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(one[name], same[name]) for name in one)
     drawn = [name for name in one if name.endswith("weight") or name == "head.bias"]
+    drawn = [name for name in drawn if not name.startswith("embeddings")]
     assert not any(torch.equal(one[name], other[name]) for name in drawn)
 
 
@@ -124,17 +129,12 @@ def test_weights_start_of_their_variances():
         Architecture(400, 300, (500,), embedding_size=200, embedding_hidden=(300,)),
         torch.Generator().manual_seed(0),
     )
-    own = HashNetwork(
-        Architecture(4, 2, (3,), embedding_size=200, n_embedded=300),
-        torch.Generator().manual_seed(0),
-    )
     variances = {
         network.phi[0].weight: 2 / 400,
         network.xi[0].weight: 2 / 400,
         network.xi[2].weight: 1 / 300,
         network.psi.weight: 2 / 200,
         network.head.weight: networks._HEAD_DEVIATION**2,
-        own.embeddings.weight: 0.01,
     }
     for weights, variance in variances.items():
         assert weights.var().item() == pytest.approx(variance, rel=0.03)
@@ -163,6 +163,19 @@ def test_psi_begins_from_embeddings_of_unit_variance(name, monkeypatch):
     network.scale_embeddings(X)
     expected = before["psi.weight"] / embeddings()[[0, 12, 24]].std(axis=0).mean()
     np.testing.assert_allclose(network.psi.weight.detach(), expected, rtol=1e-5)
+
+
+def test_embeddings_become_free_where_xi_put_them(monkeypatch):
+    monkeypatch.setattr(networks, "_ROWS", 7)
+    architecture = ARCHITECTURES["transductive"]
+    network, X = build(architecture), torch.from_numpy(rows_of(architecture))
+    network.freed.fill_(False)
+    before = network.embed(X, torch.arange(ROWS)).detach().clone()
+    network.free_embeddings(X.numpy())
+    torch.testing.assert_close(network.embeddings.weight.detach(), before)
+    with torch.no_grad():
+        network.xi[-1].weight.zero_()
+    torch.testing.assert_close(network.embed(X, torch.arange(ROWS)).detach(), before)
 
 
 def test_equal_embeddings_have_no_size():

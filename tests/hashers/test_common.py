@@ -2,12 +2,17 @@
 
 import importlib
 import json
+import os
 import pkgutil
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
+from fixtures.deep import SMALL, methods
 
 from pg_hashindex import codes, hashers
 from pg_hashindex.errors import InvalidInputError, NotFittedError
@@ -19,13 +24,15 @@ D = 12
 LABELS = clustered()[1]
 
 learns_from_labels = pytest.mark.parametrize(
-    "name", [name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from]
+    "name", methods(*(name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from))
 )
-each_hasher = pytest.mark.parametrize("name", list(HASHERS))
+each_hasher = pytest.mark.parametrize("name", methods(*HASHERS))
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def make(name, **params):
-    return make_hasher(name, **{"n_bits": D, "random_state": 3, **params})
+    return make_hasher(name, **{"n_bits": D, "random_state": 3, **SMALL.get(name, {}), **params})
 
 
 def fit(hasher, X):
@@ -39,6 +46,13 @@ def in_blocks(X, *ends):
 
 def assert_near(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-3 * expected.std())
+
+
+@each_hasher
+def test_graphs_are_for_methods_that_take_one(name, rows):
+    if not HASHERS[name].takes_graph:
+        with pytest.raises(InvalidInputError, match=f"{name} does not learn from a graph"):
+            make(name).fit(rows, LABELS, graph=np.eye(len(rows)))
 
 
 @each_hasher
@@ -176,7 +190,7 @@ def test_model_carries_everything(name, rows):
     assert model.parameters["normalize"] == "l2"
     assert model.training["rows"] == 7
     assert model.training["note"] == "x"
-    assert set(model.parameters) == set(hasher.parameter_names())
+    assert set(model.parameters) == set(hasher.parameter_names()) - set(hasher.runtime_parameters)
     json.dumps([dict(model.parameters), dict(model.training)], allow_nan=False)
     assert np.array_equal(model.encode(rows), hasher.encode(rows))
 
@@ -194,7 +208,7 @@ def test_model_survives_bytes(name, rows):
 @each_hasher
 def test_numpy_parameters_become_json(name, rows):
     params = {"n_bits": np.int32(D), "random_state": np.int64(3)}
-    model = fit(make_hasher(name, **params), rows).to_model("m")
+    model = fit(make(name, **params), rows).to_model("m")
     assert json.loads(json.dumps(dict(model.parameters)))["n_bits"] == D
     assert model.checksum == fit(make(name), rows).to_model("m").checksum
 
@@ -379,7 +393,9 @@ def test_refuses_queries(name, rows):
 
 
 def test_registry_names_every_method():
-    names = "sign lsh sikh pcah sh itq itq-cca usplh s3plh sgh agh ksh sdh fsdh sadih cghash"
+    names = (
+        "sign lsh sikh pcah sh itq itq-cca usplh s3plh sgh agh ksh sdh fsdh sadih cghash dpsh bgdh"
+    )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():
         assert isinstance(make_hasher(name), hasher)
@@ -393,3 +409,45 @@ def test_make_hasher_says_what_there_is():
         make_hasher("minhash")
     with pytest.raises(InvalidInputError, match="no parameter 'bits'; it accepts n_bits, n_iter"):
         make_hasher("itq", bits=32)
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import BGDH, DPSH, HASHERS
+from pg_hashindex.network import Network
+from pg_hashindex.cli import main
+assert {"dpsh", "bgdh"} <= set(HASHERS)
+X = np.random.default_rng(0).standard_normal((50, 4))
+for hasher in (DPSH(n_bits=4), BGDH(n_bits=4), BGDH(n_bits=4, variant="transductive")):
+    hasher.check_parameters()
+    try:
+        hasher.fit(X, np.arange(50) % 2)
+    except InvalidInputError as error:
+        print(error)
+try:
+    Network("torch", {}, {"w": X}, 4).project(X)
+except InvalidInputError as error:
+    print(error)
+main(["model", "train", "--help"])
+"""
+
+
+def test_torch_is_needed_to_train_and_not_before():
+    """Also where it is broken: nothing but training, and encoding by a network, imports it."""
+    environment = {name: value for name, value in os.environ.items() if "HASHINDEX" not in name}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_TORCH],
+        capture_output=True, text=True, check=True, env=environment, cwd=Path(__file__).parent,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    trains = (
+        "this method trains a neural network, which needs torch: pip install 'pg_hashindex[deep]'"
+    )
+    assert lines[:3] == [trains] * 3
+    assert lines[3] == (
+        "this model is a neural network, which needs torch: pip install 'pg_hashindex[deep]'"
+    )
+    assert "bgdh" in done.stdout.split("Usage: ")[1]

@@ -4,7 +4,6 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.servers import make_folder
 
 from pg_hashindex.server import EmbeddedServer
 
@@ -23,8 +23,7 @@ FAST = {"fsync": "off"}
 @pytest.fixture
 def place() -> Iterator[Path]:
     """An empty folder that every user may enter; pytest's tmp_path is closed to the server's."""
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-server-"))
-    folder.chmod(0o755)
+    folder = make_folder("pg_hashindex-server-")
     yield folder
     shutil.rmtree(folder)
 
@@ -46,8 +45,7 @@ def make_server(place: Path) -> Iterator[Callable[..., EmbeddedServer]]:
 @pytest.fixture(scope="session")
 def shared_data_dir() -> Iterator[Path]:
     """A data directory for all tests that do not ask for one of their own: initdb takes longest."""
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-server-"))
-    folder.chmod(0o755)
+    folder = make_folder("pg_hashindex-server-")
     server = EmbeddedServer(folder / "data")
     server.start(until_exit=True, settings=FAST)
     server.stop()

@@ -1,0 +1,226 @@
+"""Deep methods on the command line, from a table to an index that is searched."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from conftest import Run
+from fixtures.checks import assert_fresh
+from fixtures.clusters import clustered
+from fixtures.deep import SMALL
+from fixtures.known import assert_queued
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import codes, store
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+
+pytest.importorskip("torch")
+
+from pg_hashindex.deep import learning
+from pg_hashindex.deep.checkpoints import Checkpoint
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+X, LABELS = clustered()
+TAGS = "SELECT thing, tag FROM tags"
+TABLE = ("--table", "things", "--column", "v", "--labels", "topic")
+CREATE = ("index", "create", "i", "--table", "things", "--column", "v", "--model", "m")
+
+
+def training(method: str, *options: object, **params: Any) -> list[object]:
+    """Return the command that trains a small model of 12 bits."""
+    given = [f"{name}={json.dumps(value)}" for name, value in {**SMALL[method], **params}.items()]
+    return [
+        *("model", "train", "m", "--method", method, "--bits", 12, "--seed", 3, "--force"),
+        *options,
+        *(argument for one in given for argument in ("--param", one)),
+    ]
+
+
+@pytest.fixture
+def things(connection: Connection) -> None:
+    """400 rows, 100 of which have a topic; two tags a row, most of them of the row's topic."""
+    connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(12), topic text)")
+    connection.execute("CREATE TABLE tags (thing int, tag text)")
+    rng = np.random.default_rng(0)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO things VALUES (%s, %s, %s)",
+            [
+                (i, Vector(x), f"topic {label}" if i < 100 else None)
+                for i, (x, label) in enumerate(zip(X, LABELS.tolist(), strict=True))
+            ],
+        )
+        cursor.executemany(
+            "INSERT INTO tags VALUES (%s, %s)",
+            [
+                (i, f"{label if rng.random() < 0.9 else rng.integers(8)}{rng.choice(list('ab'))}")
+                for i, label in enumerate(LABELS)
+                for _ in range(2)
+                if i != 7
+            ],
+        )
+
+
+def vectors_of(connection: Connection) -> tuple[NDArray[np.float32], list[str]]:
+    rows = connection.execute(
+        "SELECT t.v, c.code::text FROM things t JOIN hashindex.i_codes c USING (id) ORDER BY id"
+    ).fetchall()
+    return np.stack([vector.to_numpy() for vector, _ in rows]), [code for _, code in rows]
+
+
+@pytest.mark.usefixtures("things")
+def test_an_inductive_model_is_encoded_in_sql(on: Run, connection: Connection) -> None:
+    options = (*TABLE, "--graph-query", TAGS, "--device", "cpu")
+    trained = on(*training("bgdh", *options, "--json", hidden=[16, 8], validation=0.1))
+    # The bar is on stderr alone: what is on stdout is JSON.
+    stored = json.loads(trained.stdout)
+    assert re.search(r"training: 100%.* graph=\S+, labels=[^\s,]+", trained.stderr)
+    assert "note: 1 of 3" in trained.stderr
+    assert stored["parameters"]["hidden"] == [16, 8]
+    assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
+    assert set(stored["training"]["losses"]) == {"graph", "labels", "held back"}
+    assert stored["training"]["graph"]["objects"] == 16
+    assert stored["evaluated_in"] == "sql"
+    assert set(stored["layer_kinds"]) == {"shift", "affine", "relu"}
+    shown = on("model", "show", "m").stdout
+    assert re.search(r"^losses +graph 0\.\d+, held back 0\.\d+, labels 0\.\d+$", shown, re.M)
+    assert re.search(r"^graph +edges \d+, isolated_rows 1, objects 16, rows 3\d\d$", shown, re.M)
+    assert re.search(r"^evaluated in +SQL$", shown, re.M)
+
+    on(*CREATE)
+    assert re.search(r"^encoded in +SQL$", on("index", "show", "i").stdout, re.M)
+    index, model = HashIndex.open(connection, "i"), store.load(connection, "m")
+    connection.execute("INSERT INTO things VALUES (1000, %s)", [Vector(X[0] + X[1])])
+    assert_fresh(index)
+    vectors, stored_codes = vectors_of(connection)
+    bits = np.array([list(code) for code in stored_codes]) == "1"
+    differing = bits != codes.unpack(model.encode(vectors), 12)
+    projections = np.abs(model.project(vectors))
+    assert len(vectors) == 401
+    assert (projections[differing] < 1e-4 * projections.mean()).all()
+    assert json.loads(on("search", "i", "--like", 1000, "-k", 3, "--json").stdout)
+    measured = json.loads(
+        on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
+    )
+    assert measured["codes"]["label"]["MAP"] > 0.7
+
+
+@pytest.mark.usefixtures("things")
+def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connection) -> None:
+    options = (*TABLE, "--graph-query", TAGS)
+    trained = on(*training("bgdh", *options, variant="transductive", batch_contexts=2048))
+    assert re.search(r"^evaluated in +Python$", trained.stdout, re.M)
+    assert "network of kind rows" in trained.stdout
+    # It learns from the rows that are held back, too, but for their labels.
+    assert re.search(r"^graph +edges \d+, .* rows 400$", trained.stdout, re.M)
+    assert re.search(r"^label precision +.*value 0\.\d+$", trained.stdout, re.M)
+    on(*CREATE)
+    index = HashIndex.open(connection, "i")
+    assert_queued(index, [])
+    with pytest.raises(psycopg.Error, match="evaluated in Python, not in SQL") as refused:
+        connection.execute("SELECT hashindex.encode('m', v) FROM things")
+    assert "pg-hashindex index encode" in (refused.value.diag.message_hint or "")
+
+    # A vector that the model knows, and one that it does not.
+    connection.execute("INSERT INTO things VALUES (1000, %s)", [Vector(X[5])])
+    connection.execute("UPDATE things SET v = %s WHERE id = 8", [Vector(X[0] + X[1])])
+    assert_queued(index, [8, 1000])
+    shown = on("index", "show", "i")
+    assert re.search(r"^encoded in +Python$", shown.stdout, re.M)
+    assert "399 of 401 rows, 2 wait" in shown.stdout
+    encoded = on("index", "encode", "i").stderr
+    assert "encoded 1 rows" in encoded
+    assert "1 rows wait without a code: they are none of those that model m" in encoded
+    assert_queued(index, [8])
+    hits = json.loads(on("search", "i", "--like", 1000, "-k", 2, "--json").stdout)
+    assert (hits[0]["id"], hits[0]["distance"]) == (5, 0)
+    refused_search = on("search", "i", "--like", 8, code=1)
+    assert "codes of the rows that it was trained on alone" in refused_search.stderr
+    measured = json.loads(
+        on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
+    )
+    assert measured["codes"]["label"]["MAP"] > 0.7
+
+
+@pytest.mark.slow
+def test_a_network_for_images(on: Run, connection: Connection) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.random((4, 64))[np.arange(60) % 4] + 0.1 * rng.random((60, 64))
+    connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(64), topic int)")
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO things VALUES (%s, %s, %s)",
+            [(i, Vector(image), i % 4) for i, image in enumerate(images)],
+        )
+    options = {"features": "cnn-f", "image_shape": [8, 8, 1], "input_size": 39}
+    small = {"rounds": 2, "supervised_steps": 1, "graph_steps": 1, "pretrain": 2, "batch_rows": 16}
+    trained = on(*training("bgdh", *TABLE, **options, **small, learning_rate=1e-4))
+    assert "network of kind torch" in trained.stdout
+    assert re.search(r"^parameters .*image_shape \[8, 8, 1\]", trained.stdout, re.M)
+    on(*CREATE)
+    index = HashIndex.open(connection, "i")
+    assert_queued(index, [])
+    connection.execute("UPDATE things SET v = %s WHERE id = 8", [Vector(rng.random(64))])
+    assert_queued(index, [8])
+    assert "encoded 1 rows" in on("index", "encode", "i").stderr
+    assert_queued(index, [])
+    assert len(json.loads(on("search", "i", "--like", 8, "-k", 3, "--json").stdout)) == 3
+
+
+@pytest.mark.usefixtures("things")
+def test_a_training_goes_on_from_its_checkpoint(
+    on: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.pt"
+    command = training("bgdh", *TABLE, "--graph-query", TAGS, "--json")
+    expected = json.loads(on(*command).stdout)
+    write, writes = Checkpoint.write, []
+
+    def interrupted(self: Checkpoint, state: Any) -> None:
+        write(self, state)
+        writes.append(state["round"])
+        if state["round"] == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
+        patch.setattr(Checkpoint, "write", interrupted)
+        on(*command, "--checkpoint", file, code=1)
+    assert len(json.loads(on("model", "list", "--json").stdout)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "write", lambda self, state: writes.append(state["round"]))
+        resumed = json.loads(on(*command, "--checkpoint", file).stdout)
+    assert writes == [*10 * [0], 1, 2, 3, 4, 10]
+    assert (resumed["version"], resumed["checksum"]) == (2, expected["checksum"])
+    other = on(*command, "--checkpoint", file, "--param", "lam=0.5", code=1)
+    assert f"checkpoint {file} is of another training, with lam " in other.stderr
+    assert "remove this one to begin anew" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--param", "hidden=64"), "hidden must be the sizes of 1 hidden layer or more, as a list"),
+        (("--param", "hidden=64,32"), "as a list, got '64,32'"),
+        (("--param", "validation=0.9"), "at most 0.5, got 0.9"),
+        (("--param", "features=cnn-f"), "needs image_shape: height, width and channels"),
+        (("--device", "tpu9"), "device 'tpu9' cannot be used"),
+        (("--checkpoint", "/none/c.pt"), "there is no folder /none"),
+        (("--graph-query", "SELECT id, id FROM things"), "no object is joined with two rows"),
+        (("--graph-query", "SELECT 5000, 1"), "a row with id = 5000, but things has none"),
+        (("--graph-query", "SELECT 1, 2 WHERE false"), "no edges"),
+    ],
+)
+@pytest.mark.usefixtures("things")
+def test_refused_in_a_line(on: Run, options: tuple[str, ...], message: str) -> None:
+    refused = on(*training("bgdh", *TABLE), *options, code=1)
+    assert message in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("Error: ")
+    assert json.loads(on("model", "list", "--json").stdout) == []
