@@ -1,10 +1,11 @@
-# Both commands make .venv and install what they need. BLAS threads are left at one for each test
-# process, since two of those run side by side.
+# Each command makes .venv and installs what it needs, the demo less than the tests. BLAS threads are
+# left at one for each test process, since two of those run side by side.
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: demo test lint
 
-demo: .venv/installed
+demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
 
 test: .venv/installed
@@ -15,7 +16,12 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.venv/installed-demo: pyproject.toml constraints.txt
+	python3 -m venv .venv
+	$(INSTALL) '.[server]'
+	touch $@
+
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[server,test]'
-	touch $@
+	$(INSTALL) '.[test]'
+	touch $@ $@-demo

@@ -12,6 +12,7 @@ README_METHODS = (
     *("itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
+GIVEN_GRAPHS = ("-words", "-both")
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
@@ -100,7 +101,114 @@ def hashing() -> str:
     )
 
 
-TABLES = {"packages": packages, "hashing-32": hashing_32, "hashing": hashing}
+def task(result: dict[str, Any]) -> str:
+    data = {"mnist": "MNIST"}.get(result["dataset"], result["dataset"])
+    return f"{data}, {result['labels']} a {'class' if data == 'MNIST' else 'section'}"
+
+
+def own_graph(result: dict[str, Any]) -> bool:
+    return not result["method"].endswith(GIVEN_GRAPHS)
+
+
+def with_spread(result: dict[str, Any], score: str) -> str:
+    """Write the mean of the seeds and their standard deviation."""
+    if "error" in result:
+        return "failed"
+    if not result:
+        return ""
+    return f"{result['scores'][score]:.3f} ± {result['standard_deviation'][score]:.3f}"
+
+
+def seconds(results: list[dict[str, Any]], score: str) -> str:
+    """Write the mean over bits."""
+    found = [result["scores"][score] for result in results if "scores" in result]
+    return f"{sum(found) / len(found):.1f}" if found else ""
+
+
+def semi_supervised() -> str:
+    results = [result for result in read("semi_supervised")["results"] if own_graph(result)]
+    bits = sorted({result["bits"] for result in results})
+    lines: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for result in results:
+        lines.setdefault((task(result), result["method"]), {})[result["bits"]] = result
+    return table(
+        ["data, labels, method", *(f"{b} bits" for b in bits), "training wall s", "CPU s"],
+        [
+            [
+                f"{words}, {method}",
+                *(with_spread(by_bits.get(b, {}), "MAP@5000") for b in bits),
+                *(seconds([*by_bits.values()], cost) for cost in ("train_wall_s", "train_cpu_s")),
+            ]
+            for (words, method), by_bits in lines.items()
+        ],
+    )
+
+
+def semi_supervised_32() -> str:
+    """One line for each method, one column for each data set and number of labels."""
+    results = [r for r in read("semi_supervised")["results"] if own_graph(r) and r["bits"] == 32]
+    tasks = list(dict.fromkeys(map(task, results)))
+    lines: dict[str, dict[str, dict[str, Any]]] = {}
+    for result in results:
+        lines.setdefault(result["method"], {})[task(result)] = result
+    return table(
+        ["32 bits", *tasks, "training CPU s"],
+        [
+            [
+                method,
+                *(pair(by_task.get(words, {}), "MAP@5000", 3) for words in tasks),
+                seconds([*by_task.values()], "train_cpu_s"),
+            ]
+            for method, by_task in lines.items()
+        ],
+    )
+
+
+def given_graphs() -> str:
+    """One line for each graph, beside the method's own."""
+    found = {
+        result["method"]: result
+        for result in read("semi_supervised")["results"]
+        if result["dataset"] == "packages" and result["bits"] == 32
+    }
+    lines = {"landmarks": "", "words of names": "-words", "both": "-both"}
+    methods = ("bgdh-i", "bgdh-t")
+    return table(
+        ["packages, 32 bits: graph", *methods, *(f"{method}, CPU s" for method in methods)],
+        [
+            [
+                words,
+                *(with_spread(found.get(method + suffix, {}), "MAP@5000") for method in methods),
+                *(seconds([found.get(method + suffix, {})], "train_cpu_s") for method in methods),
+            ]
+            for words, suffix in lines.items()
+        ],
+    )
+
+
+def devices() -> str:
+    found = read("semi_supervised")["devices"]
+    if "speed_up" not in found:
+        return f"Devices were not compared: {found.get('skipped', 'not run yet')}."
+    rows = {f"{found['threads']} threads": "cpu", found["gpu"]: "cuda"}
+    return table(
+        [f"{found['method']}, {task(found)}, {found['bits']} bits", "training wall s", "MAP@5000"],
+        [
+            [words, f"{found[name]['train_wall_s']:.1f}", f"{found[name]['MAP@5000']:.3f}"]
+            for words, name in rows.items()
+        ],
+    )
+
+
+TABLES = {
+    "packages": packages,
+    "hashing-32": hashing_32,
+    "hashing": hashing,
+    "semi-supervised-32": semi_supervised_32,
+    "semi-supervised": semi_supervised,
+    "given-graphs": given_graphs,
+    "devices": devices,
+}
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "results.md")
 
 

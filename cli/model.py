@@ -143,8 +143,8 @@ def train_model(
         given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
     )
     with connected(database_url) as connection:
-        # A missing schema must not come out after minutes of training.
-        store.list_models(connection)
+        # A missing schema or right must not come out after minutes of training.
+        store.check_may_save(connection)
         if file is not None and table is None and column is None:
             drawn = load_sample(file, **known, rows=sample, random_state=seed)
         elif table is not None and column is not None and file is None:
@@ -188,8 +188,8 @@ def train_model(
     of_graph = stored.training.get("graph")
     if isinstance(of_graph, dict) and (isolated := of_graph.get("isolated_rows")):
         note(
-            f"note: {isolated} of {of_graph['rows']} rows have no edge in the graph: their "
-            "embeddings are learned from labels alone"
+            f"note: {isolated} of {of_graph['rows']} rows share no object of the graph with "
+            "another row, so the graph says nothing of them"
         )
     _print_model(stored, as_json)
 

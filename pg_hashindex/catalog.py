@@ -6,11 +6,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal, LiteralString, TypeVar
 
-from psycopg import sql
+from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
 from . import store
 from .database import Connection, prepare, translated_errors
+from .errors import DatabaseStateError
 from .model import Metric, Model
 from .network import NetworkKind
 from .store import EvaluatedIn
@@ -25,6 +26,16 @@ _CATALOG = """
            i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
            m.network ->> 'kind' AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+"""
+
+# An index that was dropped and made anew has the same names, and codes of another kind.
+_CURRENT: LiteralString = """
+    EXISTS (
+        SELECT FROM hashindex.index i
+        WHERE i.name = {name} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
+          AND i.table_name = {table_name} AND i.column_name = {column_name}
+          AND i.id_column = {id_column}
+    )
 """
 
 _WAITING: dict[Layout, LiteralString] = {
@@ -142,6 +153,36 @@ class IndexEntry:
         if self.layout == "table":
             expression = "(SELECT c.code FROM {codes} c WHERE c.id = b.{id})"
         return sql.SQL(expression).format(**self._names())
+
+    @property
+    def is_current(self) -> sql.Composed:
+        """SQL for whether the index still has this model, and the vectors of this column."""
+        return sql.SQL(_CURRENT).format(
+            name=sql.Literal(self.name),
+            model_id=sql.Literal(self.model_id),
+            schema_name=sql.Literal(self.schema_name),
+            table_name=sql.Literal(self.table_name),
+            column_name=sql.Literal(self.column_name),
+            id_column=sql.Literal(self.id_column),
+        )
+
+    def check_current(self) -> None:
+        """Check that the index was not dropped, or made anew otherwise, since it was opened.
+
+        Raises
+        ------
+        DatabaseStateError
+        """
+        with translated_errors():
+            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+            row = (
+                RawCursor(self.connection).execute(sql.SQL("SELECT ") + self.is_current).fetchone()
+            )
+        if row is None or not row[0]:
+            raise DatabaseStateError(
+                f"index {self.name!r} was made anew meanwhile, or dropped; open it again with "
+                f"HashIndex.open(connection, {self.name!r})"
+            )
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""

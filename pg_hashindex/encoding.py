@@ -17,6 +17,8 @@ column). What makes it safe beside writers:
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
 - It never waits for a writer (SKIP LOCKED), so it can be in no deadlock. Rows that it left out are
   found by the next pass; the work is done when no row is missing.
+- The index may be dropped and made anew with another model, under the same names. Codes are written
+  only while it is the one that we know.
 
 A model that knows the rows of its training alone has no codes for others. They go on waiting, and
 the work is done without them.
@@ -104,6 +106,7 @@ class _Encoder:
         self.connection = index.connection
         # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
         with self.connection.transaction():
+            index.check_current()
             self.model = index.loaded_model
         self.most_rows = batch_rows or max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         self.adapts = batch_rows is None and index.network == "torch"
@@ -122,6 +125,7 @@ class _Encoder:
             "batch": sql.Identifier("pg_temp", "hashindex_batch"),
             "bit": sql.SQL(f"bit({self.model.n_bits})"),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
+            "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
         }
 
@@ -226,6 +230,8 @@ class _Encoder:
                 for (row_id, _, version), code in zip(rows, packed, strict=True):
                     copy.write_row((row_id, code, version))
             written: int = self._execute(WRITE[self.index.layout]).rowcount
+            if not written:
+                self.index.check_current()
         return written
 
     @contextmanager

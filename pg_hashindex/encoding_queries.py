@@ -37,11 +37,13 @@ FIRST_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
+# What is asked of the index holds until the end: our lock on where the codes go keeps it from being
+# dropped, and is taken before the statement's snapshot.
 WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
             SELECT b.{id} AS id, s.code FROM {batch} s JOIN {table} b ON b.{id} = s.id::{type}
-            WHERE b.{column} IS NOT NULL AND {unchanged}
+            WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
             FOR SHARE OF b SKIP LOCKED
         )
         INSERT INTO {codes} (id, code) SELECT p.id, p.code FROM present p
@@ -50,7 +52,7 @@ WRITE: dict[Layout, LiteralString] = {
     "column": """
         WITH present AS (
             SELECT b.{id} AS id, s.code FROM {batch} s JOIN {table} b ON b.{id} = s.id::{type}
-            WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged}
+            WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged} AND {current}
             FOR NO KEY UPDATE OF b SKIP LOCKED
         )
         UPDATE {table} b SET {code} = p.code FROM present p
@@ -62,6 +64,6 @@ WRITE: dict[Layout, LiteralString] = {
 # must not take the others for gone.
 PRUNE: LiteralString = """
     DELETE FROM {codes} c
-    WHERE NOT row_security_active({table_name})
+    WHERE NOT row_security_active({table_name}) AND {current}
       AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = c.id)
 """

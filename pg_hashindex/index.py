@@ -123,7 +123,8 @@ class HashIndex(IndexEntry):
         InUseError
             If another session is encoding this index.
         DatabaseStateError
-            If others keep rows locked for a minute.
+            If others keep rows locked for a minute, or the index was dropped or made anew since it
+            was opened.
         """
         return encoding.encode_missing(self, batch_rows=batch_rows, progress=progress)
 
@@ -161,6 +162,9 @@ class HashIndex(IndexEntry):
         InvalidInputError
             If the query, k, candidates or the condition cannot be used, or the model has codes
             only of the rows that it was trained on and the query is none of them.
+        DatabaseStateError
+            If the query's code is computed here, and the index was dropped or made anew since it
+            was opened.
         """
         return search.search(self, query, k, candidates=candidates, where=where)
 
@@ -190,6 +194,8 @@ class HashIndex(IndexEntry):
         InvalidInputError
             If there is no such row, or it has no vector; else as `search`, but a row that has a
             code is always known.
+        DatabaseStateError
+            As `search`, for a row that has no code.
         """
         k = search.as_count("k", k)
         more = None if candidates is None else search.as_count("candidates", candidates) + 1

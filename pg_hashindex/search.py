@@ -80,9 +80,12 @@ def code_of(index: IndexEntry, query: Vector) -> Bit:
 
     Raises
     ------
+    DatabaseStateError
+        If the index was dropped or made anew since it was opened.
     InvalidInputError
         If the model has codes only of the rows that it was trained on, and the query is none.
     """
+    index.check_current()
     model, row = index.loaded_model, query.to_numpy()[None]
     if model.network is not None and not model.network.knows(row).all():
         raise InvalidInputError(
@@ -179,8 +182,9 @@ def filtered_query(
         ),
         hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s),
         (
-            SELECT hashindex.encode_with(m.layers, %(vector)s) FROM hashindex.model m
-            WHERE m.id = %(model_id)s AND %(to_be_encoded)s
+            SELECT hashindex.encode_with(m.layers, %(vector)s)
+            FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+            WHERE i.name = %(name)s AND %(to_be_encoded)s
         )
         """,
         {
@@ -189,7 +193,6 @@ def filtered_query(
             "k": f"${first + 1}",
             "candidates": f"${first + 2}",
             "code": f"${first + 3}",
-            "model_id": index.model_id,
             "to_be_encoded": code is None,
             "condition": condition,
             "vector": query,

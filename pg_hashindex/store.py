@@ -16,12 +16,21 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from .database import Connection, prepare, translated_errors
-from .errors import DatabaseStateError, InUseError
+from .errors import DatabaseStateError, InUseError, MissingRightsError
 from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
 
-__all__ = ["EvaluatedIn", "StoredModel", "describe", "drop", "list_models", "load", "save"]
+__all__ = [
+    "EvaluatedIn",
+    "StoredModel",
+    "check_may_save",
+    "describe",
+    "drop",
+    "list_models",
+    "load",
+    "save",
+]
 
 #: Where a model is evaluated: SQL can do it unless the model has a network.
 EvaluatedIn = Literal["sql", "python"]
@@ -133,6 +142,29 @@ def save(connection: Connection, model: Model) -> Model:
                         [row[0], number, part],
                     )
     return replace(model, version=row[1])
+
+
+def check_may_save(connection: Connection) -> None:
+    """Refuse a role that may not save models, before it trains one.
+
+    Raises
+    ------
+    MissingSchemaError, MissingRightsError
+        If the schema is not installed, or the role may not write to it.
+    """
+    with translated_errors():
+        prepare(connection)
+        row = connection.execute(
+            "SELECT current_user::text, ARRAY(SELECT t FROM unnest(ARRAY['hashindex.model', "
+            "'hashindex.model_part']) t WHERE NOT has_table_privilege(t, 'INSERT'))"
+        ).fetchone()
+    assert row is not None  # noqa: S101
+    if row[1]:
+        tables = ", ".join(row[1])
+        raise MissingRightsError(
+            f"role {row[0]} may not save models; its owner grants that with: GRANT INSERT ON "
+            f"{tables} TO {row[0]}"
+        )
 
 
 def load(connection: Connection, reference: str) -> Model:

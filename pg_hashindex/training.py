@@ -257,12 +257,14 @@ def _measure(
         measured["labels"] = {"rows": len(labels.labelled), "classes": labels.n_classes}
         asked = np.isin(hidden, labels.labelled)
         among = np.isin(seen, labels.labelled)
-        k = min(_PRECISION_K, int(among.sum()))
+        same = labels.same(hidden[asked])[:, seen[among]]
+        # No more than any of them has rows of its label: precision could not reach 1.
+        k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:
             precision = precision_at_k(
                 hidden_codes[asked],
                 seen_codes[among],
-                labels.same(hidden[asked])[:, seen[among]],
+                same,
                 k,
                 weights=model.bit_weights,
             )

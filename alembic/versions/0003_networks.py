@@ -36,21 +36,25 @@ def upgrade() -> None:
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
-    # Whoever may read models may read all of them.
+    # Whoever may read models may read all of them, and let others as before.
     op.execute(
         """
         DO $$
         DECLARE
-            reader text;
+            reader record;
         BEGIN
             FOR reader IN
-                SELECT DISTINCT
+                SELECT
                     CASE WHEN acl.grantee = 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
+                        AS name,
+                    CASE WHEN bool_or(acl.is_grantable) THEN ' WITH GRANT OPTION' ELSE '' END
+                        AS option
                 FROM pg_class c, aclexplode(c.relacl) acl
                 WHERE c.oid = 'hashindex.model'::regclass AND acl.privilege_type = 'SELECT'
                   AND acl.grantee <> c.relowner
+                GROUP BY acl.grantee
             LOOP
-                EXECUTE 'GRANT SELECT ON hashindex.model_part TO ' || reader;
+                EXECUTE 'GRANT SELECT ON hashindex.model_part TO ' || reader.name || reader.option;
             END LOOP;
         END
         $$

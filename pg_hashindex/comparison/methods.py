@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Hasher, make_hasher
+from ..hashers.deep_hasher import DeepHasher
 from ..hashers.supervision import SparseRows
 from .splits import Split
 
@@ -127,13 +129,18 @@ class Method:
 
 
 def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
-    """Name the methods that can learn from a data set: without labels, those that need none."""
+    """Name the methods that can learn from a data set: without labels, those that need none.
+
+    Without torch, those that train a network are left out.
+    """
     learnable = [
         name
         for name, hasher in HASHERS.items()
         if not hasher.learns_from
         or ("labels" in hasher.learns_from and split.train_labels is not None)
     ]
+    if find_spec("torch") is None:
+        learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]
     # One bit a dimension and no other number.
     if split.train.shape[1] not in bits:
         learnable.remove("sign")

@@ -26,13 +26,20 @@ class Checkpoint:
     Raises
     ------
     InvalidInputError
-        If its folder is not there, so that an hour of training is not lost at the end.
+        If no file can be written there, so that an hour of training is not lost at the end.
     """
 
     def __init__(self, path: Path, training: Mapping[str, str]) -> None:
         self.path, self.training = path, dict(training)
         if not path.parent.is_dir():
             raise InvalidInputError(f"checkpoint {path}: there is no folder {path.parent}")
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise InvalidInputError(
+                f"checkpoint {path}: no file can be written to {path.parent}: {error.strerror}"
+            ) from error
 
     def read(self, load: Callable[[dict[str, Any]], None], device: torch.device) -> None:
         """Have the state that was written last loaded, where there is a file.

@@ -13,19 +13,25 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
+from ..codes import pack
 from ..errors import InvalidInputError, TrainingError
 from ..hashers.bipartite import BipartiteGraph
 from ..hashers.supervision import Labels
+from ..metrics import mean_average_precision
 from .checkpoints import Checkpoint
 from .losses import GraphLoss, PairwiseLoss, graph_loss, quantization
 from .networks import HashNetwork
 
 __all__ = ["Schedule", "Trainer", "find_device"]
 
-# Seconds between checkpoints; writing one takes a part of a second.
+# Seconds between checkpoints, or so many times what writing the last one took: for large networks
+# that may be seconds too.
 _CHECKPOINT_SECONDS = 20.0
+_CHECKPOINT_SHARE = 20.0
 # Rounds between looks at the held-back labels.
 _LOOK_ROUNDS = 5
+# Rows that a look ranks.
+_MOST_BESIDE = 5_000
 _MOMENTUM = 0.9
 # Free embeddings begin near where they end, and so move in smaller steps than those before.
 _FREE_RATE = 0.25
@@ -163,7 +169,8 @@ class Trainer:
         Parameters
         ----------
         checkpoint : Checkpoint, optional
-            Read first where it is there, and written every 20 seconds and at the end.
+            Read first where it is there, and written every 20 seconds, less often where that takes
+            long, and at the end.
         progress : bool
             Whether to draw a bar on stderr, with both losses.
 
@@ -179,7 +186,7 @@ class Trainer:
             checkpoint.read(self.load_state, self.device)
         s = self.schedule
         n_pretrain = 0 if self.graph is None else s.pretrain * (1 + self._own)
-        saved_at = time.monotonic()
+        save_at = time.monotonic() + _CHECKPOINT_SECONDS
         with tqdm(
             total=n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
             initial=self._steps_done,
@@ -190,10 +197,12 @@ class Trainer:
             for done in self._rounds(n_pretrain):
                 bar.update(done)
                 bar.set_postfix(self._shown())
-                if checkpoint is not None and time.monotonic() - saved_at >= _CHECKPOINT_SECONDS:
+                if checkpoint is not None and time.monotonic() >= save_at:
+                    started = time.monotonic()
                     self._check_weights()
                     checkpoint.write(self.state())
-                    saved_at = time.monotonic()
+                    pause = _CHECKPOINT_SHARE * (time.monotonic() - started)
+                    save_at = time.monotonic() + max(_CHECKPOINT_SECONDS, pause)
         self._check_weights()
         if checkpoint is not None:
             checkpoint.write(self.state())
@@ -346,19 +355,35 @@ class Trainer:
     def _rows(self, numbers: NDArray[np.intp]) -> torch.Tensor:
         return torch.from_numpy(self.X[numbers]).to(self.device)
 
-    @torch.no_grad()
     def _look(self) -> None:
-        """Measure the loss among held-back rows and those they stand beside, and keep the best."""
+        """Keep the network, if no earlier one ranked the held-back rows' own labels higher."""
+        found = self._held_back_map()
+        self.losses["held-back MAP"] = found
+        # Of equal ones the later: it has learned more.
+        if self.best is None or found >= self.best[0]:
+            self.best = (found, self.round, copy.deepcopy(self.network.state_dict()))
+
+    @torch.no_grad()
+    def _held_back_map(self) -> float:
+        """Rank the rows that are learned from by the codes of those held back.
+
+        The loss of the same pairs rises long before that gets worse: it counts how sure the
+        network is of its mistakes.
+        """
         self.network.eval()
-        # A fixed part of the others, as many as a batch: the same question at every look.
-        beside = self.labelled[:: max(1, len(self.labelled) // self.schedule.batch_rows)]
-        rows = np.concatenate([self.held_back, beside])
-        u = self.network(self._rows(rows), torch.from_numpy(rows).to(self.device))
-        loss = float(self._supervised_loss(u, rows))
+        beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
+        query_codes, codes = (self._codes(rows) for rows in (self.held_back, beside))
         self.network.train()
-        self.losses["held back"] = loss
-        if self.best is None or loss < self.best[0]:
-            self.best = (loss, self.round, copy.deepcopy(self.network.state_dict()))
+        indicator = self.labels.indicator
+        shared = (indicator[self.held_back] @ indicator[beside].T).toarray() > 0
+        return mean_average_precision(query_codes, codes, shared, ties="average")
+
+    def _codes(self, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        projected = [
+            self.network(self._rows(part), torch.from_numpy(part).to(self.device)).cpu().numpy()
+            for part in np.array_split(rows, -(-len(rows) // self.schedule.batch_rows))
+        ]
+        return pack(np.concatenate(projected) > 0)
 
     def state(self) -> dict[str, Any]:
         """Return all that changes while training, for `load_state`."""
@@ -370,6 +395,7 @@ class Trainer:
             # NumPy's states hold integers of 128 bits, which torch's files do not.
             "rng": json.dumps(self.rng.bit_generator.state),
             "generator": None if generator is None else generator.get_state(),
+            "device": self.device.type,
             "pretrained": self.pretrained,
             "round": self.round,
             "losses": self.losses,
@@ -386,6 +412,10 @@ class Trainer:
         self.rng.bit_generator.state = json.loads(state["rng"])
         generator = getattr(self.network.phi, "generator", None)
         if generator is not None:
-            generator.set_state(state["generator"].cpu())
+            if state["device"] == self.device.type:
+                generator.set_state(state["generator"].cpu())
+            else:
+                # Generators of other devices have other states, and draw other numbers.
+                generator.manual_seed(int(self.rng.integers(2**63)))
         self.pretrained, self.round = state["pretrained"], state["round"]
         self.losses, self.best = state["losses"], state["best"]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..errors import InvalidInputError
+from ..layers import MAX_DIMENSION
 from .base import Normalize
 from .bipartite import BipartiteGraph, anchor_graph, neighbour_graph
 from .checks import check_choice, check_integer, check_positive, check_within
 from .deep_hasher import DeepHasher, PairLoss, check_sizes
-from .kernels import choose_anchors
+from .kernels import check_size, choose_anchors
 from .rows import RowSource
 from .supervision import Supervision
 
@@ -66,9 +67,9 @@ class BGDH(DeepHasher):
     - lam says how long steps on the graph are, beside those of the pre-training. For plain gradient
       descent that is the same as a factor of the loss, of which Adam would take no notice.
 
-    Training holds the rows (float32, in a temporary file beyond 1 GiB), the edges, and
-    ``embedding_size`` float32 numbers for each row, with moments of the same size, twice in the
-    transductive variant. An anchor graph takes n x n_landmarks distances, one of neighbours n^2.
+    Training holds the rows (float32, in a temporary file beyond 1 GiB), the edges, and for each row
+    3 times ``embedding_size`` float32 numbers, 9 times in the transductive variant. An anchor graph
+    takes n x n_landmarks distances, one of neighbours n^2.
 
     Parameters
     ----------
@@ -248,6 +249,18 @@ class BGDH(DeepHasher):
                 f"are drawn too; got {self.positive}"
             )
         super().check_parameters()
+        self._check_widths()
+
+    def _check_widths(self) -> None:
+        """Refuse branches that are too wide side by side; a shorter one goes on at its width."""
+        phi, xi = list(self.hidden), [*self.embedding_hidden, self.embedding_size]
+        for level in range(max(len(phi), len(xi))):
+            width = phi[min(level, len(phi) - 1)] + xi[min(level, len(xi) - 1)]
+            if width > MAX_DIMENSION:
+                raise InvalidInputError(
+                    f"hidden and embedding_hidden have {width} units side by side; a layer of a "
+                    f"model has at most {MAX_DIMENSION}"
+                )
 
     @property
     def transductive(self) -> bool:
@@ -261,6 +274,7 @@ class BGDH(DeepHasher):
             return None
         if given.graph is not None:
             return BipartiteGraph(given.graph)
+        check_size(rows)
         rho = None if self.rho is None else float(self.rho)
         if self.graph == "neighbours":
             return neighbour_graph(rows, int(self.n_nearest), self.edge_weights, rho)

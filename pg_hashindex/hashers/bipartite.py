@@ -99,7 +99,7 @@ class BipartiteGraph:
         Parameters
         ----------
         size : int
-            Triples to draw. A few less may come, where walks hardly ever leave a row.
+            Triples to draw. Fewer contexts may come, where walks hardly ever leave a row.
         rng : numpy.random.Generator
         positive : float
             r, the probability of a context; otherwise a row is drawn uniformly, of all rows.

@@ -27,6 +27,7 @@ __all__ = ["DeepHasher", "check_sizes"]
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_UNITS = 16_000
 _MOST_STEPS = 10**9
+_MOST_HELD_BACK = 1_000
 
 #: A function of projections (n, n_bits) and of which rows share a label, bool (n, n), both
 #: tensors, that gives the sum of the losses of all ordered pairs of two rows.
@@ -139,10 +140,14 @@ class DeepHasher(Hasher):
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         check_classes(given.labels)
         _import_torch()
+        from ..deep.checkpoints import Checkpoint
         from ..deep.export import to_layers
         from ..deep.learning import Trainer, find_device
 
         device = find_device(self.device)
+        if self.checkpoint is not None:
+            # A folder that is of no use is refused before any work.
+            Checkpoint(Path(self.checkpoint), {})
         every, labels = rows, given.labels
         mean = every.mean()
         scale = _scale(every, mean)
@@ -202,7 +207,7 @@ class DeepHasher(Hasher):
     def _held_back(self, labels: Labels, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw labelled rows to stop by; never the last row of a label."""
         order = rng.permutation(labels.labelled)
-        n_held = round(self.validation * len(order))
+        n_held = min(round(self.validation * len(order)), _MOST_HELD_BACK)
         held, kept = order[:n_held], order[n_held:]
         left = np.asarray(labels.indicator[kept].sum(axis=0)) > 0
         gone = np.asarray((labels.indicator[held] @ ~left).astype(bool))

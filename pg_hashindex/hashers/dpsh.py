@@ -54,15 +54,16 @@ class DPSH(DeepHasher):
         sgd has a momentum of 0.9.
     learning_rate : float
     validation : float
-        Share of the labelled rows held back to tell when to stop, up to 0.5; 0 for none.
+        Share of the labelled rows held back to tell when to stop, up to 0.5 and 1,000 rows; 0 for
+        none.
     patience : int
-        Training ends when the loss of the held-back rows was not the least one for so many looks,
-        one in five rounds; the network of the least one is kept.
+        Training ends when so many looks, one in five rounds, found no network that ranks the rows
+        of the held-back ones' labels as well as the best did (MAP), which is kept.
     device : str
         "auto" for a GPU where there is one, or a name that torch knows.
     checkpoint : path, optional
-        A file to keep the state of the training in, every 20 seconds; where it is there, training
-        goes on from it. Needs a random_state.
+        A file to keep the state of the training in, every 20 seconds or less often where it is
+        large; where it is there, training goes on from it. Needs a random_state.
     progress : bool
         Whether to draw a bar on stderr, with the losses.
     random_state : int, optional

@@ -1,6 +1,7 @@
 """``pg-hashindex bench hash``: what it prints, and every way to be refused, without a database."""
 
 import functools
+import importlib.util
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from fixtures.clusters import clustered
+from fixtures.deep import SMALL
 
 from pg_hashindex.comparison import Method, Truth, compare, draw_split
 from pg_hashindex.hashers import HASHERS
@@ -89,16 +91,20 @@ def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
 
 
 def test_default_methods(bench: Run, data: Path, unlabelled: Path) -> None:
-    def compared(path: Path, bits: int, *parameters: str) -> set[str]:
-        small = [part for parameter in parameters for part in ("--param", parameter)]
-        printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json", *small)
+    def compared(path: Path, bits: int, *options: str) -> set[str]:
+        printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json", *options)
         return {outcome["method"] for outcome in json.loads(printed.stdout)}
 
     free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
     assert compared(unlabelled, 12) == free
     from_labels = {name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from}
-    short = ("dpsh.rounds=2", "bgdh.rounds=2", "bgdh.pretrain=5", "bgdh.embedding_hidden=[16]")
-    assert compared(data, 6, *short) == (free | from_labels) - {"sign"}
+    deep = SMALL if importlib.util.find_spec("torch") else {}
+    small = [
+        f"--param={name}.{key}={json.dumps(value)}"
+        for name, parameters in deep.items()
+        for key, value in parameters.items()
+    ]
+    assert compared(data, 6, *small) == (free | from_labels) - {"sign"} - (SMALL.keys() - deep)
 
 
 def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:

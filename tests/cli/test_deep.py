@@ -85,12 +85,12 @@ def test_an_inductive_model_is_encoded_in_sql(on: Run, connection: Connection) -
     assert "note: 1 of 3" in trained.stderr
     assert stored["parameters"]["hidden"] == [16, 8]
     assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
-    assert set(stored["training"]["losses"]) == {"graph", "labels", "held back"}
+    assert set(stored["training"]["losses"]) == {"graph", "labels", "held-back MAP"}
     assert stored["training"]["graph"]["objects"] == 16
     assert stored["evaluated_in"] == "sql"
     assert set(stored["layer_kinds"]) == {"shift", "affine", "relu"}
     shown = on("model", "show", "m").stdout
-    assert re.search(r"^losses +graph 0\.\d+, held back 0\.\d+, labels 0\.\d+$", shown, re.M)
+    assert re.search(r"^losses +graph 0\.\d+, held-back MAP [01]\.\d+, labels 0\.\d+$", shown, re.M)
     assert re.search(r"^graph +edges \d+, isolated_rows 1, objects 16, rows 3\d\d$", shown, re.M)
     assert re.search(r"^evaluated in +SQL$", shown, re.M)
 
@@ -191,6 +191,7 @@ def test_a_training_goes_on_from_its_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
+        patch.setattr(learning, "_CHECKPOINT_SHARE", 0)
         patch.setattr(Checkpoint, "write", interrupted)
         on(*command, "--checkpoint", file, code=1)
     assert len(json.loads(on("model", "list", "--json").stdout)) == 1

@@ -65,8 +65,8 @@ def test_a_graph_of_the_table(on: Run, connection: Connection, tmp_path: Path) -
     assert 60 <= graph["isolated_rows"] <= 100
     assert 350 <= graph["edges"] <= 400
     assert (
-        f"note: {graph['isolated_rows']} of 364 rows have no edge in the graph: their embeddings "
-        "are learned from labels alone"
+        f"note: {graph['isolated_rows']} of 364 rows share no object of the graph with another "
+        "row, so the graph says nothing of them"
     ) in trained.stderr
     assert stored["training"]["runs"] == ["cpu", str(file), True]
     assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])

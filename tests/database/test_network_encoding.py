@@ -19,9 +19,10 @@ import pg_hashindex.deep
 from pg_hashindex import encoding, store
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
-from pg_hashindex.network import Network
+from pg_hashindex.network import Network, known_rows
 
 NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 
@@ -37,6 +38,26 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> Non
         return encode(self, X)
 
     monkeypatch.setattr(Model, "encode", encode_slowly)
+
+
+def flipped(model: Model, vectors: NDArray[np.float32]) -> Network:
+    """Know the same rows, by codes of which every bit is another."""
+    rows = vectors[: UNKNOWN[0] - 1]
+    other_bits = np.packbits(np.unpackbits(model.encode(rows), axis=1)[:, :12] ^ 1, axis=1)
+    return known_rows(rows, other_bits, 12)
+
+
+def remake(index: HashIndex, model: str) -> HashIndex:
+    """Drop an index, and make it with another model under the same name."""
+    index.drop()
+    return HashIndex.create(
+        index.connection,
+        index.name,
+        table=index.qualified_table,
+        column=index.column_name,
+        model=model,
+        layout=index.layout,
+    )
 
 
 @pytest.mark.parametrize("batch_rows", [None, 97])
@@ -100,6 +121,46 @@ def test_a_change_that_commits_between_snapshot_and_lock(
     writer.join()
     assert changed
     assert_queued(queued, [1, *NEVER])
+
+
+@pytest.mark.parametrize("moment", ["before", "between batches"])
+def test_an_index_that_is_made_anew_with_another_model(
+    queued: HashIndex,
+    other: Connection,
+    known_model: Model,
+    vectors: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """Who opened it before writes none of the old model's codes into it."""
+    store.save(other, Model("flip", "byhand", 8, (), network=flipped(known_model, vectors)))
+
+    def make_anew() -> None:
+        remake(HashIndex.open(other, "items_idx"), "flip")
+
+    if moment == "before":
+        make_anew()
+    else:
+        meanwhile(monkeypatch, make_anew)
+    with pytest.raises(DatabaseStateError, match="'items_idx' was made anew .* open it again"):
+        queued.encode(batch_rows=100)
+    monkeypatch.undo()
+    again = HashIndex.open(other, "items_idx")
+    assert_queued(again, range(1, 301))
+    assert again.encode() == 290
+    assert_queued(again, NEVER)
+
+
+def test_an_index_encoded_in_sql_that_is_made_anew(
+    index: HashIndex, other: Connection, vectors: NDArray[np.float32]
+) -> None:
+    store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("flip"))
+    again = remake(HashIndex.open(other, "items_idx"), "flip")
+    with pytest.raises(DatabaseStateError, match="'items_idx' was made anew .* open it again"):
+        index.encode()
+    assert again.waiting() == 300
+    assert again.encode() == 300
+    assert_queued(again, [])
 
 
 def test_rows_that_stay_locked(

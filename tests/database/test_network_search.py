@@ -13,10 +13,12 @@ from pgvector import Vector
 from pg_hashindex import codes, store
 from pg_hashindex.codes import hamming_distances
 from pg_hashindex.database import Connection
-from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.evaluate import evaluate
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.model import Model
+from pg_hashindex.network import known_rows
 
 N_CODES = UNKNOWN[0] - 1
 
@@ -118,6 +120,60 @@ def test_a_query_that_the_model_does_not_know(encoded: HashIndex) -> None:
         match="index 'items_idx' has no code for this query: model 'known' has codes of the rows",
     ):
         encoded.search(OTHERS[15])
+
+
+def test_an_index_that_was_made_anew_since_it_was_opened(
+    encoded: HashIndex, other: Connection, lsh_model: Model, vectors: NDArray[np.float32]
+) -> None:
+    """No code of the old model is compared with codes of the new one."""
+    encoded.search(vectors[6])
+    rows = vectors[: UNKNOWN[0] - 1]
+    network = known_rows(rows, lsh_model.encode(rows[::-1].copy()), 12)
+    store.save(other, Model("new", "byhand", 8, (), network=network))
+    HashIndex.open(other, "items_idx").drop()
+
+    def assert_refused() -> None:
+        condition = sa.column("category") == "b"
+        for search in (
+            lambda: encoded.search(vectors[6]),
+            lambda: encoded.search(vectors[6], where=condition),
+        ):
+            with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
+                search()
+
+    assert_refused()
+    HashIndex.create(
+        other,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model="new",
+        layout=encoded.layout,
+    )
+    assert_refused()
+    with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
+        encoded.search_like(7)
+    again = HashIndex.open(other, "items_idx")
+    again.encode()
+    found = again.search(vectors[6], candidates=30)
+    expected = by_hand(again.loaded_model, vectors, vectors[6], 10, 30)
+    assert [hit.id for hit in found] == expected
+    # By the row's own code, which is the new model's, even an object of before finds the same.
+    assert encoded.search_like(7, 9, candidates=29) == found[1:]
+
+
+def test_a_condition_takes_the_model_of_now(
+    index: HashIndex, other: Connection, vectors: NDArray[np.float32]
+) -> None:
+    store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("new"))
+    HashIndex.open(other, "items_idx").drop()
+    again = HashIndex.create(
+        other, "items_idx", table="items", column="embedding", model="new", layout=index.layout
+    )
+    again.encode()
+    expected = again.search(vectors[6], 10, candidates=20)
+    condition = sa.column("category").is_not(None)
+    assert index.search(vectors[6], 10, candidates=20, where=condition) == expected
 
 
 def test_sql_wants_the_code_of_the_query(encoded: HashIndex) -> None:

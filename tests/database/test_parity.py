@@ -1,5 +1,6 @@
 """Python and SQL evaluate the same layers: the same bits, save where float32 rounding decides."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import codes, store
-from pg_hashindex.data import load_packages
+from pg_hashindex.data import Packages, load_packages
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, make_hasher
@@ -28,14 +29,20 @@ SMALLER = {
 }
 
 
-@pytest.fixture(scope="module")
-def embeddings() -> NDArray[np.float32]:
-    return load_packages().embedding
+@functools.cache
+def packages() -> Packages:
+    return load_packages()
 
 
-@pytest.fixture(scope="module")
-def sections() -> NDArray[np.intp]:
-    return np.unique(load_packages().section, return_inverse=True)[1]
+@functools.cache
+def trained(method: str, metric: str) -> Model:
+    """A model of the packages, the same for all servers that one process tests on."""
+    options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
+    options |= SMALLER.get(method, {})
+    options |= {"normalize": "l2"} if metric == "cosine" else {}
+    hasher = make_hasher(method, random_state=0, **options)
+    hasher.fit(packages().embedding, np.unique(packages().section, return_inverse=True)[1])
+    return hasher.to_model(method, metric=metric)
 
 
 def in_sql(
@@ -72,18 +79,9 @@ def in_python(
     ("method", "metric"),
     [*((name, "l2") for name in HASHERS), ("sgh", "cosine"), ("itq", "cosine")],
 )
-def test_every_hasher_on_real_vectors(
-    connection: Connection,
-    embeddings: NDArray[np.float32],
-    sections: NDArray[np.intp],
-    method: str,
-    metric: Any,
-) -> None:
-    options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
-    options |= SMALLER.get(method, {})
-    options |= {"normalize": "l2"} if metric == "cosine" else {}
-    hasher = make_hasher(method, random_state=0, **options).fit(embeddings, sections)
-    model = store.save(connection, hasher.to_model(method, metric=metric))
+def test_every_hasher_on_real_vectors(connection: Connection, method: str, metric: str) -> None:
+    embeddings = packages().embedding
+    model = store.save(connection, trained(method, metric))
     assert model.n_bits == (384 if method == "sign" else 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
     theirs, their_bits = in_sql(connection, method, rows)

@@ -10,6 +10,7 @@ from fixtures.databases import run_as_admin
 from pgvector import Vector
 from psycopg import sql
 
+from pg_hashindex import store
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index import HashIndex, Layout
@@ -290,3 +291,17 @@ def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
     assert_fresh(index)
     connection.execute(f"INSERT INTO parts VALUES (5, '{QUERY}')")
     assert index.summary().codes == 1
+
+
+def test_who_may_not_save_a_model_hears_it_before_training(
+    connection: Connection, as_role: As
+) -> None:
+    reader = as_role("reader")
+    with pytest.raises(MissingRightsError):
+        store.check_may_save(reader)
+    connection.execute("GRANT USAGE ON SCHEMA hashindex TO reader")
+    connection.execute("GRANT SELECT, INSERT ON hashindex.model TO reader")
+    with pytest.raises(MissingRightsError, match="GRANT INSERT ON hashindex.model_part TO reader"):
+        store.check_may_save(reader)
+    connection.execute("GRANT INSERT ON hashindex.model_part TO reader")
+    store.check_may_save(reader)

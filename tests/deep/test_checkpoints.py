@@ -50,6 +50,7 @@ def checksum(hasher):
 def often(monkeypatch):
     """Have the state written after every round."""
     monkeypatch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(learning, "_CHECKPOINT_SHARE", 0)
 
 
 @pytest.fixture

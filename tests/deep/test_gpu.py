@@ -67,6 +67,7 @@ def test_a_training_goes_on_from_a_gpu(kind, device, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
+        patch.setattr(learning, "_CHECKPOINT_SHARE", 0)
         patch.setattr(Checkpoint, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(kind, device="cuda", checkpoint=file)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -238,40 +239,36 @@ def test_batches_are_of_labelled_rows_alone():
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Have the loss of the held-back labels be as a test wants; note the network at each look."""
+    """Have the MAP of the held-back labels be as a test wants; note the network at each look."""
     monkeypatch.setattr(learning, "_LOOK_ROUNDS", 2)
-    values, networks = [], []
+    looks = SimpleNamespace(values=[], networks=[])
 
-    def loss(u, similar):
-        if u.requires_grad:
-            return dpsh_loss(u, similar)
-        networks.append(weights(loss.given))
-        return torch.tensor(values[len(networks) - 1] * len(u) * (len(u) - 1))
+    def found(self):
+        looks.networks.append(weights(self))
+        return looks.values[len(looks.networks) - 1]
 
-    loss.values, loss.networks = values, networks
-    return loss
+    monkeypatch.setattr(learning.Trainer, "_held_back_map", found)
+    return looks
 
 
 @pytest.mark.parametrize(
     ("values", "best", "ended"),
     [
-        # Patience of 3 looks after the best one.
-        ([5, 3, 4, 3.5, 3, 2], 2, 5),
-        ([5, 4, 3, 2, 1, 0.5, 0.4, 0.3], 8, 8),
-        ([1, 2, 1.5, 0.5, 1, 1, 1, 0.1], 4, 7),
-        ([1, 2, 3, 1, 0.5], 1, 4),
+        # Patience of 3 looks after the best one; of equal ones the later.
+        ([0.5, 0.7, 0.6, 0.65, 0.6, 0.9], 2, 5),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 8, 8),
+        ([0.5, 0.4, 0.45, 0.7, 0.6, 0.6, 0.6, 0.9], 4, 7),
+        ([0.6, 0.5, 0.6, 0.5, 0.5, 0.5], 3, 6),
     ],
 )
-def test_the_network_of_the_least_held_back_loss_is_kept(values, best, ended, looks):
+def test_the_network_of_the_best_look_is_kept(values, best, ended, looks):
     looks.values += values
-    held_back = LABELLED[:4]
-    given = trainer("dpsh", held_back, looks, rounds=16, supervised_steps=1, eta=0)
-    looks.given = given
+    given = trainer("dpsh", LABELLED[:4], dpsh_loss, rounds=16, supervised_steps=1)
     given.run()
     assert len(looks.networks) == ended
     assert given.round == 2 * ended
-    assert given.best[:2] == (pytest.approx(values[best - 1]), 2 * best)
-    assert given.losses["held back"] == pytest.approx(values[ended - 1])
+    assert given.best[:2] == (values[best - 1], 2 * best)
+    assert given.losses["held-back MAP"] == values[ended - 1]
     kept = weights(given)
     for name, expected in looks.networks[best - 1].items():
         assert np.array_equal(kept[name], expected)
@@ -280,18 +277,36 @@ def test_the_network_of_the_least_held_back_loss_is_kept(values, best, ended, lo
 
 
 def test_the_last_round_is_looked_at(looks):
-    looks.values += [3, 2, 1]
-    given = trainer("dpsh", LABELLED[:4], looks, rounds=5, supervised_steps=1, eta=0)
-    looks.given = given
+    looks.values += [0.3, 0.4, 0.5]
+    given = trainer("dpsh", LABELLED[:4], dpsh_loss, rounds=5, supervised_steps=1)
     given.run()
     assert given.best[1] == given.round == 5
 
 
 def test_without_labels_held_back_it_goes_to_the_end(looks):
-    given = trainer("dpsh", (), looks, rounds=11, supervised_steps=1)
+    given = trainer("dpsh", (), dpsh_loss, rounds=11, supervised_steps=1)
     given.run()
     assert (given.round, given.best, looks.networks) == (11, None, [])
     assert list(given.losses) == ["labels"]
+
+
+def test_a_look_is_the_map_of_the_rows_held_back():
+    held_back = LABELLED[::4]
+    given = trainer("dpsh", held_back, dpsh_loss, batch_rows=5)
+    bits = given.network.project(X, torch.device("cpu")) > 0
+    others = np.setdiff1d(LABELLED, held_back)
+    precisions = []
+    for row in held_back:
+        distances = (bits[others] != bits[row]).sum(axis=1)
+        same = np.asarray(Y)[others] == np.asarray(Y)[row]
+        # Over all orders of equal distances, by many draws of one.
+        drawn = np.random.default_rng(0).random((400, len(others)))
+        order = np.lexsort((drawn, np.broadcast_to(distances, drawn.shape)))
+        found = same[order]
+        at_rank = found.cumsum(axis=1) / np.arange(1, len(others) + 1)
+        precisions.append(((at_rank * found).sum(axis=1) / found.sum(axis=1)).mean())
+    assert given._held_back_map() == pytest.approx(np.mean(precisions), abs=0.02)
+    assert given.network.training
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ def test_losses_fall(variant: str) -> None:
     params = {"variant": variant, "validation": 0.2}
     early = bgdh(rounds=1, pretrain=2, **params).fit(task.X, task.y).training_["losses"]
     late = bgdh(rounds=20, **params).fit(task.X, task.y).training_["losses"]
-    assert set(early) == set(late) == {"graph", "labels", "held back"}
-    for name in early:
+    assert set(early) == set(late) == {"graph", "labels", "held-back MAP"}
+    for name in ("graph", "labels"):
         assert late[name] < 0.99 * early[name], name
 
 
@@ -259,3 +259,11 @@ def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.M
 def test_refuses_parameters(params: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         bgdh(**params).check_parameters()
+
+
+def test_refuses_what_float32_cannot_hold() -> None:
+    task = Task.draw(0, spread=1.0, labelled=20)
+    with pytest.raises(InvalidInputError, match="mean squared distance of the rows is"):
+        bgdh().fit(task.X.astype(np.float64) * 1e30, task.y)
+    with pytest.raises(InvalidInputError, match="have 17000 units side by side"):
+        bgdh(hidden=(9000,), embedding_hidden=(8000,)).check_parameters()

@@ -146,7 +146,7 @@ def test_held_back_labels_are_counted() -> None:
     summary = dpsh(validation=0.1, rounds=7).fit(X, FEW).training_
     assert summary["held_back_labels"] == 10
     assert summary["best_round"] in {5, 7}
-    assert set(summary["losses"]) == {"labels", "held back"}
+    assert set(summary["losses"]) == {"labels", "held-back MAP"}
     assert summary["rounds"] == 7
     assert summary["device"] == "cpu"
     without = dpsh(validation=0, rounds=3).fit(X, FEW).training_

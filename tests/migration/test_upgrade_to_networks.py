@@ -57,6 +57,13 @@ def test_models_indexes_and_rights_survive(url: str, layout: Any) -> None:
         session.execute("CREATE ROLE model_reader")
         session.execute("GRANT SELECT ON hashindex.model TO PUBLIC")
         session.execute("GRANT SELECT, UPDATE ON hashindex.model TO model_reader")
+        session.execute("CREATE ROLE model_lender")
+        session.execute("GRANT USAGE ON SCHEMA hashindex TO model_lender")
+        session.execute("GRANT SELECT ON hashindex.model TO model_lender WITH GRANT OPTION")
+        # Granted twice, by two roles: one right, which the second passes on no further.
+        session.execute("SET ROLE model_lender")
+        session.execute("GRANT SELECT ON hashindex.model TO model_reader")
+        session.execute("RESET ROLE")
         index = HashIndex.create(
             session, "i", table="items", column="v", model="lsh", layout=layout
         )
@@ -86,8 +93,13 @@ def test_models_indexes_and_rights_survive(url: str, layout: Any) -> None:
             "SELECT acl::text FROM pg_class c, unnest(c.relacl) acl "
             "WHERE c.oid = 'hashindex.model_part'::regclass AND acl::text !~ '^postgres='"
         ).fetchall()
-        assert sorted(rights) == [("=r/postgres",), ("model_reader=r/postgres",)]
-        session.execute("DROP OWNED BY model_reader; DROP ROLE model_reader")
+        assert sorted(rights) == [
+            ("=r/postgres",),
+            ("model_lender=r*/postgres",),
+            ("model_reader=r/postgres",),
+        ]
+        session.execute("DROP OWNED BY model_reader, model_lender")
+        session.execute("DROP ROLE model_reader, model_lender")
         session.cursor().executemany(
             "INSERT INTO items VALUES (%s, %s)",
             [(n, Vector(v)) for n, v in enumerate(ROWS) if n >= 40],

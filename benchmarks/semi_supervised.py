@@ -1,0 +1,198 @@
+"""Compare methods that learn from few labels and many unlabelled rows, as Yan, Zhang & Li do.
+
+    OMP_NUM_THREADS=1 python benchmarks/semi_supervised.py --part 1/2 &
+    OMP_NUM_THREADS=1 python benchmarks/semi_supervised.py --part 2/2 & wait
+    python benchmarks/semi_supervised.py, then python benchmarks/readme_tables.py
+
+1,000 queries; 60,000 rows of MNIST, or 59,000 packages, as database, drawn by the seed, of which 50
+or 250 a class, or 20 a section, are labelled. The score is MAP within the first 5,000: rows of the
+query's label are relevant, ties are in database order. `bgdh-i`, `s3plh` and `itq` learn from the
+database; `dpsh` and `sdh` from its labelled rows; the transductive `bgdh-t` from the database and
+the queries, the labels of which it does not see. Packages also have a graph of the words of their
+names.
+
+Each training is written down at once, and what is there with the same settings is not done again.
+What several processes found (`--part`), the next run without `--part` puts together.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hashing import ROOT
+from semi_supervised_bars import SCORE, check_bars
+from semi_supervised_data import draw
+from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
+from semi_supervised_runs import Key, Run, key, means, part_path, parts_of, read, read_runs, write
+from semi_supervised_training import about, on_devices, train, warm_up
+
+from pg_hashindex.hashers import HASHERS
+
+OUTPUT = ROOT / "benchmarks/results/semi_supervised.json"
+QUICK_ROWS = 2_000
+
+
+def plan(args: argparse.Namespace) -> list[Key]:
+    """List the trainings; of several processes each has its share of the table's cells.
+
+    A cell has all methods, of which some take a hundred times as long as others. One seed comes
+    after the other, so that there is a whole table as soon as can be.
+    """
+    entrants = [ENTRANTS[name] for name in args.methods if ENTRANTS[name].hasher in HASHERS]
+    cells = [
+        [
+            (data, labels, entrant.name, bits, seed)
+            for entrant in entrants
+            if bits in entrant.bits(data) and (entrant.graph is not None) == given
+        ]
+        for given in (False, True)
+        for seed in args.seeds
+        for data in args.data
+        for labels in LABELS[data]
+        if args.labels is None or labels in args.labels
+        for bits in args.bits
+    ]
+    number, parts = args.part
+    return [place for cell in list(filter(None, cells))[number - 1 :: parts] for place in cell]
+
+
+def runs(args: argparse.Namespace, known: dict[Key, Run]) -> Iterator[Run]:
+    """Yield the trainings of the plan that are not known, as they are done."""
+    for place in plan(args):
+        if args.fresh or place not in known or "error" in known[place]:
+            data, labels, method, _, seed = place
+            yield train(draw(args.folder, data, labels, seed, args.rows), ENTRANTS[method], place)
+
+
+def report(found: dict[Key, Run], devices: dict[str, Any]) -> dict[str, Any]:
+    """Put trainings in the order of the tables, with their means and the bars."""
+    order = list(ENTRANTS)
+    ordered = [found[k] for k in sorted(found, key=lambda k: (*k[:2], order.index(k[2]), *k[3:]))]
+    results = means(ordered)
+    return {
+        "machine": about(),
+        "results": results,
+        "bars": check_bars(results),
+        "devices": devices,
+        "runs": ordered,
+    }
+
+
+def line(run: Run) -> str:
+    """Format one training."""
+    start = (
+        f"{run['dataset']:9}{run['labels']:4} a class {run['bits']:3} bits  seed {run['seed']}  "
+        f"{run['method']:13}"
+    )
+    if "error" in run:
+        return f"{start} failed: {run['error']}"
+    costs = f"wall {run['train_wall_s']:7.1f} s  cpu {run['train_cpu_s']:7.1f} s"
+    return f"{start} {SCORE} {run['scores'][SCORE]:.4f}  {costs}"
+
+
+def tables(results: list[dict[str, Any]]) -> Iterator[str]:
+    """Format the means, a table for each data set and number of labels."""
+    found = {(r["dataset"], r["labels"], r["method"], r["bits"]): r for r in results}
+    for data, labels in dict.fromkeys(place[:2] for place in found):
+        places = [place[2:] for place in found if place[:2] == (data, labels)]
+        bits = sorted({number for _, number in places})
+        yield f"\n{data}, {labels} labels a class: {SCORE} and wall seconds, means of the seeds"
+        yield f"{'':13}" + "".join(f"{f'{number} bits':>20}" for number in bits)
+        for method in dict.fromkeys(method for method, _ in places):
+            cells = [_cell(found.get((data, labels, method, number))) for number in bits]
+            yield f"{method:13}" + "".join(cells)
+
+
+def _cell(result: dict[str, Any] | None) -> str:
+    if result is None or "error" in result:
+        return f"{'' if result is None else 'failed':>20}"
+    return f"{result['scores'][SCORE]:11.4f}{result['scores']['train_wall_s']:7.1f} s"
+
+
+def show(whole: dict[str, Any], output: Path) -> None:
+    """Print the tables, the devices and the bars."""
+    for text in tables(whole["results"]):
+        print(text)
+    devices, bars = whole["devices"], whole["bars"]
+    if "speed_up" in devices:
+        print(f"\n{devices['gpu']}: {devices['speed_up']} times as fast as the processor")
+    else:
+        print(f"\ndevices not compared: {devices.get('skipped', 'not yet')}")
+    for bar in bars:
+        print(f"{'met    ' if bar['met'] else 'NOT MET'} {bar['bar']}: {bar['value']}")
+    print(f"{sum(bar['met'] for bar in bars)} of {len(bars)} bars met; {output}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
+    parser.add_argument("--folder", type=Path, default=shared / "data", help="of the data sets")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--data", nargs="+", choices=LABELS, default=list(LABELS))
+    parser.add_argument("--labels", nargs="+", type=int, help="only these numbers of a class")
+    parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--methods", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="1/2", help="of the work")
+    parser.add_argument("--fresh", action="store_true", help="do again what is there already")
+    parser.add_argument("--report", action="store_true", help="train nothing; show what is there")
+    parser.add_argument("--only-devices", action="store_true", help="compare CPU and GPU alone")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_ROWS} rows, and a file of its own"
+    )
+    args = parser.parse_args()
+    args.rows = QUICK_ROWS if args.quick else None
+    scratch = Path(tempfile.gettempdir()) / "semi_supervised_quick.json"
+    args.output = args.output or (scratch if args.quick else OUTPUT)
+    return args
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part such as 1/2 or 2/2")
+    return int(number), int(parts)
+
+
+def main() -> None:
+    args = arguments()
+    if not (args.folder / "mnist_split.npz").exists():
+        sys.exit(f"{args.folder} has no mnist_split.npz; name the folder with --folder")
+    if missing := sorted({ENTRANTS[name].hasher for name in args.methods} - set(HASHERS)):
+        print(f"left out, not registered: {', '.join(missing)}")
+    settings = {
+        (data, name): ENTRANTS[name].parameters(data)
+        for data in SETTINGS
+        for name in SETTINGS[data]
+    }
+    devices = read(args.output).get("devices", {})
+    others = parts_of(args.output)
+    known = read_runs([args.output, *others], settings)
+    alone = args.part == (1, 1)
+    # What other parts have is theirs to write.
+    own = args.output if alone else part_path(args.output, *args.part)
+    ours = known if alone else read_runs([own], settings)
+    if not (args.report or args.only_devices):
+        warm_up()
+        for run in runs(args, known):
+            print(line(run), flush=True)
+            ours[key(run)] = run
+            write(own, report(ours, devices))
+    if not alone:
+        return
+    if not args.report and ("speed_up" not in devices or args.fresh):
+        new = on_devices(args.folder, args.rows)
+        devices = new if "speed_up" in new else devices or new
+    whole = report(ours, devices)
+    write(args.output, whole)
+    for path in others:
+        path.unlink(missing_ok=True)
+    show(whole, args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The rows of `semi_supervised.py`: which are drawn, which are labelled, and what names say."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from pg_hashindex.comparison import Split
+
+DATABASE_ROWS, QUERIES = 60_000, 1_000
+
+WORD = re.compile("[a-z]{2,}")
+# Words that most packages of several sections have say little ("dev", "doc"). Of 500 to 20,000,
+# with this many a walk of one step from a labelled package to another ended in its own section as
+# often as with 2,000 (0.64), and reached another one from more packages (0.70 of them to 0.65).
+# Weighed by inverse document frequency 0.79 of what such walks bring was right, without 0.78.
+MOST_PACKAGES = 5_000
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The rows of one seed: `split` trains on the whole database and names what is labelled."""
+
+    split: Split
+    #: Of the database, then of the queries; none of images.
+    names: Sequence[str] = ()
+
+
+@lru_cache(maxsize=1)
+def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None) -> Drawn:
+    """Draw the database, the labelled rows and, where the data set names none, the queries.
+
+    With another number of labels, the same seed draws the same rows, and the fewer labels are among
+    the more.
+
+    Parameters
+    ----------
+    data : Path
+        The folder of the data sets.
+    name : {"mnist", "packages"}
+    a_class : int
+        How many rows of each class are labelled; all of them in smaller classes.
+    seed : int
+    most : int, optional
+        Rows of the database to take instead of all, for trying things out.
+    """
+    X, y, names = read(data, name)
+    rng = np.random.default_rng(seed)
+    if name == "mnist":
+        with np.load(data / "mnist_split.npz") as archive:
+            queries, others = archive["query"], rng.permutation(archive["database"])
+    else:
+        queries, others = np.split(rng.permutation(len(X)), [QUERIES])
+    database = others[: most or DATABASE_ROWS]
+    rows, labels = X[database], y[database]
+    split = Split(
+        X[queries],
+        rows,
+        rows,
+        y[queries],
+        labels,
+        labels,
+        train_places=np.arange(len(database)),
+        labelled=some_of_each(labels, a_class, seed),
+    )
+    return Drawn(split, [names[row] for row in (*database, *queries)] if names else ())
+
+
+@cache
+def read(data: Path, name: str) -> tuple[NDArray[np.float32], NDArray[np.intp], list[str]]:
+    """Read rows, numbers of their labels, and names where they have some."""
+    with np.load(data / f"{name}.npz") as archive:
+        if name == "mnist":
+            return archive["X"] / np.float32(255), archive["y"].astype(np.intp), []
+        sections = np.unique(archive["section"], return_inverse=True)[1]
+        return archive["X"].astype(np.float32), sections, archive["name"].tolist()
+
+
+def some_of_each(labels: NDArray[np.intp], a_class: int, seed: int) -> NDArray[np.intp]:
+    """Draw the places of so many rows of each class, rising; all of a smaller class."""
+    rng = np.random.default_rng(seed)
+    chosen = [
+        rng.permutation(np.flatnonzero(labels == label))[:a_class] for label in np.unique(labels)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def word_graph(
+    names: Sequence[str], *, most: int = MOST_PACKAGES, weights: Literal["idf", "one"] = "idf"
+) -> scipy.sparse.csr_array:
+    """Join packages with the words of their names.
+
+    A word is two letters or more between whatever is no letter. Words that one package alone has,
+    or more than ``most``, join nothing.
+
+    Parameters
+    ----------
+    names : sequence of str (n,)
+    most : int
+    weights : {"idf", "one"}
+        log(n / packages that have the word), or 1.
+
+    Returns
+    -------
+    scipy.sparse.csr_array (n, words)
+    """
+    found = [sorted(set(WORD.findall(name.lower()))) for name in names]
+    counts = Counter(word for words in found for word in words)
+    kept = sorted(word for word, count in counts.items() if 2 <= count <= most)
+    number = {word: place for place, word in enumerate(kept)}
+    rows, columns = [], []
+    for row, words in enumerate(found):
+        for word in words:
+            if word in number:
+                rows.append(row)
+                columns.append(number[word])
+    value = np.ones(len(kept))
+    if weights == "idf":
+        # A word that all of them have would otherwise be no edge.
+        value = np.log((len(names) + 1) / np.array([counts[word] for word in kept]))
+    shape = (len(names), len(kept))
+    return scipy.sparse.csr_array((value[columns], (rows, columns)), shape=shape)
+
+
+def side_by_side(*graphs: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Put the objects of graphs beside each other: at each row all of them weigh the same."""
+    scaled = []
+    for graph in graphs:
+        totals = np.asarray(graph.sum(axis=1))
+        factors = np.divide(1.0, totals, out=np.zeros_like(totals, dtype=float), where=totals > 0)
+        scaled.append(scipy.sparse.diags_array(factors) @ graph)
+    return scipy.sparse.csr_array(scipy.sparse.hstack(scaled))

@@ -1,0 +1,146 @@
+"""The methods of `semi_supervised.py`: their settings, what they learn from, and their graphs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from semi_supervised_data import Drawn, side_by_side, word_graph
+
+from pg_hashindex.comparison import Method
+from pg_hashindex.hashers import Hasher
+from pg_hashindex.hashers.bipartite import anchor_graph
+from pg_hashindex.hashers.kernels import choose_anchors
+from pg_hashindex.hashers.rows import RowSource
+
+BITS = (12, 24, 32, 48)
+SEEDS = (0, 1, 2)
+# How many rows of a class are labelled.
+LABELS = {"mnist": (50, 250), "packages": (20,)}
+GRAPH_BITS = 32
+
+_COSINE = {"normalize": "l2"}
+# All labels are learned from: the number of rounds was chosen on rows that are neither in the
+# database nor among the queries here.
+_DEEP = {"device": "cpu", "validation": 0.0}
+# Of 58 classes few pairs are of one.
+_MANY_CLASSES = {
+    **_DEEP,
+    **_COSINE,
+    "pairwise_loss": "balanced",
+    "batch_rows": 256,
+    "rounds": 100,
+}
+_WIDE = {
+    "hidden": (512,),
+    "embedding_size": 256,
+    "walk_length": 2,
+    "pretrain": 300,
+    "batch_contexts": 2048,
+}
+# By data set and method; a graph of names adds to what its variant has.
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "mnist": {
+        "bgdh-i": {**_DEEP},
+        "bgdh-t": {**_DEEP},
+        "dpsh": {**_DEEP, "hidden": (1024,), "learning_rate": 3e-4, "rounds": 100},
+        "sdh": {**_COSINE},
+        "s3plh": {},
+        "itq": {},
+    },
+    "packages": {
+        "bgdh-i": {**_MANY_CLASSES, **_WIDE},
+        "bgdh-t": {**_MANY_CLASSES, **_WIDE},
+        "dpsh": {**_MANY_CLASSES},
+        "sdh": {**_COSINE},
+        "s3plh": {**_COSINE},
+        "itq": {**_COSINE},
+        "bgdh-i-words": {},
+        "bgdh-t-words": {},
+        "bgdh-i-both": {},
+        "bgdh-t-both": {},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method as it is run here."""
+
+    name: str
+    hasher: str
+    variant: Literal["inductive", "transductive"] | None = None
+    #: "words" of names, "both" these and landmarks; None for the method's own, if it has one.
+    graph: Literal["words", "both"] | None = None
+    #: DPSH and SDH learn from the labelled rows alone.
+    rows: Literal["all", "labelled"] = "all"
+
+    @property
+    def plain(self) -> str:
+        """The name of the same method with its own graph."""
+        return self.name.removesuffix(f"-{self.graph}")
+
+    def bits(self, data: str) -> Sequence[int]:
+        """Return the numbers of bits that it is run with."""
+        if self.graph is None:
+            return BITS
+        return (GRAPH_BITS,) if data == "packages" else ()
+
+    def parameters(self, data: str) -> dict[str, Any]:
+        """Return its parameters, beside bits and seed."""
+        settings = SETTINGS[data]
+        variant = {} if self.variant is None else {"variant": self.variant}
+        return variant | settings[self.plain] | settings[self.name]
+
+    def method(self, data: str) -> Method:
+        """Return what the library trains."""
+        return Method(self.hasher, self.parameters(data), self.name, labels="labelled")
+
+    def training_data(
+        self, data: str, drawn: Drawn, hasher: Hasher
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
+        """Return rows, and their labels with -1 for none; of transductive methods queries too."""
+        method = self.method(data)
+        choose = method.transductive_data if hasher.transductive else method.training_data
+        X, y = choose(drawn.split)
+        labelled = y >= 0
+        return (X[labelled], y[labelled]) if self.rows == "labelled" else (X, y)
+
+    def edges(
+        self, drawn: Drawn, X: NDArray[np.floating], hasher: Hasher
+    ) -> scipy.sparse.csr_array | None:
+        """Return the graph that is given to the method, if there is one."""
+        if self.graph is None:
+            return None
+        words = word_graph(drawn.names[: len(X)])
+        if self.graph == "words":
+            return words
+        return side_by_side(words, landmark_graph(X, hasher))
+
+
+def landmark_graph(X: NDArray[np.floating], hasher: Hasher) -> scipy.sparse.csr_array:
+    """Join rows with random landmarks, as the hasher itself would."""
+    given, rows = hasher.get_params(), RowSource(X)
+    rng = np.random.default_rng(given["random_state"])
+    landmarks = choose_anchors(rows, None, given["n_landmarks"], rng)
+    graph = anchor_graph(rows, landmarks, given["n_nearest"], given["edge_weights"], given["rho"])
+    return graph.edges
+
+
+ENTRANTS = {
+    entrant.name: entrant
+    for entrant in (
+        Entrant("bgdh-i", "bgdh", "inductive"),
+        Entrant("bgdh-t", "bgdh", "transductive"),
+        Entrant("dpsh", "dpsh", rows="labelled"),
+        Entrant("sdh", "sdh", rows="labelled"),
+        Entrant("s3plh", "s3plh"),
+        Entrant("itq", "itq"),
+        Entrant("bgdh-i-words", "bgdh", "inductive", "words"),
+        Entrant("bgdh-t-words", "bgdh", "transductive", "words"),
+        Entrant("bgdh-i-both", "bgdh", "inductive", "both"),
+        Entrant("bgdh-t-both", "bgdh", "transductive", "both"),
+    )
+}

@@ -1,0 +1,101 @@
+"""The trainings of `semi_supervised.py` as its files keep them, and their means over seeds."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Run = dict[str, Any]
+#: Data set, labels a class, method, bits, seed.
+Key = tuple[str, int, str, int, int]
+
+NAMES = ("dataset", "labels", "method", "bits", "seed")
+COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s")
+
+
+def key(run: Run) -> Key:
+    """Return what tells one training from another."""
+    return run["dataset"], run["labels"], run["method"], run["bits"], run["seed"]
+
+
+def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as a file has them, so that the two can be compared."""
+    result: dict[str, Any] = json.loads(json.dumps(parameters))
+    return result
+
+
+def parts_of(output: Path) -> list[Path]:
+    """Find what processes that share the work have written so far."""
+    return sorted(output.parent.glob(f"{output.stem}.part*.json"))
+
+
+def part_path(output: Path, number: int, parts: int) -> Path:
+    """Name the file that one of several processes writes."""
+    return output.with_name(f"{output.stem}.part{number}of{parts}.json")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a file; nothing where there is none."""
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return result
+
+
+def read_runs(
+    paths: Iterable[Path], settings: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> dict[Key, Run]:
+    """Read the trainings that were done with the present settings.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Where two files have the same training, that of the later one counts.
+    settings : mapping of (str, str) to dict
+        The parameters of each data set and method; trainings of others are left out.
+
+    Returns
+    -------
+    dict of tuple to dict
+    """
+    found: dict[Key, Run] = {}
+    for path in paths:
+        for run in read(path).get("runs", []):
+            now = settings.get((run["dataset"], run["method"]))
+            if now is not None and as_json(now) == run["parameters"]:
+                found[key(run)] = run
+    return found
+
+
+def write(output: Path, report: dict[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    scratch = output.with_suffix(".tmp")
+    scratch.write_text(json.dumps(report, indent=1) + "\n")
+    scratch.replace(output)
+
+
+def means(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Put the seeds of each data set, number of labels, method and number of bits together."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run)[:-1], []).append(run)
+    return [_mean(group) for group in groups.values()]
+
+
+def _mean(runs: list[Run]) -> dict[str, Any]:
+    result = {name: runs[0][name] for name in NAMES[:-1]}
+    result["seeds"] = sorted(run["seed"] for run in runs)
+    if errors := [run["error"] for run in runs if "error" in run]:
+        return result | {"error": errors[0]}
+    values = {
+        name: np.array([(run | run["scores"])[name] for run in runs])
+        for name in (*runs[0]["scores"], *COSTS)
+    }
+    return result | {
+        "labelled_rows": round(float(np.mean([run["labelled_rows"] for run in runs]))),
+        "threads": sorted({run["threads"] for run in runs}),
+        "scores": {name: round(float(value.mean()), 4) for name, value in values.items()},
+        "standard_deviation": {n: round(float(value.std()), 4) for n, value in values.items()},
+        "longest_wall_s": round(float(values["train_wall_s"].max()), 2),
+    }

@@ -1,0 +1,133 @@
+"""One training of `semi_supervised.py`: its seconds, and the score of its codes."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hashing import machine
+from semi_supervised_bars import SCORE
+from semi_supervised_data import Drawn, draw
+from semi_supervised_entrants import ENTRANTS, Entrant
+from semi_supervised_runs import COSTS, NAMES, Key, Run, as_json
+from threadpoolctl import threadpool_info
+
+from pg_hashindex.comparison import Truth
+from pg_hashindex.hashers import make_hasher
+from pg_hashindex.metrics import mean_average_precision
+
+try:
+    # Before any training, which would count the seconds that importing it takes.
+    import torch
+except ImportError:
+    torch = None
+
+TOP = 5_000
+# What both devices train, and how often each; the best counts.
+ON_DEVICES: Key = ("mnist", 50, "bgdh-i", 32, 0)
+TRAININGS = 2
+
+
+def train(drawn: Drawn, entrant: Entrant, place: Key, **others: Any) -> Run:
+    """Train once, and score the codes of all queries.
+
+    Parameters
+    ----------
+    drawn : Drawn
+    entrant : Entrant
+    place : tuple
+        Data set, labels a class, method, bits and seed.
+    **others
+        Parameters that replace those of the settings.
+
+    Returns
+    -------
+    dict
+        With ``error`` where it failed.
+    """
+    data, _, _, bits, seed = place
+    parameters = entrant.parameters(data) | others
+    run: Run = dict(zip(NAMES, place, strict=True)) | {"parameters": as_json(parameters)}
+    split = drawn.split
+    try:
+        hasher = make_hasher(entrant.hasher, n_bits=bits, random_state=seed, **parameters)
+        X, y = entrant.training_data(data, drawn, hasher)
+        wall, cpu = time.perf_counter(), time.process_time()
+        edges = entrant.edges(drawn, X, hasher)
+        hasher.fit(X, y, **({} if edges is None else {"graph": edges}))
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        encoding = time.perf_counter()
+        if hasher.transductive:
+            codes, queries = np.split(hasher.codes_, [len(split.database)])
+        else:
+            codes, queries = hasher.encode(split.database), hasher.encode(split.queries)
+        encoding = time.perf_counter() - encoding
+    # Whatever goes wrong in one training, hours of others are to go on.
+    except Exception as error:
+        return run | {"error": " ".join(f"{type(error).__name__}: {error}".split())}
+    top = min(TOP, len(codes))
+    score = mean_average_precision(queries, codes, split.relevant(Truth("label")), top=top)
+    return run | {
+        "rows": len(split.database),
+        "labelled_rows": 0 if split.labelled is None else len(split.labelled),
+        "train_rows": len(X),
+        "threads": threads(),
+        "scores": {SCORE: round(score, 5)},
+        **dict(zip(COSTS, (round(value, 3) for value in (wall, cpu, encoding)), strict=True)),
+    }
+
+
+def warm_up() -> None:
+    """Train once for nothing: the first time loads what torch loads late."""
+    rows = np.random.default_rng(0).random((200, 8))
+    if torch is not None:
+        make_hasher("dpsh", n_bits=8, rounds=1, device="cpu").fit(rows, np.arange(200) % 2)
+
+
+def threads() -> int:
+    """Return how many threads a training may use at a time."""
+    pools = [pool["num_threads"] for pool in threadpool_info()]
+    return max([1, *pools, *([] if torch is None else [torch.get_num_threads()])])
+
+
+def about() -> dict[str, Any]:
+    """Describe what the seconds were taken on."""
+    return machine() | {"torch": None if torch is None else torch.__version__}
+
+
+def on_devices(folder: Path, most: int | None) -> dict[str, Any]:
+    """Train one model on the processor and on a GPU, if there is one.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the data sets.
+    most : int, optional
+        Rows of the database to take instead of all.
+
+    Returns
+    -------
+    dict
+        With ``speed_up``, the wall seconds of one divided by those of the other; or ``skipped``,
+        which says why there is none.
+    """
+    if torch is None or not torch.cuda.is_available():
+        return {"skipped": "no GPU on the machine of this run"}
+    data, labels, method, _, seed = ON_DEVICES
+    drawn = draw(folder, data, labels, seed, most)
+    found: dict[str, Any] = dict(zip(NAMES, ON_DEVICES, strict=True)) | {
+        "gpu": torch.cuda.get_device_name(),
+        "threads": threads(),
+        "machine": about(),
+    }
+    for device in ("cuda", "cpu"):
+        # The first of all starts the GPU and loads its kernels.
+        trained = [
+            train(drawn, ENTRANTS[method], ON_DEVICES, device=device) for _ in range(TRAININGS)
+        ]
+        if failed := [run["error"] for run in trained if "error" in run]:
+            return {"skipped": f"training on {device} failed: {failed[0]}"}
+        best = min(trained, key=lambda run: float(run["train_wall_s"]))
+        found[device] = best["scores"] | {name: best[name] for name in COSTS}
+    seconds = {device: found[device]["train_wall_s"] for device in ("cpu", "cuda")}
+    return found | {"speed_up": round(seconds["cpu"] / seconds["cuda"], 2)}
