@@ -8,6 +8,7 @@ however the owner dies. What it does then depends on its mark, a file in the dat
 server whose mark is gone or changed is no longer the guard's to stop.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -36,8 +37,9 @@ def main(order: dict[str, Any]) -> None:
         pid = (data_dir / "postmaster.pid").read_text().split(maxsplit=1)[0]
         content = f"{order['owner']} {pid}\n"
         write_mark(mark, content)
-    # Closing sys.stdout would not close the pipe, which the owner reads to its end.
-    with os.fdopen(1, "w") as owner:
+    # Closing sys.stdout would not close the pipe, which the owner reads to its end. An owner that
+    # was killed meanwhile reads nothing, and its server is to be stopped all the same.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(1, "w") as owner:
         json.dump([returncode, output], owner)
     os.close(order["lock"])
     if returncode:
