@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from . import store
 from .comparison import Measures, Scores, Split, Truth
 from .comparison.scores import score
 from .errors import InvalidInputError
@@ -82,7 +81,7 @@ def score_codes(
     if labels is not None:
         labelled = Labels.read(sample.y, len(X)).labelled
         X, y, truth = X[labelled], sample.y[labelled], Truth("label")
-    model = store.load(index.connection, f"{index.model}:{index.model_version}")
+    model = index.loaded_model
     if model.network is not None and model.network.kind == "rows":
         # Others have no code, and their vectors no place in the ranking.
         known = model.network.knows(X)

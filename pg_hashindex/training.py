@@ -257,7 +257,7 @@ def _measure(
         measured["labels"] = {"rows": len(labels.labelled), "classes": labels.n_classes}
         asked = np.isin(hidden, labels.labelled)
         among = np.isin(seen, labels.labelled)
-        same = labels.same(hidden[asked])[:, seen[among]]
+        same = labels.same(hidden[asked], seen[among])
         # No more than any of them has rows of its label: precision could not reach 1.
         k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:

@@ -121,7 +121,6 @@ class Trainer:
         self.contexts: nn.Embedding | None = None
         self.optimizers = self._optimizers()
         self.pretrained = self.round = 0
-        self.training_jointly = False
         self.losses: dict[str, float] = {}
         self.best: tuple[float, int, dict[str, Any]] | None = None
 
@@ -185,16 +184,15 @@ class Trainer:
         if checkpoint is not None:
             checkpoint.read(self.load_state, self.device)
         s = self.schedule
-        n_pretrain = 0 if self.graph is None else s.pretrain * (1 + self._own)
         save_at = time.monotonic() + _CHECKPOINT_SECONDS
         with tqdm(
-            total=n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
+            total=self._n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
             initial=self._steps_done,
             unit="batch",
             desc="training",
             disable=not progress,
         ) as bar:
-            for done in self._rounds(n_pretrain):
+            for done in self._rounds():
                 bar.update(done)
                 bar.set_postfix(self._shown())
                 if checkpoint is not None and time.monotonic() >= save_at:
@@ -215,6 +213,10 @@ class Trainer:
         return bool(self.network.architecture.n_embedded)
 
     @property
+    def _n_pretrain(self) -> int:
+        return 0 if self.graph is None else self.schedule.pretrain * (1 + self._own)
+
+    @property
     def _graph_steps(self) -> int:
         # lambda = 0 leaves nothing to step for.
         return self.schedule.graph_steps if self.graph is not None and self.schedule.lam else 0
@@ -231,21 +233,19 @@ class Trainer:
     def _shown(self) -> dict[str, str]:
         return {name: f"{value:.3g}" for name, value in self.losses.items()}
 
-    def _rounds(self, n_pretrain: int) -> Iterator[int]:
+    def _rounds(self) -> Iterator[int]:
         """Train in pieces; yield how many batches each of them had."""
         s = self.schedule
         self.network.train()
-        self.training_jointly = False
-        while self.pretrained < n_pretrain:
+        while self.pretrained < self._n_pretrain:
             # Up to where embeddings become free, or to the end.
-            left = (s.pretrain if self.pretrained < s.pretrain else n_pretrain) - self.pretrained
-            n_steps = min(s.graph_steps or 1, left)
+            end = s.pretrain if self.pretrained < s.pretrain else self._n_pretrain
+            n_steps = min(s.graph_steps or 1, end - self.pretrained)
             self._batches("graph", self._graph_step, n_steps)
             self.pretrained += n_steps
             if self._own and self.pretrained == s.pretrain:
                 self._free_embeddings()
             yield n_steps
-        self.training_jointly = True
         if not self.round:
             self._weigh_graph()
         while self.round < s.rounds and not self._patience_is_over:
@@ -284,9 +284,9 @@ class Trainer:
         # Looked at once for all batches: on a GPU each look waits for it.
         loss = float(torch.stack([step() for _ in range(n_steps)]).mean())
         if not np.isfinite(loss):
-            place = f"batch {self.pretrained + n_steps} of the pre-training"
-            if self.training_jointly:
-                place = f"round {self.round + 1} of {self.schedule.rounds}"
+            place = f"round {self.round + 1} of {self.schedule.rounds}"
+            if self.pretrained < self._n_pretrain:
+                place = f"batch {self.pretrained + n_steps} of the pre-training"
             raise TrainingError(f"the loss of the {name} became {loss} in {place}; {_ADVICE}")
         self.losses[name] = loss
 
@@ -337,8 +337,7 @@ class Trainer:
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
-        indicator = self.labels.indicator[rows]
-        similar = torch.from_numpy((indicator @ indicator.T).toarray() > 0).to(self.device)
+        similar = torch.from_numpy(self.labels.same(rows, rows)).to(self.device)
         pairs = max(1, len(rows) * (len(rows) - 1))
         total = self.pairwise_loss(u, similar) + self.schedule.eta * quantization(u)
         return total / pairs
@@ -363,27 +362,19 @@ class Trainer:
         if self.best is None or found >= self.best[0]:
             self.best = (found, self.round, copy.deepcopy(self.network.state_dict()))
 
-    @torch.no_grad()
     def _held_back_map(self) -> float:
         """Rank the rows that are learned from by the codes of those held back.
 
         The loss of the same pairs rises long before that gets worse: it counts how sure the
         network is of its mistakes.
         """
-        self.network.eval()
         beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
-        query_codes, codes = (self._codes(rows) for rows in (self.held_back, beside))
-        self.network.train()
-        indicator = self.labels.indicator
-        shared = (indicator[self.held_back] @ indicator[beside].T).toarray() > 0
+        query_codes, codes = (
+            pack(self.network.project(self.X[rows], self.device, rows) > 0)
+            for rows in (self.held_back, beside)
+        )
+        shared = self.labels.same(self.held_back, beside)
         return mean_average_precision(query_codes, codes, shared, ties="average")
-
-    def _codes(self, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-        projected = [
-            self.network(self._rows(part), torch.from_numpy(part).to(self.device)).cpu().numpy()
-            for part in np.array_split(rows, -(-len(rows) // self.schedule.batch_rows))
-        ]
-        return pack(np.concatenate(projected) > 0)
 
     def state(self) -> dict[str, Any]:
         """Return all that changes while training, for `load_state`."""

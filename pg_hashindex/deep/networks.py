@@ -208,15 +208,22 @@ class HashNetwork(nn.Module):
         return result
 
     @torch.no_grad()
-    def project(self, X: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
-        """Compute the projections of all rows, in blocks.
+    def project(
+        self,
+        X: NDArray[np.float32],
+        device: torch.device,
+        numbers: NDArray[np.intp] | None = None,
+    ) -> NDArray[np.float32]:
+        """Compute the projections of rows, in blocks.
 
         Parameters
         ----------
         X : float32 (n, d)
-            Where rows have embeddings of their own, these rows, in their order.
         device : torch.device
             Where the network is.
+        numbers : intp (n,), optional
+            Which rows they are, where rows have embeddings of their own; by default all of these,
+            in their order.
 
         Returns
         -------
@@ -224,10 +231,11 @@ class HashNetwork(nn.Module):
         """
         was_training, _ = self.training, self.eval()
         size = _ROWS if self.architecture.image_shape is None else _IMAGES
+        numbers = np.arange(len(X)) if numbers is None else numbers
         result = np.empty((len(X), self.architecture.n_bits), np.float32)
         for start in range(0, len(X), size):
             block = torch.tensor(X[start : start + size], device=device)
-            rows = torch.arange(start, start + len(block), device=device)
+            rows = torch.from_numpy(numbers[start : start + size]).to(device)
             result[start : start + size] = self(block, rows).cpu().numpy()
         self.train(was_training)
         return result

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidInputError
 from ..layers import Layer, affine, squared_distances
 from .base import with_fixed_signs
-from .kmeans import nearest_centres
+from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 
 __all__ = ["AnchorGraph", "two_layers"]
@@ -48,16 +48,7 @@ class AnchorGraph(NamedTuple):
             If every row lies on that many anchors.
         """
         n = rows.n_rows
-        places, squares = np.empty((n, n_nearest), np.intp), np.empty((n, n_nearest), np.float32)
-        # About the anchors' mean, so that little cancels in float32.
-        centre = anchors.mean(axis=0, dtype=np.float64).astype(np.float32)
-        start = 0
-        for block in rows.blocks():
-            part = slice(start, start + len(block))
-            places[part], squares[part] = nearest_centres(
-                block - centre, anchors - centre, n_nearest
-            )
-            start += len(block)
+        places, squares = nearest_to_rows(rows, anchors, n_nearest)
         width = float(np.sqrt(squares[:, -1]).mean(dtype=np.float64)) ** 2
         if not width:
             raise InvalidInputError(

@@ -8,7 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from .kmeans import nearest_centres
+from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 from .supervision import SparseRows
 
@@ -204,7 +204,7 @@ def anchor_graph(
     BipartiteGraph
     """
     n_nearest = min(n_nearest, len(landmarks))
-    places, squares = _nearest(rows, landmarks, n_nearest)
+    places, squares = nearest_to_rows(rows, landmarks, n_nearest)
     return BipartiteGraph(_edges(places, squares, len(landmarks), weights, rho))
 
 
@@ -234,22 +234,6 @@ def neighbour_graph(
         places[part] = np.take_along_axis(likely, order, axis=1)
         squares[part] = np.take_along_axis(exact, order, axis=1)
     return BipartiteGraph(_edges(places, squares, n, weights, rho))
-
-
-def _nearest(
-    rows: RowSource, objects: NDArray[np.float32], n_nearest: int
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    shape = (rows.n_rows, n_nearest)
-    places, squares = np.empty(shape, np.intp), np.empty(shape, np.float32)
-    # About their mean, so that little cancels in float32.
-    centre = objects.mean(axis=0, dtype=np.float64).astype(np.float32)
-    objects = objects - centre
-    start = 0
-    for block in rows.blocks():
-        part = slice(start, start + len(block))
-        places[part], squares[part] = nearest_centres(block - centre, objects, n_nearest)
-        start += len(block)
-    return places, squares
 
 
 def _edges(

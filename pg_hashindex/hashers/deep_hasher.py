@@ -1,6 +1,7 @@
 """What the methods that train a neural network share. torch is imported when they learn."""
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -15,7 +16,8 @@ from ..network import Network, known_rows
 from .base import Hasher
 from .bipartite import BipartiteGraph
 from .checks import check_choice, check_integer, check_positive, check_within
-from .rows import RowSource, scratch_array
+from .kernels import mean_squared_distance
+from .rows import RowSource, gathered
 from .supervision import Labels, SparseRows, Supervision, check_classes, labelled_rows
 
 if TYPE_CHECKING:
@@ -150,11 +152,12 @@ class DeepHasher(Hasher):
             Checkpoint(Path(self.checkpoint), {})
         every, labels = rows, given.labels
         mean = every.mean()
-        scale = _scale(every, mean)
+        # The root mean square of the values of the rows about their mean.
+        scale = math.sqrt(mean_squared_distance(every, mean[None]) / every.dimension)
         graph = self._graph(rows, given, rng)
         if graph is None:
             rows, labels = labelled_rows(rows, labels)
-        X = _gathered(rows)
+        X = gathered(rows.blocks(), (rows.n_rows, rows.dimension))
         network = self._network_for(X, mean, scale, device, rng)
         held_back = self._held_back(labels, rng)
         trainer = Trainer(network, X, labels, held_back, graph, self._schedule(), self._loss(), rng)
@@ -309,23 +312,6 @@ def _import_torch() -> None:
         raise InvalidInputError(
             f"this method trains a neural network, which needs torch: {_INSTALL}"
         ) from error
-
-
-def _gathered(rows: RowSource) -> NDArray[np.float32]:
-    result = scratch_array((rows.n_rows, rows.dimension))
-    start = 0
-    for block in rows.blocks():
-        result[start : start + len(block)] = block
-        start += len(block)
-    return result
-
-
-def _scale(rows: RowSource, mean: NDArray[np.float64]) -> float:
-    """Return the root mean square of the values of the rows about their mean."""
-    total = 0.0
-    for block in rows.blocks():
-        total += float(np.square(block - mean).sum())
-    return float(np.sqrt(total / rows.n_rows / rows.dimension))
 
 
 def _digest(*arrays: NDArray[Any]) -> str:

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..layers import Layer, rbf
 from ..vectors import as_rows
-from .rows import RowSource, scratch_array
+from .rows import RowSource, gathered
 
 __all__ = [
     "check_size",
@@ -127,9 +127,5 @@ def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
     float32 (n, m)
         In memory up to 1 GiB, beyond that in a temporary file; see `scratch_array`.
     """
-    result = scratch_array((rows.n_rows, kernel.output_dimension(rows.dimension)))
-    start = 0
-    for block in rows.blocks():
-        result[start : start + len(block)] = kernel.apply(block)
-        start += len(block)
-    return result
+    shape = (rows.n_rows, kernel.output_dimension(rows.dimension))
+    return gathered(map(kernel.apply, rows.blocks()), shape)

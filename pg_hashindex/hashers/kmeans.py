@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..layers import squared_distances
 from .rows import RowSource, row_slices
 
-__all__ = ["nearest_centres", "sample_centres"]
+__all__ = ["nearest_centres", "nearest_to_rows", "sample_centres"]
 
 _ROUNDS = 5
 _ROWS_PER_CENTRE = 20
@@ -113,6 +113,23 @@ def nearest_centres(
         near = part.start + np.flatnonzero(squares[part, 0] < _CANCELLED * own)
         if len(near):
             places[near], squares[near] = _least(squared_distances(X[near], centres), n_nearest)
+    return places, squares
+
+
+def nearest_to_rows(
+    rows: RowSource, centres: NDArray[np.float32], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Find the nearest centres of all rows, in one pass; see `nearest_centres`."""
+    shape = (rows.n_rows, n_nearest)
+    places, squares = np.empty(shape, np.intp), np.empty(shape, np.float32)
+    # About the centres' mean, so that little cancels in float32.
+    mean = centres.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centres = centres - mean
+    start = 0
+    for block in rows.blocks():
+        part = slice(start, start + len(block))
+        places[part], squares[part] = nearest_centres(block - mean, centres, n_nearest)
+        start += len(block)
     return places, squares
 
 

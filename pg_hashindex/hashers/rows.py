@@ -13,7 +13,14 @@ from ..errors import InvalidInputError
 from ..layers import Layer
 from ..vectors import as_rows
 
-__all__ = ["BlockSource", "RowSource", "RowsLike", "row_slices", "scratch_array"]
+__all__ = [
+    "BlockSource",
+    "RowSource",
+    "RowsLike",
+    "gathered",
+    "row_slices",
+    "scratch_array",
+]
 
 #: A function without arguments that returns a fresh iterator of blocks (n_i, d) at every call.
 BlockSource: TypeAlias = Callable[[], Iterable[ArrayLike]]
@@ -252,3 +259,13 @@ def scratch_array(shape: tuple[int, int]) -> NDArray[np.float32]:
         return np.empty(shape, np.float32)
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float32, "w+", shape=shape)
+
+
+def gathered(blocks: Iterable[NDArray[np.floating]], shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Put blocks of rows together in a `scratch_array` of a shape, which they fill."""
+    result = scratch_array(shape)
+    start = 0
+    for block in blocks:
+        result[start : start + len(block)] = block
+        start += len(block)
+    return result

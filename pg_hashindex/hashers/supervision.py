@@ -13,6 +13,7 @@ from .rows import RowSource
 __all__ = ["Labels", "SparseRows", "Supervision", "check_classes", "labelled_rows"]
 
 UNLABELLED = -1
+_EVERY = slice(None)
 _NONE = np.empty(0, np.intp)
 
 
@@ -144,9 +145,11 @@ class Labels:
         indicator.eliminate_zeros()
         return Labels(indicator)
 
-    def same(self, rows: NDArray[np.integer] | slice) -> NDArray[np.bool_]:
-        """Tell with which rows some of them share a label, bool (len(rows), n)."""
-        shared = (self.indicator[rows] @ self.indicator.T).toarray()
+    def same(
+        self, rows: NDArray[np.integer] | slice, others: NDArray[np.integer] | slice = _EVERY
+    ) -> NDArray[np.bool_]:
+        """Tell with which other rows some rows share a label, bool (len(rows), len(others))."""
+        shared = (self.indicator[rows] @ self.indicator[others].T).toarray()
         result: NDArray[np.bool_] = shared > 0
         return result
 
