@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import scipy.sparse
@@ -17,11 +16,11 @@ from pg_hashindex.comparison import Split
 DATABASE_ROWS, QUERIES = 60_000, 1_000
 
 WORD = re.compile("[a-z]{2,}")
-# Words that most packages of several sections have say little ("dev", "doc"). Of 500 to 20,000,
-# with this many a walk of one step from a labelled package to another ended in its own section as
-# often as with 2,000 (0.64), and reached another one from more packages (0.70 of them to 0.65).
-# Weighed by inverse document frequency 0.79 of what such walks bring was right, without 0.78.
-MOST_PACKAGES = 5_000
+# Chosen by how often labels that were passed along the graph were right, on another drawing. Words
+# of many packages say more of a section ("perl", "doc") than those of a few, which join packages of
+# one source across sections ("libfoo", in libs, libdevel and doc): an accuracy of .51, against .39
+# with words of two packages or more that weigh by inverse document frequency.
+LEAST_PACKAGES, MOST_PACKAGES = 5, 20_000
 
 
 @dataclass(frozen=True)
@@ -93,19 +92,19 @@ def some_of_each(labels: NDArray[np.intp], a_class: int, seed: int) -> NDArray[n
 
 
 def word_graph(
-    names: Sequence[str], *, most: int = MOST_PACKAGES, weights: Literal["idf", "one"] = "idf"
+    names: Sequence[str], *, least: int = LEAST_PACKAGES, most: int = MOST_PACKAGES
 ) -> scipy.sparse.csr_array:
     """Join packages with the words of their names.
 
-    A word is two letters or more between whatever is no letter. Words that one package alone has,
-    or more than ``most``, join nothing.
+    A word is two letters or more between whatever is no letter. Its edges weigh log(packages that
+    have it); words of fewer packages than ``least``, or more than ``most``, join nothing.
 
     Parameters
     ----------
     names : sequence of str (n,)
+    least : int
+        2 or more: a word of one package joins nothing.
     most : int
-    weights : {"idf", "one"}
-        log(n / packages that have the word), or 1.
 
     Returns
     -------
@@ -113,7 +112,7 @@ def word_graph(
     """
     found = [sorted(set(WORD.findall(name.lower()))) for name in names]
     counts = Counter(word for words in found for word in words)
-    kept = sorted(word for word, count in counts.items() if 2 <= count <= most)
+    kept = sorted(word for word, count in counts.items() if least <= count <= most)
     number = {word: place for place, word in enumerate(kept)}
     rows, columns = [], []
     for row, words in enumerate(found):
@@ -121,10 +120,7 @@ def word_graph(
             if word in number:
                 rows.append(row)
                 columns.append(number[word])
-    value = np.ones(len(kept))
-    if weights == "idf":
-        # A word that all of them have would otherwise be no edge.
-        value = np.log((len(names) + 1) / np.array([counts[word] for word in kept]))
+    value = np.log([counts[word] for word in kept])
     shape = (len(names), len(kept))
     return scipy.sparse.csr_array((value[columns], (rows, columns)), shape=shape)
 

@@ -1,6 +1,7 @@
 """The parts of the benchmarks that compute: what they draw, keep, average and hold against bars."""
 
 import argparse
+import itertools
 import json
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pg_hashindex.server import EmbeddedServer
+
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def retrieval(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def module(part: str = "") -> ModuleType:
+        return import_module(f"retrieval{part}")
+
+    return module
 
 
 @pytest.fixture
@@ -53,13 +66,17 @@ def test_labelled_rows_are_so_many_of_each_class_and_fewer_are_among_more(
 def test_packages_are_joined_with_the_words_of_their_names(semi_supervised: Any) -> None:
     data = semi_supervised("_data")
     names = ["libfoo2-dev", "LibFoo-doc", "foo3-x-dev", "dev-tools", "x"]
-    graph = data.word_graph(names, most=2, weights="one").toarray()
-    # dev has three packages; doc, foo and tools have one; x is too short.
-    np.testing.assert_array_equal(graph, [[1], [1], [0], [0], [0]])
-    graph = data.word_graph(names).toarray()
-    dev, libfoo = np.log(6 / 3), np.log(6 / 2)
-    np.testing.assert_allclose(graph, [[dev, libfoo], [0, libfoo], [dev, 0], [dev, 0], [0, 0]])
-    both = data.side_by_side(data.word_graph(names), data.word_graph(names, most=2)).toarray()
+    two, three = np.log(2), np.log(3)
+    # dev has three packages, libfoo two; doc, foo and tools have one; x is too short.
+    graph = data.word_graph(names, least=2)
+    expected = [[three, two], [0, two], [three, 0], [three, 0], [0, 0]]
+    np.testing.assert_allclose(graph.toarray(), expected)
+    few = data.word_graph(names, least=2, most=2)
+    np.testing.assert_allclose(few.toarray(), [[two], [two], [0], [0], [0]])
+    np.testing.assert_allclose(
+        data.word_graph(names, least=3).toarray()[:, 0], [three, 0, three, three, 0]
+    )
+    both = data.side_by_side(graph, few).toarray()
     np.testing.assert_allclose(both.sum(axis=1), [2, 2, 1, 1, 0])
 
 
@@ -146,3 +163,187 @@ def test_bars_of_the_graph_of_words(semi_supervised: Any) -> None:
         ((0.6, 0.5), True),
         ((0.4, 0.5), False),
     ]
+
+
+def drawn(retrieval: Any, n: int = 400, d: int = 16, m: int = 6, metric: str = "l2") -> Any:
+    """Vectors of small integers, so that some distances are equal."""
+    rng = np.random.default_rng(5)
+    rows, queries = (rng.integers(-2, 3, size=(c, d)).astype(np.float32) for c in (n, m))
+    return retrieval("_data").Drawn.of("packages", metric, rows, queries, rng)
+
+
+def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
+    data = retrieval("_data")
+    own, others = np.eye(4, dtype=np.float32)[:1], np.eye(4, dtype=np.float32)[1:]
+    made = data.between(own, others, 200, np.random.default_rng(0))
+    steps = [others[j] - others[k] for j, k in itertools.product(range(3), repeat=2)]
+    possible = np.array([own[0] + 0.35 * step for step in steps])
+    possible /= np.linalg.norm(possible, axis=1, keepdims=True)
+    nearest = np.linalg.norm(made[:, None] - possible, axis=2)
+    assert nearest.min(axis=1).max() < 1e-6
+    # Where j and k are the same, the row is x_i itself.
+    assert set(nearest.argmin(axis=1)) == {0, 1, 2, 3, 5, 6, 7}
+    np.testing.assert_array_equal(made, data.between(own, others, 200, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_the_truth_is_that_of_brute_force(
+    retrieval: Any, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = retrieval("_data")
+    monkeypatch.setattr(data, "_BLOCK_ROWS", 64)
+    found = drawn(retrieval, metric=metric)
+    truth = data.Truth(found, 10)
+    for share in (100, 1, 10, 50):
+        passing = np.flatnonzero(found.buckets[: len(found.rows)] < share)
+        assert truth.wanted[share] == min(10, len(passing))
+        answers, short = [], []
+        for query, limit in zip(found.queries.astype(float), truth.limits[share], strict=True):
+            X = found.rows[passing].astype(float)
+            far = np.linalg.norm(X - query, axis=1)
+            if metric == "cosine":
+                far = 1 - X @ query / (np.linalg.norm(X, axis=1) * np.linalg.norm(query))
+            order = passing[np.argsort(far, kind="stable")]
+            assert np.sort(far)[truth.wanted[share] - 1] == pytest.approx(limit, abs=1e-12)
+            # Of rows at the limit any may be the last.
+            tied = passing[np.isclose(far, limit, atol=1e-9)]
+            answers.append([*order[: truth.wanted[share] - 1], tied[-1]])
+            short.append(
+                [*order[:1], *order[:1], *np.flatnonzero(found.buckets[:400] >= share)[:3]]
+            )
+        assert truth.recall(answers, share) == 1.0
+        # A key that comes twice, or does not pass the filter, counts once or not at all.
+        assert truth.recall(short, share) == pytest.approx(1 / truth.wanted[share])
+
+
+def test_systems_are_measured_and_leave_nothing_behind(
+    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if server.version != 18:
+        pytest.skip("one version of PostgreSQL is enough for a benchmark")
+    pytest.importorskip("matplotlib")
+    measures, timing = retrieval("_measures"), retrieval("_timing")
+    monkeypatch.setattr(timing, "LEAST_TIMED", 10)
+    monkeypatch.setattr(timing, "WARM_UP", 1)
+    found = drawn(retrieval)
+    truth = retrieval("_data").Truth(found, 10)
+    wanted = {"exact": 0, "hnsw": 1, "hnsw-binary": 0, "scan": 0}
+    systems = [s for s in retrieval("_systems").PGVECTOR if s.name in wanted]
+    systems.append(retrieval("_ours").Ours("scan", "lsh", 32, "scan"))
+    entries = {}
+    with retrieval("_server").database(server, found) as opened:
+        loaded = opened.connection.execute(
+            "SELECT id, bucket, tenth, half, embedding FROM items ORDER BY id"
+        ).fetchall()
+        buckets = found.buckets[:400]
+        expected = zip(range(400), buckets, buckets // 10, buckets // 50, strict=True)
+        assert [row[:4] for row in loaded] == [tuple(map(int, row)) for row in expected]
+        np.testing.assert_array_equal([row[4].to_numpy() for row in loaded], found.rows)
+        for system in systems:
+            extent = measures.Extent(single=6, batches=4, seconds=wanted[system.name])
+            entries[system.name] = measures.measure(opened, truth, system, extent)
+            assert opened.value("SELECT count(*) FROM items") == 400
+            assert opened.value("SELECT to_regclass('items_pgvector')") is None
+            assert opened.value("SELECT count(*) FROM hashindex.index") == 0
+            assert opened.value("SELECT count(*) FROM hashindex.model") == 0
+    assert [entry.get("error") for entry in entries.values()] == [None] * 4
+    exact, hnsw, ours = (entries[name] for name in ("exact", "hnsw", "scan"))
+    assert [point["recall"] for point in exact["filtered"].values()] == [1.0] * 3
+    assert exact["targets"]["0.99"]["recall"] == 1.0
+    # Of 400 rows the pages of the catalog are the greater part.
+    assert hnsw["bytes"] == hnsw["sizes"]["index"] > 400 * 16 * 4
+    assert ours["sizes"]["ours_codes"] > 400 * 4
+    assert hnsw["clients"]["queries_a_second"] > 0
+    # All rows are candidates of the last setting.
+    assert ours["frontier"][-1]["recall"] == 1.0
+    assert ours["full_scan"]["bits"] == 32
+    assert all(
+        entry["inserts"][kind] > 0 for entry in entries.values() for kind in entry["inserts"]
+    )
+
+    report = retrieval("_report")
+    whole = report.report({("packages", name): entries[name] for name in wanted}, list(wanted))
+    assert len(list(report.lines(whole))) == 1 + len(wanted) + 1 + len(whole["bars"]) + 1
+    report.save_plot(whole["systems"], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def searched(data: str, system: str, p50: float, **others: Any) -> dict[str, Any]:
+    point = {"recall": 0.96, "p50_ms": p50}
+    return {
+        "data": data, "system": system, "run": "a", "described": {}, "build_s": 5.0, "bytes": 10,
+        "targets": {"0.95": point}, "inserts": {"single": 900.0, "batches": 300.0},
+        "filtered": {"1": {"recall": 1.0, "p50_ms": 2.0}, "10": {"recall": 0.9, "p50_ms": 2.0}},
+    } | others  # fmt: skip
+
+
+def test_bars_of_searches(retrieval: Any) -> None:
+    check_bars = retrieval("_bars").check_bars
+    landmarks = {"access": "landmarks", "bits": 256}
+    bars = check_bars(
+        [
+            searched("synthetic-300k", "hnsw", 2.0, build_s=100.0, bytes=150,
+                     inserts={"single": 300.0, "batches": 200.0}),
+            searched("synthetic-300k", "slow", 9.0, described=landmarks, build_s=1.0),
+            searched("synthetic-300k", "fast", 4.0, described=landmarks),
+            searched("synthetic-1m", "hnsw", 2.0, targets={"0.95": None}),
+            searched("synthetic-1m", "fast", 1.0, described=landmarks, run="b",
+                     filtered={"1": {"recall": 1.0, "p50_ms": 0.9}}),
+            searched("synthetic-1m", "scan", 1.0, described={"bits": 128},
+                     full_scan={"bits": 128, "ratio": 2.5}),
+        ]
+    )  # fmt: skip
+    found = {bar["bar"]: (bar["value"], bar["met"], bar["beyond"], bar["one_run"]) for bar in bars}
+    small, large = "synthetic-300k, landmarks", "synthetic-1m, landmarks"
+    assert found == {
+        f"{small}: p50 at recall 0.95 at most 2.5 times HNSW's": (2.0, True, False, True),
+        f"{small}: HNSW's build seconds / ours at least 10": (20.0, True, False, True),
+        f"{small}: HNSW's bytes / ours at least 10": (15.0, True, False, True),
+        f"{small}: single inserts a second, ours / HNSW's at least 2": (3.0, True, False, True),
+        f"{small}: inserts of 100 a second, ours / HNSW's at least 2": (1.5, False, False, True),
+        f"{large}: p50 at recall 0.95 at most 2.0 times HNSW's": (None, False, False, False),
+        f"{small}, filter of 1 %: recall@10 at least 0.99": (1.0, True, False, True),
+        f"{small}, filter of 10 %: recall@10 at least 0.99": (0.9, False, False, True),
+        f"{large}, filter of 1 %: recall@10 at least 0.99": (1.0, True, True, False),
+        f"{large}, filter of 10 %: recall@10 at least 0.99": (None, False, False, False),
+        "synthetic-1m, 128 bits: full scan at most 3 times count(*)": (2.5, True, False, True),
+    }
+
+
+def test_bars_of_recall_are_of_200_candidates_in_asymmetric_order(retrieval: Any) -> None:
+    def point(candidates: int, ranking: str, recall: float) -> dict[str, Any]:
+        arguments = {"candidates": candidates, "ranking": ranking}
+        return {"setting": f"{ranking} {candidates}", "arguments": arguments, "recall": recall}
+
+    points = [
+        point(100, "asymmetric", 0.97), point(200, "asymmetric", 0.981),
+        point(400, "asymmetric", 0.99), point(200, "hamming", 0.999),
+    ]  # fmt: skip
+    entry = {"data": "packages", "system": "itq", "described": {"bits": 128}, "frontier": points}
+    (bar,) = retrieval("_bars").check_bars([entry, {**entry, "described": {"bits": 256}}])
+    assert (bar["value"], bar["met"], bar["beyond"]) == (0.981, True, False)
+    assert bar["by"] == "itq asymmetric 200"
+
+
+def test_what_was_measured_under_the_same_conditions_is_not_measured_again(retrieval: Any) -> None:
+    module = retrieval()
+    args = argparse.Namespace(
+        data=["packages", "sift10k"], systems=["exact", "hnsw", "itq-256-scan"], fresh=False,
+        rows=None, queries=1000, extent=retrieval("_measures").Extent(), settings={"jit": "off"},
+    )  # fmt: skip
+    conditions = module.conditions(args, module.SYSTEMS["hnsw"])
+    found = {
+        ("packages", "hnsw"): {"conditions": conditions},
+        ("sift10k", "hnsw"): {"conditions": conditions | {"queries": 50}},
+        ("packages", "exact"): {"conditions": conditions, "error": "no"},
+    }
+
+    def names() -> dict[str, list[str]]:
+        return {
+            data: [s.name for s in systems] for data, systems in module.plan(args, found).items()
+        }
+
+    # Codes of 256 bits by ITQ are not for 128 dimensions.
+    assert names() == {"packages": ["exact", "itq-256-scan"], "sift10k": ["exact", "hnsw"]}
+    args.fresh = True
+    assert names()["packages"] == ["exact", "hnsw", "itq-256-scan"]

@@ -48,6 +48,7 @@ class Schedule:
     learning_rate: float
     eta: float
     patience: int
+    weight_decay: float = 0.0
     supervised_steps: int = 10
     lam: float = 0.0
     pretrain: int = 0
@@ -152,9 +153,11 @@ class Trainer:
         return result
 
     def _optimizer(self, groups: list[dict[str, Any]], rate: float) -> torch.optim.Optimizer:
+        decay = self.schedule.weight_decay
         if self.schedule.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM)
-        return torch.optim.Adam(groups, lr=rate)
+            return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay)
+        # Weights shrink by rate * decay of themselves, however long Adam's step is.
+        return torch.optim.AdamW(groups, lr=rate, weight_decay=decay)
 
     def _sparse_optimizer(self, given: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
         # Momentum of rows that a batch does not name would make every step a dense one.

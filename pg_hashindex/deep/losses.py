@@ -15,7 +15,7 @@ PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 GraphLoss: TypeAlias = Literal["logistic", "square"]
 
 
-def dpsh_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
+def dpsh_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """Compute the negative log-likelihood of which pairs are similar (equation 4, first term).
 
     With Theta = u_i'u_j / 2, the sum of log(1 + exp(Theta)) - s Theta over all ordered pairs of
@@ -25,20 +25,22 @@ def dpsh_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
     ----------
     u : float32 (n, n_bits)
     similar : bool (n, n)
+    scale : float
+        What Theta is multiplied by: with less than 1, pairs that are right go on to count.
 
     Returns
     -------
     float32 scalar
     """
-    return _of_pairs(u, similar).sum()
+    return _of_pairs(u, similar, scale).sum()
 
 
-def balanced_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
+def balanced_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """Compute `dpsh_loss` with similar pairs and others counting half of it each.
 
     Of c classes of one size, one pair in c is similar; counted alike, the others drown them.
     """
-    losses = _of_pairs(u, similar)
+    losses = _of_pairs(u, similar, scale)
     pairs = losses.numel() - len(losses)
     n_similar = int(similar.sum()) - int(similar.diagonal().sum())
     if not 0 < n_similar < pairs:
@@ -50,8 +52,8 @@ def balanced_loss(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _of_pairs(u: torch.Tensor, similar: torch.Tensor) -> torch.Tensor:
-    theta = u @ u.T / 2
+def _of_pairs(u: torch.Tensor, similar: torch.Tensor, scale: float) -> torch.Tensor:
+    theta = u @ u.T * (scale / 2)
     losses = F.softplus(theta) - similar * theta
     return losses - torch.diag(losses.diagonal())
 

@@ -116,7 +116,9 @@ class BGDH(DeepHasher):
     context_rate : float, optional
         Learning rate of w on the graph; 0.02 in the inductive variant by default, 0.01 in the
         other. Once embeddings are free, theirs and that of w are a quarter of it.
-    image_shape, input_size, dropout, weights, pairwise_loss, eta, rounds, batch_rows
+    image_shape, input_size, dropout, weights, pairwise_loss, theta_scale, eta
+        As in `DPSH`.
+    rounds, batch_rows, weight_decay
         As in `DPSH`.
     optimizer, learning_rate, validation, patience, device, checkpoint, progress, random_state
         As in `DPSH`.
@@ -161,12 +163,14 @@ class BGDH(DeepHasher):
         dropout: float = 0.5,
         weights: str | Path | None = None,
         pairwise_loss: PairLoss = "dpsh",
+        theta_scale: float = 1.0,
         eta: float = 0.5,
         rounds: int = 50,
         supervised_steps: int = 10,
         batch_rows: int = 128,
         optimizer: Literal["adam", "sgd"] = "adam",
         learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
         validation: float = 0.1,
         patience: int = 5,
         device: str = "auto",
@@ -201,12 +205,14 @@ class BGDH(DeepHasher):
         self.dropout = dropout
         self.weights = weights
         self.pairwise_loss = pairwise_loss
+        self.theta_scale = theta_scale
         self.eta = eta
         self.rounds = rounds
         self.supervised_steps = supervised_steps
         self.batch_rows = batch_rows
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
         self.validation = validation
         self.patience = patience
         self.device = device

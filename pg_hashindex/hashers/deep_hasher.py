@@ -1,5 +1,6 @@
 """What the methods that train a neural network share. torch is imported when they learn."""
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -50,11 +51,13 @@ class DeepHasher(Hasher):
     dropout: float
     weights: str | Path | None
     pairwise_loss: PairLoss
+    theta_scale: float
     eta: float
     rounds: int
     batch_rows: int
     optimizer: Literal["adam", "sgd"]
     learning_rate: float
+    weight_decay: float
     validation: float
     patience: int
     device: str
@@ -72,9 +75,14 @@ class DeepHasher(Hasher):
         check_integer("batch_rows", self.batch_rows, 2, _MOST_STEPS)
         check_integer("patience", self.patience, 1, _MOST_STEPS)
         check_within("learning_rate", self.learning_rate)
-        for name, value in (("eta", self.eta), ("validation", self.validation)):
+        for name, value in (
+            ("eta", self.eta),
+            ("validation", self.validation),
+            ("weight_decay", self.weight_decay),
+        ):
             if value != 0:
                 check_positive(name, value)
+        check_positive("theta_scale", self.theta_scale)
         if self.validation > 0.5:
             raise InvalidInputError(
                 f"validation is the share of labels held back, at most 0.5, got {self.validation}"
@@ -136,6 +144,7 @@ class DeepHasher(Hasher):
             learning_rate=float(self.learning_rate),
             eta=float(self.eta),
             patience=int(self.patience),
+            weight_decay=float(self.weight_decay),
         )
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -205,7 +214,8 @@ class DeepHasher(Hasher):
 
         if callable(self.pairwise_loss):
             return self.pairwise_loss
-        return {"dpsh": dpsh_loss, "balanced": balanced_loss}[self.pairwise_loss]
+        loss = {"dpsh": dpsh_loss, "balanced": balanced_loss}[self.pairwise_loss]
+        return functools.partial(loss, scale=float(self.theta_scale))
 
     def _held_back(self, labels: Labels, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw labelled rows to stop by; never the last row of a label."""

@@ -44,6 +44,9 @@ class DPSH(DeepHasher):
         The first sum above; with pairs that share a label counting half of it; or a function of
         u, float32 tensor (n, n_bits), and of which rows share a label, bool tensor (n, n), that
         gives the sum of the losses of all ordered pairs of two rows.
+    theta_scale : float
+        What Theta is multiplied by in the named losses. With many bits Theta of a similar pair is
+        large long before all bits agree; with less than 1, the loss goes on to ask for them.
     eta : float
         What the distance of u from its signs counts.
     rounds : int
@@ -53,6 +56,9 @@ class DPSH(DeepHasher):
     optimizer : {"adam", "sgd"}
         sgd has a momentum of 0.9.
     learning_rate : float
+    weight_decay : float
+        With adam, what each weight loses at each step, as a part of it and of the learning rate
+        (Loshchilov & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.
     validation : float
         Share of the labelled rows held back to tell when to stop, up to 0.5 and 1,000 rows; 0 for
         none.
@@ -86,11 +92,13 @@ class DPSH(DeepHasher):
         dropout: float = 0.5,
         weights: str | Path | None = None,
         pairwise_loss: PairLoss = "dpsh",
+        theta_scale: float = 1.0,
         eta: float = 0.5,
         rounds: int = 50,
         batch_rows: int = 128,
         optimizer: Literal["adam", "sgd"] = "adam",
         learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
         validation: float = 0.1,
         patience: int = 5,
         device: str = "auto",
@@ -107,11 +115,13 @@ class DPSH(DeepHasher):
         self.dropout = dropout
         self.weights = weights
         self.pairwise_loss = pairwise_loss
+        self.theta_scale = theta_scale
         self.eta = eta
         self.rounds = rounds
         self.batch_rows = batch_rows
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
         self.validation = validation
         self.patience = patience
         self.device = device

@@ -149,6 +149,21 @@ def test_a_supervised_step_goes_down_equation_4(variant, held_back):
     step.assert_down(loss, rates | {"xi": EMBEDDING_RATE, "embeddings": EMBEDDING_RATE})
 
 
+@each_variant
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_decay_takes_its_part_of_each_weight(variant, optimizer):
+    """Of the network's: what each row has of its own moves by the losses alone."""
+    decay = 0.2
+    (plain,) = run(trainer(variant, supervised_steps=1, optimizer=optimizer))
+    (decayed,) = run(trainer(variant, supervised_steps=1, optimizer=optimizer, weight_decay=decay))
+    own = variant == "transductive"
+    rates = {"xi": 0 if own else EMBEDDING_RATE, "embeddings": 0, "contexts": 0}
+    for name, before in plain.before.items():
+        rate = rates.get(name.split(".")[0], RATE)
+        lost = plain.after[name] - decayed.after[name]
+        np.testing.assert_allclose(lost, rate * decay * before, rtol=1e-3, atol=1e-6)
+
+
 @with_a_graph
 @pytest.mark.parametrize("kind", ["logistic", "square"])
 def test_a_graph_step_goes_down_equation_2(variant, kind, monkeypatch):

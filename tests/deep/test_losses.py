@@ -45,6 +45,12 @@ def test_values_are_those_of_equation_4(u, similar):
     assert quantization(torch.tensor(u)).item() == pytest.approx(((codes - u) ** 2).sum())
 
 
+@pytest.mark.parametrize("loss", [dpsh_loss, balanced_loss])
+def test_scaling_theta_is_scaling_both_projections_by_the_root(u, similar, loss):
+    scaled = loss(torch.tensor(u), torch.tensor(similar), scale=0.25)
+    assert scaled.item() == pytest.approx(loss(torch.tensor(u / 2), torch.tensor(similar)).item())
+
+
 def test_the_gradient_is_equation_10(u, similar):
     def a(i, j):
         return 1 / (1 + np.exp(-(u[i] @ u[j]) / 2))

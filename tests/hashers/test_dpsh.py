@@ -244,6 +244,8 @@ def test_a_gpu_where_there_is_none() -> None:
         ({"learning_rate": 0}, "learning_rate must be .* 0"),
         ({"learning_rate": float("inf")}, "learning_rate must be .* inf"),
         ({"eta": -1}, "eta must be .* -1"),
+        ({"weight_decay": -1}, "weight_decay must be .* -1"),
+        ({"theta_scale": 0}, "theta_scale must be .* 0"),
         ({"validation": 0.9}, r"validation is the share .* at most 0\.5, got 0\.9"),
         ({"validation": -0.1}, r"validation must be .* -0\.1"),
         ({"validation": "0.1"}, r"validation must be .*'0\.1'"),
