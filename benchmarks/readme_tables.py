@@ -200,6 +200,71 @@ def devices() -> str:
     )
 
 
+def milliseconds(point: dict[str, Any] | None) -> str:
+    """Write p50 and p95, with a star where the planner read the table without the index."""
+    if point is None:
+        return ""
+    star = "\\*" if point["uses_index"] is False else ""
+    return f"{point['p50_ms']:.2f} / {point['p95_ms']:.2f}{star}"
+
+
+def retrieved(*, failed: bool = False) -> list[dict[str, Any]]:
+    """Read what was measured of searches beside pgvector; nothing before the first run."""
+    if not (RESULTS / "retrieval.json").exists():
+        return []
+    return [e for e in read("retrieval")["systems"] if ("error" in e) == failed]
+
+
+def retrieval() -> str:
+    if not retrieved():
+        return "Not measured yet."
+    targets = ("0.90", "0.95", "0.99")
+    columns = [f"ms at {target}" for target in targets]
+    return table(
+        [
+            *("data, system", "build s", "MB", *columns, "queries/s"),
+            *("single inserts/s", "rows/s by 100"),
+        ],
+        [
+            [
+                f"{entry['data']}, {entry['system']}",
+                f"{entry['build_s']:.1f}",
+                f"{entry['bytes'] / 1e6:.1f}",
+                *(milliseconds(entry["targets"][target]) for target in targets),
+                f"{entry['clients']['queries_a_second']:.0f}",
+                f"{entry['inserts']['single']:.0f}",
+                f"{entry['inserts']['batches']:.0f}",
+            ]
+            for entry in retrieved()
+        ]
+        + [[f"{e['data']}, {e['system']}", "failed", *[""] * 7] for e in retrieved(failed=True)],
+    )
+
+
+def retrieval_filters() -> str:
+    if not retrieved():
+        return "Not measured yet."
+    shares = ("1", "10", "50")
+    return table(
+        [
+            "data, system",
+            *(f"{share} %: {what}" for share in shares for what in ("recall@10", "ms", "setting")),
+        ],
+        [
+            [
+                f"{entry['data']}, {entry['system']}",
+                *(
+                    cell
+                    for share in shares
+                    for point in [entry["filtered"][share]]
+                    for cell in (f"{point['recall']:.3f}", milliseconds(point), point["setting"])
+                ),
+            ]
+            for entry in retrieved()
+        ],
+    )
+
+
 TABLES = {
     "packages": packages,
     "hashing-32": hashing_32,
@@ -208,6 +273,8 @@ TABLES = {
     "semi-supervised": semi_supervised,
     "given-graphs": given_graphs,
     "devices": devices,
+    "retrieval": retrieval,
+    "retrieval-filters": retrieval_filters,
 }
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "results.md")
 

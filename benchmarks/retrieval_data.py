@@ -1,0 +1,239 @@
+"""The rows and queries of `retrieval.py`, and which rows are their true neighbours."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pg_hashindex.model import Metric
+
+SEED = 20
+#: How far a synthetic row is from the package that it is made from.
+STEP = 0.35
+#: Rows of each data set.
+ROWS = {
+    "packages": 59_000,
+    "sift10k": 10_000,
+    "synthetic-300k": 300_000,
+    "synthetic-1m": 1_000_000,
+}
+#: Rows that are inserted afterwards.
+NEW_ROWS = 2_500
+_PACKAGES = ROWS["packages"]
+
+#: Filters: the column that is 0 for so many of a hundred rows. `hashindex.search` takes equalities.
+FILTERS = {1: "bucket", 10: "tenth", 50: "half"}
+
+# Kept beside the nearest k by float32 arithmetic, of which float64 then finds the nearest k.
+_SPARE = 30
+_BLOCK_ROWS = 16_384
+# Distances this near (relative, where above 1) are ties: pgvector computes them in float32.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A data set.
+
+    Attributes
+    ----------
+    name : str
+    metric : {"l2", "cosine"}
+    rows : float32 (n, d)
+        Of which row i gets the key i.
+    queries : float32 (m, d)
+    new_rows : float32 (p, d)
+        To be inserted, with keys from n on.
+    buckets : int32 (n + p,)
+        0 to 99, for filters.
+    """
+
+    name: str
+    metric: Metric
+    rows: NDArray[np.float32]
+    queries: NDArray[np.float32]
+    new_rows: NDArray[np.float32]
+    buckets: NDArray[np.int32]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        metric: Metric,
+        rows: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        rng: np.random.Generator,
+    ) -> "Drawn":
+        """Add rows to insert, made from others, and buckets."""
+        new_rows = between(rows, rows, NEW_ROWS, rng, unit=metric == "cosine")
+        buckets = rng.integers(100, size=len(rows) + NEW_ROWS, dtype=np.int32)
+        return cls(name, metric, rows, queries, new_rows, buckets)
+
+
+def draw(folder: Path, name: str, n_queries: int, most: int | None = None) -> Drawn:
+    """Read or make a data set; the same one at every call.
+
+    Parameters
+    ----------
+    folder : Path
+        Of packages.npz and sift10k.npz.
+    name : str
+        One of `ROWS`.
+    n_queries : int
+        At the most.
+    most : int, optional
+        Rows to take instead of all.
+
+    Returns
+    -------
+    Drawn
+    """
+    rng = np.random.default_rng(SEED)
+    n = min(ROWS[name], most or ROWS[name])
+    if name == "sift10k":
+        with np.load(folder / "sift10k.npz") as archive:
+            rows, queries = (archive[part].astype(np.float32) for part in ("base", "query"))
+        return Drawn.of(name, "l2", rows[:n], queries[:n_queries], rng)
+    with np.load(folder / "packages.npz") as archive:
+        X = archive["X"].astype(np.float32)
+    rows, queries = X[:_PACKAGES], X[_PACKAGES:]
+    if name == "packages":
+        rows, queries = rows[:n], queries[:n_queries]
+    else:
+        made = between(rows, rows, n, rng)
+        rows, queries = made, between(queries, rows, min(n_queries, len(queries)), rng)
+    return Drawn.of(name, "cosine", rows, queries, rng)
+
+
+def between(
+    own: NDArray[np.float32],
+    others: NDArray[np.float32],
+    n: int,
+    rng: np.random.Generator,
+    *,
+    unit: bool = True,
+) -> NDArray[np.float32]:
+    """Make rows ``normalise(x_i + 0.35 (x_j - x_k))`` from others, drawn with replacement.
+
+    Parameters
+    ----------
+    own : float32 (a, d)
+        Where x_i comes from; each as often as the next where n is a multiple of a.
+    others : float32 (b, d)
+        Where x_j and x_k come from.
+    n : int
+    rng : numpy.random.Generator
+    unit : bool
+        Whether to scale rows to unit length.
+
+    Returns
+    -------
+    float32 (n, d)
+    """
+    i = rng.permutation(np.arange(n) % len(own))
+    j, k = rng.integers(len(others), size=(2, n))
+    result = np.empty((n, own.shape[1]), np.float32)
+    for block in _blocks(n):
+        made = own[i[block]] + np.float32(STEP) * (others[j[block]] - others[k[block]])
+        if unit:
+            made /= np.linalg.norm(made, axis=1, keepdims=True)
+        result[block] = made
+    return result
+
+
+class Truth:
+    """The distance of the k-th neighbour of each query, among all rows and under each filter.
+
+    Parameters
+    ----------
+    drawn : Drawn
+    k : int
+
+    Attributes
+    ----------
+    limits : dict of int to float64 (m,)
+        By the percentage of rows that a filter lets through, 100 for all of them.
+    wanted : dict of int to int
+        Neighbours that there are to be found: k, or fewer where fewer rows pass.
+    """
+
+    def __init__(self, drawn: Drawn, k: int) -> None:
+        self._drawn, self.k = drawn, k
+        nearest = _nearest(drawn, (100, *FILTERS), k + _SPARE)
+        self.limits: dict[int, NDArray[np.float64]] = {}
+        self.wanted: dict[int, int] = {}
+        for share, ids in nearest.items():
+            distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)
+            self.wanted[share] = min(k, ids.shape[1])
+            self.limits[share] = (
+                distances[:, self.wanted[share] - 1] if ids.shape[1] else np.empty(len(ids))
+            )
+
+    def distances(self, queries: NDArray[np.intp], ids: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Compute the distances (m, c) of queries (m,) to rows (m, c), by their numbers."""
+        Q = self._drawn.queries[queries].astype(np.float64)
+        X = self._drawn.rows[ids].astype(np.float64)
+        if self._drawn.metric == "l2":
+            return np.sqrt(((X - Q[:, None]) ** 2).sum(axis=2))
+        lengths = np.linalg.norm(X, axis=2) * np.linalg.norm(Q, axis=1)[:, None]
+        return 1 - np.einsum("mcd,md->mc", X, Q) / lengths
+
+    def recall(self, found: Sequence[Sequence[int]], share: int = 100) -> float:
+        """Compute recall@k of answers to the first queries; ties count as correct.
+
+        Parameters
+        ----------
+        found : sequence of sequences of int
+            Keys in the order of the answer. One that comes twice, or does not pass the filter,
+            counts as none.
+        share : int
+            The filter's percentage.
+
+        Returns
+        -------
+        float
+        """
+        correct = 0
+        for query, keys in enumerate(found):
+            ids = np.array(list(dict.fromkeys(keys))[: self.k], np.intp)
+            ids = ids[self._drawn.buckets[ids] < share]
+            limit = self.limits[share][query]
+            distances = self.distances(np.array([query]), ids[None])[0]
+            correct += np.count_nonzero(distances <= limit + _ROUNDING * max(1.0, limit))
+        possible = self.wanted[share] * len(found)
+        return float(correct / possible) if possible else 1.0
+
+
+def _nearest(drawn: Drawn, shares: Sequence[int], keep: int) -> Mapping[int, NDArray[np.intp]]:
+    """Find the nearest rows of each query by float32 arithmetic, in blocks of rows."""
+    best: dict[int, tuple[NDArray[np.float32], NDArray[np.intp]]] = {}
+    m = len(drawn.queries)
+    for share in shares:
+        best[share] = np.empty((m, 0), np.float32), np.empty((m, 0), np.intp)
+    for block in _blocks(len(drawn.rows)):
+        far = _order(drawn, block)
+        for share in shares:
+            passing = np.flatnonzero(drawn.buckets[block.start : block.stop] < share)
+            ids = np.broadcast_to(passing + block.start, (m, len(passing)))
+            scores = np.hstack([best[share][0], far[:, passing]])
+            ids = np.hstack([best[share][1], ids])
+            if ids.shape[1] > keep:
+                places = np.argpartition(scores, keep, axis=1)[:, :keep]
+                scores, ids = (np.take_along_axis(a, places, axis=1) for a in (scores, ids))
+            best[share] = scores, ids
+    return {share: ids for share, (_, ids) in best.items()}
+
+
+def _order(drawn: Drawn, block: slice) -> NDArray[np.float32]:
+    """Compute what orders a block of rows as their distance does, (m, rows of the block)."""
+    X = drawn.rows[block]
+    if drawn.metric == "cosine":
+        return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
+    return (X**2).sum(axis=1) - 2 * (drawn.queries @ X.T)
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    for start in range(0, n, _BLOCK_ROWS):
+        yield slice(start, min(start + _BLOCK_ROWS, n))

@@ -1,0 +1,193 @@
+"""The server of `retrieval.py`, and a database for each data set."""
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg import RawCursor
+from retrieval_data import FILTERS, Drawn
+
+from pg_hashindex import schema
+from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.server import EmbeddedServer
+
+# The graph of HNSW over a million rows of 384 dimensions takes about 2 GB while it is built.
+SETTINGS = {
+    "shared_buffers": "4GB",
+    "maintenance_work_mem": "4GB",
+    "work_mem": "64MB",
+    "effective_cache_size": "12GB",
+    "max_parallel_maintenance_workers": "2",
+    "max_parallel_workers_per_gather": "2",
+    # What a transaction waits for its disk would hide what an index costs it.
+    "synchronous_commit": "off",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    # It would start when it likes; tables are vacuumed after each build, outside of its seconds.
+    "autovacuum": "off",
+    # Compiling costs a scan of a million rows more than it saves, and ours have it off.
+    "jit": "off",
+}
+QUICK_SETTINGS = SETTINGS | {
+    "shared_buffers": "256MB",
+    "maintenance_work_mem": "256MB",
+    "max_wal_size": "1GB",
+}
+
+_COLUMNS = ("id", *FILTERS.values(), "embedding")
+_COPY_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that holds one data set in the table ``items``, and its queries in ``queries``."""
+
+    server: EmbeddedServer
+    name: str
+    connection: Connection
+    drawn: Drawn
+
+    def ask(self, statement: str) -> "Statement":
+        """Prepare a statement of one parameter, the query vector."""
+        return Statement(self.connection, statement)
+
+    def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
+        """Run a statement and return the first value of its first row."""
+        row = self.connection.execute(statement, parameters).fetchone()
+        return None if row is None else row[0]
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Give the session these settings and no others."""
+        self.connection.execute("RESET ALL")
+        for name, value in settings.items():
+            self.connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
+
+    @contextlib.contextmanager
+    def notices(self) -> Iterator[list[str]]:
+        """Collect what the server tells the session beside its answers."""
+        told: list[str] = []
+
+        def tell(diagnosis: psycopg.errors.Diagnostic) -> None:
+            told.append(f"{diagnosis.severity}: {diagnosis.message_primary}")
+
+        self.connection.add_notice_handler(tell)
+        try:
+            yield told
+        finally:
+            self.connection.remove_notice_handler(tell)
+
+    def settle(self) -> None:
+        """Do what autovacuum would have done soon after, and write out what is dirty."""
+        self.connection.execute("VACUUM ANALYZE")
+        self.connection.execute("CHECKPOINT")
+
+    def remove_new_rows(self) -> None:
+        """Delete the rows that were inserted after the data set's own."""
+        self.connection.execute("DELETE FROM items WHERE id >= %s", [len(self.drawn.rows)])
+
+
+class Statement:
+    """A prepared statement; the vector goes to the server in binary, the answer comes so."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, connection: Connection, text: str) -> None:
+        # A plan that was made under other settings of the session is not to be used again.
+        self._text = f"/* {next(self._numbers)} */ {text}".encode()
+        self._cursor = RawCursor(connection)
+
+    def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
+        return self._cursor.execute(self._text, values, prepare=True, binary=True).fetchall()
+
+
+@contextlib.contextmanager
+def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
+    """Start a server in a folder that is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-retrieval-"))
+    # As root the server runs as another user.
+    folder.chmod(0o755)
+    try:
+        server = EmbeddedServer(folder / "data")
+        server.start(until_exit=True, settings=settings)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
+    """Make a database with a data set, which is dropped afterwards."""
+    name = f"retrieval_{drawn.name.replace('-', '_')}"
+    with psycopg.connect(server.uri(), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {name}")
+    try:
+        with psycopg.connect(server.uri(name), autocommit=True) as admin:
+            admin.execute("CREATE EXTENSION vector")
+        with create_engine(server.uri(name)).begin() as transaction:
+            schema.upgrade(transaction)
+        with connect(server.uri(name)) as connection:
+            _load(connection, drawn)
+            yield Database(server, name, connection, drawn)
+    finally:
+        with psycopg.connect(server.uri(), autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _load(connection: Connection, drawn: Drawn) -> None:
+    dimension = drawn.rows.shape[1]
+    filters = "".join(f"{column} integer NOT NULL, " for column in FILTERS.values())
+    connection.execute(
+        f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}embedding vector({dimension}))"
+    )
+    connection.execute(
+        f"CREATE TABLE queries (id bigint PRIMARY KEY, {filters}embedding vector({dimension}))"
+    )
+    _copy(connection, "items", drawn.rows, drawn.buckets)
+    _copy(connection, "queries", drawn.queries, np.zeros(len(drawn.queries), np.int32))
+    for column in FILTERS.values():
+        connection.execute(f"CREATE INDEX ON items ({column})")
+    connection.execute("VACUUM ANALYZE")
+
+
+def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
+    """Return the columns that filters ask for, of rows in these buckets."""
+    return {column: bucket // share for share, column in FILTERS.items()}
+
+
+def _copy(
+    connection: Connection, table: str, X: NDArray[np.float32], buckets: NDArray[np.int32]
+) -> None:
+    """Copy rows in PostgreSQL's binary format, in which all of them are of one length."""
+    d = X.shape[1]
+    columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
+    fields: list[Any] = [("fields", ">i2")]
+    for name, kind in columns:
+        fields += [(f"{name}_bytes", ">i4"), (name, kind)]
+    fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", ">f4", (d,))]
+    statement = f"COPY {table} ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+        for start in range(0, len(X), _COPY_ROWS):
+            part = X[start : start + _COPY_ROWS]
+            lines = np.zeros(len(part), fields)
+            lines["fields"] = len(_COLUMNS)
+            lines["id"], lines["values"] = np.arange(start, start + len(part)), part
+            for name, kind in columns:
+                lines[f"{name}_bytes"] = int(kind[-1])
+            for name, values in filter_values(buckets[start : start + len(part)]).items():
+                lines[name] = values
+            lines["vector_bytes"], lines["d"] = 4 + 4 * d, d
+            copy.write(lines.tobytes())
+        copy.write(b"\xff\xff")
