@@ -1,12 +1,20 @@
-"""``pg-hashindex index``: create, encode, list, show and drop indexes."""
+"""``pg-hashindex index``: create, encode, configure, list, show and drop indexes."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, get_args
 
 import click
 
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index import HashIndex, IndexSummary, Layout, list_indexes
+from pg_hashindex.index import (
+    Access,
+    HashIndex,
+    Layout,
+    ListSummary,
+    Ranking,
+    list_indexes,
+)
 from pg_hashindex.model import Metric
 
 from ._shared import (
@@ -19,10 +27,33 @@ from ._shared import (
     print_table,
 )
 
+# A list of landmarks is long that has so many times the entries of the mean.
+_LONG = 8
+
+
+def access_option(default: Access | None) -> Callable[..., Any]:
+    """Return the option for an access path."""
+    return click.option(
+        "--access",
+        type=click.Choice(get_args(Access)),
+        default=default,
+        show_default=default is not None,
+        help="How searches find candidates: among all codes, by substrings of codes in b-trees, by "
+        "lists of codes around landmarks, or by pgvector's HNSW over the codes.",
+    )
+
+
+ranking_option = click.option(
+    "--ranking",
+    type=click.Choice(get_args(Ranking)),
+    help="Order of candidates: by differing bits, by the query's projection at them, or by the "
+    "model's weights.",
+)
+
 
 @click.group()
 def index() -> None:
-    """Create, encode, list, show and drop indexes."""
+    """Create, encode, configure, list, show and drop indexes."""
 
 
 @index.command()
@@ -41,6 +72,8 @@ def index() -> None:
     show_default=True,
     help="Codes in a table of their own, or in a new column of the table.",
 )
+@access_option("scan")
+@ranking_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -55,6 +88,8 @@ def create(
     id_column: str | None,
     metric: Metric | None,
     layout: Layout,
+    access: Access,
+    ranking: Ranking | None,
     encode: bool,
     as_json: bool,
 ) -> None:
@@ -69,6 +104,8 @@ def create(
             id_column=id_column,
             metric=metric,
             layout=layout,
+            access=access,
+            ranking=ranking,
         )
         if created.encoded_in == "sql":
             note(f"created index {name}; rows written from now on are encoded at once")
@@ -79,7 +116,7 @@ def create(
             )
         if encode:
             created.encode(progress=True)
-        _print_index(created, created.summary(), as_json, encoded=encode)
+        _print_index(HashIndex.open(connection, name), as_json, encoded=encode)
 
 
 @index.command("encode")
@@ -87,16 +124,76 @@ def create(
 @database_option
 @json_option
 def encode_index(database_url: str, name: str, as_json: bool) -> None:
-    """Encode the rows of index NAME that have no code yet; goes on where a run stopped."""
+    """Encode the rows of index NAME that have no code yet; goes on where a run stopped.
+
+    Then builds the access path that was asked for, if another one is in use.
+    """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
         written, waiting = found.encode(progress=True), found.waiting()
+        found = HashIndex.open(connection, name)
     if as_json:
-        print_json({"name": name, "encoded": written, "waiting": waiting})
+        print_json({"name": name, "encoded": written, "waiting": waiting, "access": found.access})
     else:
         note(f"encoded {written} rows")
     if waiting:
         note(_what_to_do(found, waiting, encoded=True))
+    _note_building(found)
+
+
+@index.command()
+@click.argument("name")
+@access_option(None)
+@ranking_option
+@click.option("--candidates", type=int, help="Rows kept by code before the exact order.")
+@click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000.")
+@click.option(
+    "--build/--no-build",
+    default=True,
+    show_default=True,
+    help="Encode what waits and build the access path now.",
+)
+@database_option
+@json_option
+def configure(
+    database_url: str,
+    name: str,
+    access: Access | None,
+    ranking: Ranking | None,
+    candidates: int | None,
+    probes: int | None,
+    build: bool,
+    as_json: bool,
+) -> None:
+    """Change how searches of index NAME go by default; what is not given stays as it is.
+
+    Searches go on meanwhile, by the access path before until the new one is built.
+    """
+    with connected(database_url) as connection:
+        found = HashIndex.open(connection, name).configure(
+            access=access, ranking=ranking, candidates=candidates, probes=probes
+        )
+        if build and found.building is not None:
+            found.encode(progress=True)
+            found = HashIndex.open(connection, name)
+        _print_index(found, as_json)
+
+
+@index.command()
+@click.argument("name")
+@database_option
+@json_option
+def rebalance(database_url: str, name: str, as_json: bool) -> None:
+    """Bring the lists of index NAME's landmarks into good order: none stale, none much too long."""
+    with connected(database_url) as connection:
+        done = HashIndex.open(connection, name).rebalance(progress=True)
+    if as_json:
+        print_json({"name": name} | done._asdict())
+    else:
+        note(
+            f"took {done.stale} stale entries out, divided {done.split} lists among "
+            f"{done.landmarks} more landmarks"
+        )
 
 
 @index.command("list")
@@ -109,7 +206,8 @@ def list_all(database_url: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ["name", "table", "column", "model", "bits", "metric", "layout", "encoded in"]
+    headings = ["name", "table", "column", "model", "bits", "metric", "layout", "access"]
+    headings += ["encoded in"]
     headings += ["waiting", "created"]
     print_table(
         headings,
@@ -129,7 +227,7 @@ def show(database_url: str, name: str, as_json: bool) -> None:
     """Show an index: what it binds, how far it is encoded, what it takes."""
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
-        _print_index(found, found.summary(), as_json)
+        _print_index(found, as_json)
 
 
 @index.command()
@@ -158,6 +256,11 @@ def _fields(found: HashIndex) -> dict[str, Any]:
         "dimension": found.dimension,
         "metric": found.metric,
         "layout": found.layout,
+        "access": found.access,
+        "building": found.building,
+        "ranking": found.ranking,
+        "candidates": found.candidates,
+        "probes": found.probes,
         "encoded_in": found.encoded_in,
         "created": found.created_at,
     }
@@ -190,11 +293,34 @@ def _what_to_do(found: HashIndex, waiting: int, *, encoded: bool) -> str:
     return f"{waiting} rows have no code: pg-hashindex index encode"
 
 
-def _print_index(
-    found: HashIndex, summary: IndexSummary, as_json: bool, *, encoded: bool = False
-) -> None:
+def _note_building(found: HashIndex) -> None:
+    if found.building is not None:
+        note(
+            f"searches go by {found.access} until access by {found.building} is built: "
+            f"pg-hashindex index encode {found.name}"
+        )
+
+
+def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
+    mean = lists.entries / max(1, lists.landmarks)
+    if lists.longest > _LONG * mean or lists.stale > 0.2 * lists.entries:
+        note(
+            "lists are long or stale, so that searches read more than they need: "
+            f"pg-hashindex index rebalance {found.name}"
+        )
+    if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
+        note(
+            f"the landmarks were trained on {lists.trained_rows} rows, and there are {rows} now; "
+            "answers are right, but slow to come: train them anew by pg-hashindex index configure "
+            f"{found.name} --access scan, and then --access landmarks"
+        )
+
+
+def _print_index(found: HashIndex, as_json: bool, *, encoded: bool = False) -> None:
+    summary, lists = found.summary(), found.lists()
     if as_json:
-        print_json(_fields(found) | asdict(summary))
+        fields = _fields(found) | asdict(summary)
+        print_json(fields if lists is None else fields | {"lists": asdict(lists)})
         return
     arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
     print_table(
@@ -203,12 +329,15 @@ def _print_index(
             *(
                 [heading, str(_shown(heading, value))]
                 for key, value in _fields(found).items()
+                if value is not None
                 for heading in [key.replace("_", " ")]
             ),
             ["codes", f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait"],
+            *_lists_row(lists),
             [
                 "size",
                 f"{summary.code_bytes / 1e6:.1f} MB of codes, "
+                f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
                 f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
             ],
             ["search", f"SELECT * FROM {found.search_function}({arguments})"],
@@ -216,3 +345,19 @@ def _print_index(
     )
     if summary.waiting:
         note(_what_to_do(found, summary.waiting, encoded=encoded))
+    _note_building(found)
+    if lists is not None:
+        _note_lists(found, lists, summary.codes)
+
+
+def _lists_row(lists: ListSummary | None) -> list[list[str]]:
+    if lists is None:
+        return []
+    mean = lists.entries / max(1, lists.landmarks)
+    return [
+        [
+            "lists",
+            f"{lists.landmarks} landmarks, {mean:.0f} entries each, {lists.longest} at most, "
+            f"{lists.stale} stale",
+        ]
+    ]

@@ -9,7 +9,7 @@ from .evaluate import evaluate
 from .index import index
 from .model import model
 from .schema import schema
-from .search import search
+from .search import search, within
 from .server import server
 
 __all__ = ["main"]
@@ -21,5 +21,5 @@ def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""
 
 
-for command in (demo, server, schema, model, index, search, evaluate, bench):
+for command in (demo, server, schema, model, index, search, within, evaluate, bench):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""``pg-hashindex search``: the nearest rows of a vector, or of a row."""
+"""``pg-hashindex search`` and ``within``: the rows near a vector, or near a row."""
 
 import json
 
@@ -36,6 +36,42 @@ def search(
             hits = opened.search(_vector(query), k, candidates=candidates)
         else:
             hits = opened.search_like(like, k, candidates=candidates)
+    if as_json:
+        print_json([hit._asdict() for hit in hits])
+    else:
+        print_table(["id", "distance"], hits)
+
+
+@click.command()
+@click.argument("index")
+@click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
+@click.option("--like", metavar="ID", help="Search for rows like the one with this key.")
+@click.option(
+    "--radius", type=int, required=True, help="Bits in which codes may differ from the query's."
+)
+@database_option
+@json_option
+def within(
+    database_url: str,
+    index: str,
+    query: str | None,
+    like: str | None,
+    radius: int,
+    as_json: bool,
+) -> None:
+    """Find every row of INDEX whose code is within a Hamming radius of a vector's, or of a row's.
+
+    Fast while the radius is small where the index has access path lookup; a scan of all codes
+    elsewhere. With --like, the row itself is left out.
+    """
+    if (query is None) == (like is None):
+        raise click.UsageError("give either --query or --like")
+    with connected(database_url) as connection:
+        opened = HashIndex.open(connection, index)
+        if query is not None:
+            hits = opened.within(_vector(query), radius)
+        else:
+            hits = opened.within_like(like, radius)
     if as_json:
         print_json([hit._asdict() for hit in hits])
     else:

@@ -16,14 +16,25 @@ from .model import Metric, Model
 from .network import NetworkKind
 from .store import EvaluatedIn
 
-__all__ = ["IndexEntry", "IndexSummary", "Layout", "read_entries"]
+__all__ = [
+    "Access",
+    "IndexEntry",
+    "IndexSummary",
+    "Layout",
+    "ListSummary",
+    "Ranking",
+    "read_entries",
+]
 
 Layout = Literal["table", "column"]
+Access = Literal["scan", "lookup", "landmarks", "hnsw"]
+Ranking = Literal["hamming", "asymmetric", "weighted"]
 
 _CATALOG = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
            i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
            i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
+           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
            m.network ->> 'kind' AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
@@ -46,10 +57,27 @@ _WAITING: dict[Layout, LiteralString] = {
     "column": "SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL",
 }
 
+_INDEX_BYTES: LiteralString = """
+    (
+        SELECT coalesce(sum(pg_relation_size(to_regclass(x.index_name))), 0)::bigint
+        FROM hashindex.index i, unnest(ARRAY[i.access, i.building]) path,
+             hashindex.code_indexes(i, path) x
+        WHERE i.name = {name} AND path IN ('lookup', 'hnsw')
+    )
+"""
+
+_LANDMARK_BYTES: LiteralString = """
+    (
+        SELECT coalesce(sum(pg_total_relation_size(to_regclass(part))), 0)::bigint
+        FROM unnest(ARRAY[{landmarks}, {lists}, {listed}]) part
+    )
+"""
+
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) AS code_bytes,
+               pg_total_relation_size({codes_name}::regclass) - {indexes} AS code_bytes,
+               {indexes} + {landmarks} AS access_bytes,
                coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -57,6 +85,7 @@ _SUMMARY: dict[Layout, LiteralString] = {
     "column": """
         SELECT count({column}) AS rows, count({code}) AS codes,
                coalesce(sum(pg_column_size({code})), 0)::bigint AS code_bytes,
+               {indexes} AS access_bytes,
                coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -77,6 +106,8 @@ class IndexSummary:
     code_bytes : int
         Size on disk of the codes with their key index (layout ``table``), or of the bits alone
         (layout ``column``).
+    access_bytes : int
+        Size on disk of what the access path adds, of one that is being built too.
     vector_bytes : int
         Size of the vectors themselves.
     waiting : int
@@ -86,8 +117,36 @@ class IndexSummary:
     rows: int
     codes: int
     code_bytes: int
+    access_bytes: int
     vector_bytes: int
     waiting: int
+
+
+@dataclass(frozen=True)
+class ListSummary:
+    """The lists of an index's landmarks.
+
+    Parameters
+    ----------
+    landmarks : int
+    entries : int
+        Two for each row that is listed.
+    stale : int
+        Entries of rows that have changed or gone since.
+    longest : int
+        Entries of the longest list.
+    chunks : int
+        Rows that the lists are kept in; as many as landmarks after a rebalance.
+    trained_rows : int
+        Rows that had a code when the landmarks were trained.
+    """
+
+    landmarks: int
+    entries: int
+    stale: int
+    longest: int
+    chunks: int
+    trained_rows: int
 
 
 @dataclass(frozen=True)
@@ -113,6 +172,13 @@ class IndexEntry:
     code_table: str
     code_column: str
     created_at: datetime
+    access: Access
+    building: Access | None
+    ranking: Ranking
+    candidates: int
+    probes: int | None
+    trained_rows: int | None
+    chunks: int | None
     network: NetworkKind | None
 
     @property
@@ -203,12 +269,36 @@ class IndexEntry:
                 sql.SQL(_SUMMARY[self.layout]).format(
                     **names,
                     codes_name=sql.Literal(names["codes"].as_string(self.connection)),
+                    indexes=sql.SQL(_INDEX_BYTES).format(name=sql.Literal(self.name)),
+                    landmarks=sql.SQL(_LANDMARK_BYTES).format(
+                        **{
+                            part: sql.Literal(
+                                sql.Identifier("hashindex", f"{self.name}_{part}").as_string(
+                                    self.connection
+                                )
+                            )
+                            for part in ("landmarks", "lists", "listed")
+                        }
+                    ),
                     waiting=sql.SQL(_WAITING[self.layout]).format(**names),
                 )
             )
             row = cursor.fetchone()
         assert row is not None  # noqa: S101
         return row
+
+    def lists(self) -> ListSummary | None:
+        """Count what is in the lists of landmarks; reads them all. None without landmarks."""
+        with translated_errors():
+            cursor = self.connection.cursor(row_factory=class_row(ListSummary))
+            return cursor.execute(
+                """
+                SELECT s.*, i.trained_rows
+                FROM hashindex.index i, hashindex.list_summary(i.name) s
+                WHERE i.name = %s AND s.landmarks IS NOT NULL
+                """,
+                [self.name],
+            ).fetchone()
 
     def _names(self) -> dict[str, sql.Identifier]:
         return {

@@ -6,14 +6,20 @@ no bit changes place between NumPy and the database.
 """
 
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import Bit
+from psycopg.adapt import Dumper
+from psycopg.postgres import types
+from psycopg.pq import Format
 
 from .errors import InvalidInputError
 
 __all__ = [
+    "CodeArray",
+    "CodeArrayDumper",
     "code_bytes",
     "hamming_distances",
     "pack",
@@ -83,6 +89,53 @@ def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
     _check_width(codes, n_bits)
     length = struct.pack(">i", n_bits)
     return [Bit.from_binary(length + row.tobytes()) for row in np.ascontiguousarray(codes)]
+
+
+@dataclass(frozen=True, eq=False)
+class CodeArray:
+    """Codes as one ``bit[]`` parameter; give the cursor `CodeArrayDumper` for it.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Raises
+    ------
+    InvalidInputError
+        If the codes do not have the width of ``n_bits`` bits.
+    """
+
+    codes: NDArray[np.uint8]
+    n_bits: int
+
+    def __post_init__(self) -> None:
+        _check_width(self.codes, self.n_bits)
+
+    def to_binary(self) -> bytes:
+        """Return PostgreSQL's binary form of the array, all codes at once."""
+        n_codes, width = self.codes.shape
+        if not n_codes:
+            return struct.pack(">iii", 0, 0, types["bit"].oid)
+        elements = np.empty(
+            n_codes, dtype=[("length", ">i4"), ("n_bits", ">i4"), ("code", np.uint8, (width,))]
+        )
+        elements["length"] = 4 + width
+        elements["n_bits"] = self.n_bits
+        elements["code"] = self.codes
+        # One dimension, no NULL, numbered from 1.
+        return struct.pack(">iiiii", 1, 0, types["bit"].oid, n_codes, 1) + elements.tobytes()
+
+
+class CodeArrayDumper(Dumper):
+    """Sends a `CodeArray`."""
+
+    format = Format.BINARY
+    oid = types["bit"].array_oid
+
+    def dump(self, obj: CodeArray) -> bytes:
+        """Return the parameter's value."""
+        return obj.to_binary()
 
 
 def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint16]:

@@ -2,8 +2,8 @@
 
 Each batch is two short transactions, so that neither a lock nor a snapshot of ours is ever held for
 long: one reads a page of rows in the order of the key; their codes are computed outside of any; one
-writes them by a binary COPY into a temporary table and one INSERT (or UPDATE, for codes in a
-column). What makes it safe beside writers:
+writes them by one INSERT (or UPDATE, for codes in a column), to which keys and codes go as arrays.
+What makes it safe beside writers:
 
 - The triggers exist before the first batch. Where they encode, whatever is written later has its
   code already, and an INSERT that meets one does nothing.
@@ -19,6 +19,8 @@ column). What makes it safe beside writers:
   found by the next pass; the work is done when no row is missing.
 - The index may be dropped and made anew with another model, under the same names. Codes are written
   only while it is the one that we know.
+- Batches commit without waiting for the disk. After a crash some may be gone, which leaves rows
+  without codes, as if they had not been reached; the last transaction of all waits for the others.
 
 A model that knows the rows of its training alone has no codes for others. They go on waiting, and
 the work is done without them.
@@ -29,23 +31,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
 from tqdm import tqdm
 
-from . import codes
 from .catalog import IndexEntry
+from .codes import CodeArray, CodeArrayDumper
 from .database import translated_errors
 from .encoding_queries import FIRST_MISSING, PAGE, PRUNE, WRITE
 from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .pages import Page, read_page
 
 __all__ = ["encode_missing"]
 
 _BATCH_ROWS = 10_000
 # Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
 _BATCH_VALUES = 4_000_000
+# A statement's parameters may have a gigabyte, with the longest keys and codes.
+_MOST_BATCH_ROWS = 100_000
 
 # A network may take 30 ms a row or 30 us: batches start small, and grow to about so many seconds.
 _FIRST_NETWORK_ROWS = 32
@@ -108,7 +111,9 @@ class _Encoder:
         with self.connection.transaction():
             index.check_current()
             self.model = index.loaded_model
-        self.most_rows = batch_rows or max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
+        self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
+        if batch_rows is not None:
+            self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
         self.adapts = batch_rows is None and index.network == "torch"
         self.batch_rows = (
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
@@ -122,21 +127,16 @@ class _Encoder:
             "type": sql.SQL(index.id_type),
             "codes": sql.Identifier(index.code_schema, index.code_table),
             "code": sql.Identifier(index.code_column),
-            "batch": sql.Identifier("pg_temp", "hashindex_batch"),
-            "bit": sql.SQL(f"bit({self.model.n_bits})"),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
         }
 
     def run(self, progress: bool) -> int:
-        with self.connection.transaction():
-            missing = self.index.waiting()
-            self._execute("DROP TABLE IF EXISTS {batch}")
-            self._execute(
-                "CREATE TEMPORARY TABLE hashindex_batch (id text, code {bit}, version text) "
-                "ON COMMIT DELETE ROWS"
-            )
+        missing = None
+        if progress:
+            with self.connection.transaction():
+                missing = self.index.waiting()
         written, passes = 0, 0
         stuck_since = time.monotonic()
         start = self._first_missing()
@@ -162,10 +162,12 @@ class _Encoder:
                 elif start is not None:
                     time.sleep(0.1)
         with self.connection.transaction():
-            self._execute("DROP TABLE {batch}")
             if self.index.layout == "table":
                 self._execute(PRUNE)
                 self._execute("ANALYZE {codes}")
+            if written:
+                # Something of our own to commit, whoever we are: that waits for all before it.
+                self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
         return written
 
     def _stuck(self, row: str, written: int) -> DatabaseStateError:
@@ -183,64 +185,63 @@ class _Encoder:
         while True:
             asked, began = self.batch_rows, time.monotonic()
             with self._transaction():
-                rows = self._execute(
-                    PAGE[self.index.layout],
+                page = read_page(
+                    self.connection,
+                    self._query(PAGE[self.index.layout], comparison=sql.SQL(comparison)),
                     [start, asked],
-                    comparison=sql.SQL(comparison),
-                    binary=True,
-                ).fetchall()
-            if rows:
-                known = self._known(rows)
-                written = self._write(known) if known else 0
-                left_over = known[0][0] if written < len(known) else None
-                yield _Batch(written, len(rows) - len(known), left_over)
-            if len(rows) < asked:
+                    rows=asked,
+                    dimension=self.model.dimension,
+                    table=self.index.qualified_table,
+                )
+            if len(page):
+                known = self._known(page)
+                written = self._write(known) if len(known) else 0
+                left_over = known.ids[0] if written < len(known) else None
+                yield _Batch(written, len(page) - len(known), left_over)
+            if len(page) < asked:
                 return
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
-            start, comparison = rows[-1][0], ">"
+            start, comparison = page.ids[-1], ">"
 
-    def _known(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _known(self, page: Page) -> Page:
         """Leave out the rows that the model has no code for."""
         if self.model.network is None or self.model.network.kind != "rows":
-            return rows
-        known = self.model.network.knows(self._vectors(rows))
-        return [row for row, is_known in zip(rows, known, strict=True) if is_known]
+            return page
+        return page.select(self.model.network.knows(page.vectors))
 
-    def _vectors(self, rows: list[tuple[Any, ...]]) -> NDArray[np.float32]:
-        vectors = [row[1].to_numpy() for row in rows]
-        for row, vector in zip(rows, vectors, strict=True):
-            if len(vector) != self.model.dimension:
-                raise InvalidInputError(
-                    f"row {row[0]} of {self.index.qualified_table} has {len(vector)} dimensions, "
-                    f"the model takes {self.model.dimension}; mend or remove the row"
-                )
-        return np.stack(vectors)
-
-    def _write(self, rows: list[tuple[Any, ...]]) -> int:
+    def _write(self, page: Page) -> int:
         """Compute and write the codes of a page; return how many rows have got one."""
-        packed = codes.to_postgres(self.model.encode(self._vectors(rows)), self.model.n_bits)
-        copy_statement = sql.SQL(
-            "COPY {batch} (id, code, version) FROM STDIN (FORMAT binary)"
-        ).format(**self.names)
+        codes = CodeArray(self.model.encode(page.vectors), self.model.n_bits)
+        versions = page.versions if self.index.encoded_in == "python" else None
         with self._transaction():
-            with self.connection.cursor() as cursor, cursor.copy(copy_statement) as copy:
-                copy.set_types(["text", "bit", "text"])
-                for (row_id, _, version), code in zip(rows, packed, strict=True):
-                    copy.write_row((row_id, code, version))
-            written: int = self._execute(WRITE[self.index.layout]).rowcount
+            written: int = self._execute(
+                WRITE[self.index.layout], [page.ids, versions, codes]
+            ).rowcount
             if not written:
                 self.index.check_current()
+            elif self.index.layout == "table" and self._has_lists():
+                self._execute("SELECT hashindex.list_rows($1, $2)", [self.index.name, page.ids])
         return written
+
+    def _has_lists(self) -> bool:
+        # Asked for each batch: landmarks may come while an index is encoded.
+        (found,) = self._execute(
+            "SELECT hashindex.has_lists(hashindex.find_index($1))", [self.index.name]
+        ).fetchone()
+        return bool(found)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self.connection.transaction():
-            # Locking the newest version of a row, whatever the session's default level is.
-            self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            # A page in the order of the key index: a hash of all codes would be made for each.
-            self._execute("SET LOCAL enable_hashjoin TO off")
+            # Locking the newest version of a row, whatever the session's default level is. A page
+            # in the order of the key index: a hash of all codes would be made for each.
+            # A commit waits for no disk: codes that a crash takes are found to be missing.
+            self._execute(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+                "SET LOCAL enable_hashjoin TO off; SET LOCAL synchronous_commit TO off"
+            )
             yield
 
     def _first_missing(self) -> str | None:
@@ -248,16 +249,11 @@ class _Encoder:
             row = self._execute(FIRST_MISSING[self.index.layout]).fetchone()
         return None if row is None else row[0]
 
-    def _execute(
-        self,
-        statement: LiteralString,
-        values: list[Any] | None = None,
-        *,
-        binary: bool = False,
-        **names: sql.Composable,
-    ) -> Any:
-        query = sql.SQL(statement).format(
-            **self.names, **names, start=sql.SQL("$1"), limit=sql.SQL("$2")
-        )
+    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.connection).execute(query, values, binary=binary)
+        cursor = RawCursor(self.connection)
+        cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
+        return cursor.execute(self._query(statement), values)
+
+    def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(statement).format(**self.names, **names)

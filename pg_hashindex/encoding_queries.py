@@ -6,28 +6,34 @@ from .catalog import Layout
 
 __all__ = ["FIRST_MISSING", "PAGE", "PRUNE", "WRITE"]
 
-# Bounded on both sides of the anti-join, so that no page looks at what earlier ones did.
+# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no page looks at
+# what earlier ones did.
 PAGE: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, {version} FROM {table} b
-        WHERE b.{id} {comparison} {start}::text::{type} AND b.{column} IS NOT NULL
+        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
           AND NOT EXISTS (
-              SELECT FROM {codes} c WHERE c.id = b.{id} AND c.id >= {start}::text::{type}
+              SELECT FROM {codes} c WHERE c.id = b.{id} AND c.id >= $1::text::{type}
           )
-        ORDER BY b.{id} LIMIT {limit}
+        ORDER BY b.{id} LIMIT $2
     """,
     "column": """
         SELECT b.{id}::text, b.{column}, {version} FROM {table} b
-        WHERE b.{id} {comparison} {start}::text::{type} AND b.{column} IS NOT NULL
+        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
           AND b.{code} IS NULL
-        ORDER BY b.{id} LIMIT {limit}
+        ORDER BY b.{id} LIMIT $2
     """,
 }
 
+# The keys alone are compared first, in the two indexes: where no row is missing, none is read.
 FIRST_MISSING: dict[Layout, LiteralString] = {
     "table": """
-        SELECT b.{id}::text FROM {table} b
-        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+        SELECT b.{id}::text FROM (
+            SELECT k.{id} AS id FROM {table} k
+            WHERE NOT EXISTS (SELECT FROM {codes} c WHERE c.id = k.{id})
+            ORDER BY k.{id} OFFSET 0
+        ) missing JOIN {table} b ON b.{id} = missing.id
+        WHERE b.{column} IS NOT NULL
         ORDER BY b.{id} LIMIT 1
     """,
     "column": """
@@ -37,12 +43,15 @@ FIRST_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
-# What is asked of the index holds until the end: our lock on where the codes go keeps it from being
-# dropped, and is taken before the statement's snapshot.
+# $1, $2 and $3 are the keys, versions and codes of a page; a cast of the third to bit[] would cut
+# each code down to one bit. What is asked of the index holds until the end: our lock on where the
+# codes go keeps it from being dropped, and is taken before the statement's snapshot.
 WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
-            SELECT b.{id} AS id, s.code FROM {batch} s JOIN {table} b ON b.{id} = s.id::{type}
+            SELECT b.{id} AS id, s.code
+            FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
+            JOIN {table} b ON b.{id} = s.id::{type}
             WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
             FOR SHARE OF b SKIP LOCKED
         )
@@ -51,7 +60,9 @@ WRITE: dict[Layout, LiteralString] = {
     """,
     "column": """
         WITH present AS (
-            SELECT b.{id} AS id, s.code FROM {batch} s JOIN {table} b ON b.{id} = s.id::{type}
+            SELECT b.{id} AS id, s.code
+            FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
+            JOIN {table} b ON b.{id} = s.id::{type}
             WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged} AND {current}
             FOR NO KEY UPDATE OF b SKIP LOCKED
         )
@@ -61,9 +72,12 @@ WRITE: dict[Layout, LiteralString] = {
 }
 
 # Rows that went with a detached partition, or while triggers were off. Who does not see every row
-# must not take the others for gone.
+# must not take the others for gone. An array: DELETE with the condition itself would read both
+# tables where the two indexes say it all.
 PRUNE: LiteralString = """
-    DELETE FROM {codes} c
-    WHERE NOT row_security_active({table_name}) AND {current}
-      AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = c.id)
+    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
+        SELECT k.id FROM {codes} k
+        WHERE NOT row_security_active({table_name}) AND {current}
+          AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
+    ))
 """

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
+from .binary_vectors import decode_vectors, dimension_of
 from .database import Connection, prepare, translated_errors
 from .edges import Edges
 from .errors import InvalidInputError
@@ -182,7 +183,7 @@ def _as_sample(
             f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
             "first"
         )
-    dimensions = sorted({len(row.vector) for row in drawn})
+    dimensions = sorted({dimension_of(row.vector) for row in drawn})
     if len(dimensions) > 1:
         raise InvalidInputError(
             f"column {source.vector!r} of {source.name} holds vectors of dimensions "
@@ -194,9 +195,11 @@ def _as_sample(
         y, classes = number_labels(
             [row.label for row in drawn], several=source.several, numbered=source.numbered
         )
+    vectors = np.empty((len(drawn), dimensions[0]), dtype=np.float32)
+    decode_vectors([row.vector for row in drawn], vectors)
     places = {row.key: number for number, row in enumerate(drawn)}
     return Sample(
-        np.stack([row.vector for row in drawn]),
+        vectors,
         y,
         classes,
         **{known.what: known.numbered(places) for known in relations},

@@ -13,7 +13,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from . import codes
-from .catalog import IndexEntry
+from .catalog import IndexEntry, Ranking
 from .database import translated_errors
 from .errors import InvalidInputError
 from .vectors import as_rows
@@ -28,7 +28,7 @@ _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-unt
 
 
 class Hit(NamedTuple):
-    """One answer: the row's key, and its exact distance to the query."""
+    """One answer: the row's key, and its distance to the query: exact, or in bits of `within`."""
 
     id: Any
     distance: float
@@ -40,6 +40,8 @@ def search(
     k: int = 10,
     *,
     candidates: int | None = None,
+    probes: int | None = None,
+    ranking: Ranking | None = None,
     where: sa.ColumnElement[bool] | None = None,
     code: Bit | None = None,
 ) -> list[Hit]:
@@ -51,12 +53,14 @@ def search(
     vector = as_query(query, index.dimension)
     k = as_count("k", k)
     candidates = None if candidates is None else as_count("candidates", candidates)
+    probes = None if probes is None else as_count("probes", probes)
     if code is None and index.encoded_in == "python":
         code = code_of(index, vector)
-    arguments = "($1, $2, $3)" if index.encoded_in == "sql" else "($1, $2, $3, $4)"
+    defaults = (candidates, probes, ranking)
+    arguments = "($1, $2, $3, $4, $5" + (")" if index.encoded_in == "sql" else ", $6)")
     with translated_errors():
         if where is not None:
-            statement, values = filtered_query(index, vector, k, candidates, where, code)
+            statement, values = filtered_query(index, vector, k, defaults, where, code)
             found = RawCursor(index.connection).execute(statement, values, binary=index.binary_ids)
             return [Hit(*row) for row in found.fetchall()]
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
@@ -66,7 +70,7 @@ def search(
                 sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
                     sql.Identifier(f"search_{index.name}"), sql.SQL(arguments)
                 ),
-                [vector, k, candidates, code][: arguments.count("$")],
+                [vector, k, *defaults, code][: arguments.count("$")],
                 prepare=True,
                 binary=index.binary_ids,
             )
@@ -150,7 +154,7 @@ def filtered_query(
     index: IndexEntry,
     query: Vector,
     k: int,
-    candidates: int | None,
+    defaults: tuple[int | None, int | None, Ranking | None],
     where: sa.ColumnElement[bool],
     code: Bit | None = None,
 ) -> tuple[sql.SQL, list[Any]]:
@@ -161,7 +165,8 @@ def filtered_query(
     index : IndexEntry
     query : pgvector.Vector
     k : int
-    candidates : int or None
+    defaults : (candidates, probes, ranking)
+        None for the index's own.
     where : sqlalchemy.ColumnElement
     code : pgvector.Bit, optional
         The query's; SQL computes it otherwise.
@@ -169,39 +174,34 @@ def filtered_query(
     Returns
     -------
     psycopg.sql.SQL, list
-        The statement, and the values of its parameters $1, $2, ...; the query's code is one of
-        them, since the statement may name it several times.
+        The statement, and the values of its parameters $1, $2, ...
     """
     condition, values = _compile(index, where)
-    first = len(values) + 1
-    template = index.connection.execute(
-        """
-        SELECT hashindex.search_query(
-            hashindex.find_index(%(name)s), %(query)s, %(k)s, %(candidates)s, %(code)s,
-            %(condition)s
-        ),
-        hashindex.check_search_arguments(%(vector)s, %(k_value)s, %(candidates_value)s),
-        (
-            SELECT hashindex.encode_with(m.layers, %(vector)s)
-            FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
-            WHERE i.name = %(name)s AND %(to_be_encoded)s
-        )
-        """,
-        {
-            "name": index.name,
-            "query": f"${first}",
-            "k": f"${first + 1}",
-            "candidates": f"${first + 2}",
-            "code": f"${first + 3}",
-            "to_be_encoded": code is None,
-            "condition": condition,
-            "vector": query,
-            "k_value": k,
-            "candidates_value": candidates,
-        },
+    cursor = RawCursor(index.connection)
+    # What the planner expects under the caller's path, which the condition may depend on.
+    plan = cursor.execute(
+        sql.SQL("EXPLAIN (FORMAT JSON) SELECT FROM {} WHERE ").format(index.table)
+        + sql.SQL(condition),
+        values,
+    ).fetchone()
+    assert plan is not None  # noqa: S101
+    expected = plan[0][0]["Plan"]
+    template = cursor.execute(
+        "SELECT hashindex.filtered_search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        [
+            index.name,
+            query,
+            k,
+            condition,
+            float(expected["Plan Rows"]),
+            float(expected["Total Cost"]),
+            f"${len(values) + 1}",
+            *defaults,
+            code,
+        ],
     ).fetchone()
     assert template is not None  # noqa: S101
-    return sql.SQL(template[0]), [*values, query, k, candidates, code or template[2]]
+    return sql.SQL(template[0]), [*values, query]
 
 
 def _compile(index: IndexEntry, where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:

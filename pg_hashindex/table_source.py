@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import sql
 
+from .binary_vectors import keep_binary
 from .database import Connection
 from .errors import InvalidInputError
 
@@ -16,16 +16,18 @@ __all__ = ["TableRow", "TableSource", "find_relation"]
 
 # Beyond this many rows a sample of pages costs far less than a look at every row.
 _LARGE_TABLE = 1_000_000
-_FETCH_ROWS = 10_000
+# Of a table of fewer, counting the rows is cheap.
+_SMALL_TABLE = 10_000
+_FETCH_ROWS = 1_000
 
 _INTEGERS = ("smallint", "integer", "bigint")
 _NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uuid")
 
 
 class TableRow(NamedTuple):
-    """What is read of a row; label and key as text."""
+    """What is read of a row: the vector in binary form, label and key as text."""
 
-    vector: NDArray[np.float32]
+    vector: bytes
     label: str | list[str | None] | None
     key: str | None
 
@@ -112,7 +114,7 @@ class TableSource:
             raise InvalidInputError(
                 f"column {vector!r} of {name} is of type {column_type}, not vector"
             )
-        if estimate < _FETCH_ROWS:
+        if estimate < _SMALL_TABLE:
             # Never analysed, or small: then counting is cheap, or the only way to know.
             found = replace(found, estimate=found.count(sql.SQL("true")))
         return found
@@ -254,6 +256,7 @@ class TableSource:
         if self.key is not None:
             key = self.key_text(sql.Identifier(self.key))
         with self.connection.cursor(name="pg_hashindex_sample") as cursor:
+            keep_binary(cursor)
             cursor.itersize = _FETCH_ROWS
             cursor.execute(
                 sql.SQL(
@@ -269,8 +272,7 @@ class TableSource:
                 ),
                 binary=True,
             )
-            for vector, labels, key_text in cursor:
-                yield TableRow(vector.to_numpy(), labels, key_text)
+            yield from map(TableRow._make, cursor)
 
     def draw(
         self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any

@@ -105,6 +105,21 @@ index = sa.Table(
     ),
     sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", "name"),
     sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
+    # Of the searches: the path in use, the one that is being built, and their defaults.
+    sa.Column("access", sa.Text, nullable=False, server_default="scan"),
+    sa.Column("building", sa.Text),
+    sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
+    sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
+    sa.Column("probes", sa.Integer),
+    # Rows of the table when its landmarks were trained.
+    sa.Column("trained_rows", sa.BigInteger),
+    # Substrings of the codes that have a b-tree, for lookup.
+    sa.Column("chunks", sa.Integer),
     sa.CheckConstraint("layout IN ('table', 'column')", "layout"),
+    sa.CheckConstraint("access IN ('scan', 'lookup', 'landmarks', 'hnsw')", "access"),
+    sa.CheckConstraint("building IN ('scan', 'lookup', 'landmarks', 'hnsw')", "building"),
+    sa.CheckConstraint("ranking IN ('hamming', 'asymmetric', 'weighted')", "ranking"),
+    sa.CheckConstraint("candidates >= 1", "candidates"),
+    sa.CheckConstraint("probes BETWEEN 1 AND 1000", "probes"),
     comment="indexes: which column is searched with which model, and where its codes are",
 )

@@ -29,7 +29,7 @@ DECLARE
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%7$L, %8$L) THEN
-            TRUNCATE %1$s;
+            TRUNCATE %1$s%10$s;
         ELSIF NOT row_security_active(%9$L) THEN
             -- Of one partition. Whoever does not see every row must not take the others for gone.
             DELETE FROM %1$s c WHERE NOT EXISTS (
@@ -63,7 +63,7 @@ BEGIN
         INSERT INTO %1$s AS c (id, code) SELECT t.id, 0::bit(%4$s) FROM unnest(touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
     END IF;
-%5$s
+%5$s%11$s
     RETURN NULL;
 END
 $body$,
@@ -71,7 +71,10 @@ $body$,
             (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id),
             CASE WHEN hashindex.encoded_in_python(i) THEN hashindex.table_queue_steps(i)
                  ELSE hashindex.table_encode_steps(i) END,
-            i.id_type, i.schema_name, i.table_name, format('%I.%I', i.schema_name, i.table_name)
+            i.id_type, i.schema_name, i.table_name, format('%I.%I', i.schema_name, i.table_name),
+            CASE WHEN hashindex.has_lists(i) THEN format(', hashindex.%I', i.name || '_lists') END,
+            CASE WHEN hashindex.has_lists(i) AND NOT hashindex.encoded_in_python(i)
+                THEN hashindex.table_list_steps(i) END
         )
     );
 END
@@ -95,8 +98,8 @@ BEGIN
             SELECT FROM new_rows n WHERE n.%2$I = c.id AND n.%3$I IS NOT NULL
         );
     END IF;
-    -- Into a variable: read and unpacked once, not once for each row.
-    SELECT m.layers INTO model_layers FROM hashindex.model m WHERE m.id = %4$s;
+    -- Into a variable: unpacked once, not once for each row.
+    model_layers := hashindex.layers_of(%4$s);
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO %1$s (id, code)
         SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
@@ -128,6 +131,36 @@ $$;
 
 COMMENT ON FUNCTION hashindex.table_encode_steps(hashindex.index) IS
     'what the trigger of a code table does with touched rows where SQL evaluates the model';
+
+-- Codes are read from where they have just been written; vectors as the statement left them, but
+-- where triggers wrote to the table too, as they are now.
+CREATE OR REPLACE FUNCTION hashindex.table_list_steps(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    written text := format(
+        'SELECT c.id, c.code, n.%1$I AS vector FROM %%s n JOIN unnest(touched) t(id) ON t.id = n.%2$I '
+        'JOIN %3$I.%4$I c ON c.id = t.id WHERE n.%1$I IS NOT NULL',
+        i.column_name, i.id_column, i.code_schema, i.code_table
+    );
+BEGIN
+    RETURN format(
+        $steps$
+    IF current_setting('hashindex.nested', true) = 'on' THEN
+        %1$s;
+    ELSIF TG_OP <> 'DELETE' THEN
+        %2$s;
+    END IF;$steps$,
+        hashindex.list_statement(i, format(written, format('%I.%I', i.schema_name, i.table_name))),
+        hashindex.list_statement(i, format(written, 'new_rows'))
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.table_list_steps(hashindex.index) IS
+    'what the trigger of a code table does for the lists of landmarks';
 
 -- Whatever else the transaction wrote, and in whatever order, a touched row has no code in the end:
 -- of statements inside of triggers nothing has to be known.
@@ -197,10 +230,7 @@ $body$,
         PERFORM hashindex.check_dimension(vector_dims(NEW.%1$I), %4$s);
         NEW.%2$I := NULL;$steps$
                 ELSE $steps$
-        NEW.%2$I := CASE WHEN NEW.%1$I IS NOT NULL THEN (
-            SELECT hashindex.encode_with(m.layers, NEW.%1$I)
-            FROM hashindex.model m WHERE m.id = %3$s
-        ) END;$steps$ END,
+        NEW.%2$I := hashindex.encode_with(hashindex.layers_of(%3$s), NEW.%1$I);$steps$ END,
                 i.column_name, i.code_column, i.model_id,
                 (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
             )

@@ -32,6 +32,13 @@ BEGIN
     i.metric := coalesce(create_index.metric, used.metric);
     i.layout := create_index.layout;
     i.created_at := now();
+    i.access := 'scan';
+    i.ranking := CASE
+        WHEN used.bit_weights IS NOT NULL THEN 'weighted'
+        WHEN used.network IS NULL THEN 'asymmetric'
+        ELSE 'hamming'
+    END;
+    i.candidates := 200;
     -- Under 41 bytes, names made from it (the longest is hashindex_NAME_truncate) are never cut.
     IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
         RAISE EXCEPTION 'index name "%" has % bytes', i.name, octet_length(i.name)
@@ -141,10 +148,11 @@ BEGIN
             i.name
         )
     );
+    PERFORM hashindex.drop_old_search(i);
     EXECUTE hashindex.search_function_source(i);
     EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer%s) IS %L', 'search_' || i.name,
-        CASE WHEN in_python THEN ', bit varying' ELSE '' END,
+        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer, integer, text%s) IS %L',
+        'search_' || i.name, CASE WHEN in_python THEN ', bit varying' ELSE '' END,
         format(
             CASE WHEN in_python
                 THEN 'nearest rows of %s by index %s; query_code is the query''s code, from Python'
@@ -153,11 +161,42 @@ BEGIN
             base, i.name
         )
     );
+    EXECUTE hashindex.within_function_source(i);
+    EXECUTE format(
+        'COMMENT ON FUNCTION hashindex.%I(vector, integer%s) IS %L',
+        'within_' || i.name, CASE WHEN in_python THEN ', bit varying' ELSE '' END,
+        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
+    );
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_functions(hashindex.index) IS
     'creates an index''s own functions, or replaces them by what this release writes';
+
+-- Search functions of earlier releases took fewer arguments: beside the new one, a call would not
+-- know which of the two is meant.
+CREATE OR REPLACE FUNCTION hashindex.drop_old_search(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    signature text;
+BEGIN
+    -- By IF EXISTS each drop would say what is missing.
+    FOREACH signature IN ARRAY ARRAY[
+        'vector, integer, integer', 'vector, integer, integer, bit varying'
+    ] LOOP
+        signature := format('hashindex.%I(%s)', 'search_' || i.name, signature);
+        IF to_regprocedure(signature) IS NOT NULL THEN
+            EXECUTE 'DROP FUNCTION ' || signature;
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_old_search(hashindex.index) IS
+    'drops the search function that an earlier release made for an index';
 
 CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
 RETURNS void
@@ -224,13 +263,18 @@ BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I()', 'sync_' || i.name);
     -- Of an index encoded in SQL, or in Python. By IF EXISTS each drop would say what is missing.
     FOREACH signature IN ARRAY ARRAY[
-        'vector, integer, integer', 'vector, integer, integer, bit varying'
+        format('%I(vector, integer, integer, integer, text)', 'search_' || i.name),
+        format('%I(vector, integer, integer, integer, text, bit varying)', 'search_' || i.name),
+        format('%I(vector, integer)', 'within_' || i.name),
+        format('%I(vector, integer, bit varying)', 'within_' || i.name)
     ] LOOP
-        signature := format('hashindex.%I(%s)', 'search_' || i.name, signature);
+        signature := 'hashindex.' || signature;
         IF to_regprocedure(signature) IS NOT NULL THEN
             EXECUTE 'DROP FUNCTION ' || signature;
         END IF;
     END LOOP;
+    PERFORM hashindex.drop_old_search(i);
+    PERFORM hashindex.drop_access(i, p) FROM unnest(ARRAY[i.access, i.building]) p WHERE p IS NOT NULL;
     IF i.layout = 'table' THEN
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
     ELSE

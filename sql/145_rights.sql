@@ -42,6 +42,15 @@ BEGIN
                 i.code_schema, i.code_table, holder.role
             );
         END IF;
+        IF hashindex.has_lists(i) THEN
+            EXECUTE format('GRANT SELECT ON hashindex.%I TO %s', i.name || '_landmarks', holder.role);
+            EXECUTE format(
+                'GRANT %s ON hashindex.%I TO %s',
+                concat_ws(', ', 'SELECT', CASE WHEN holder.writer THEN 'INSERT' END,
+                    CASE WHEN holder.truncator THEN 'TRUNCATE' END),
+                i.name || '_lists', holder.role
+            );
+        END IF;
     END LOOP;
 END
 $$;

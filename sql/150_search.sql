@@ -1,8 +1,9 @@
 -- Searching any index by its name: ids as text, filters as JSON. Applications that know their index
 -- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
 
--- Its signature before queries could bring their code.
+-- Its signatures before queries could bring their code, and before there were rankings.
 DROP FUNCTION IF EXISTS hashindex.search(text, vector, integer, integer, jsonb);
+DROP FUNCTION IF EXISTS hashindex.search(text, vector, integer, integer, jsonb, bit varying);
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
@@ -10,7 +11,9 @@ CREATE OR REPLACE FUNCTION hashindex.search(
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,
-    query_code bit varying DEFAULT NULL
+    query_code bit varying DEFAULT NULL,
+    probes integer DEFAULT NULL,
+    ranking text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -19,23 +22,31 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    code bit varying;
+    condition text := hashindex.filter_of(i, where_equals);
+    expected record;
+    in_python boolean := hashindex.encoded_in_python(i);
 BEGIN
-    PERFORM hashindex.check_search_arguments(query, k, candidates);
-    code := CASE
-        WHEN query_code IS NULL AND m.network IS NULL THEN hashindex.encode_with(m.layers, query)
-        ELSE hashindex.checked_query_code(query_code, m.n_bits)
-    END
-    FROM hashindex.model m WHERE m.id = i.model_id;
-    RETURN QUERY EXECUTE
-        'SELECT s.id::text, s.distance FROM ('
-        || hashindex.search_query(i, '$1', '$2', '$3', '$4', hashindex.filter_of(i, where_equals))
-        || ') s'
-        USING query, k, candidates, code;
+    IF condition IS NULL THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5%s) s',
+            'search_' || i.name, CASE WHEN in_python THEN ', $6' ELSE '' END
+        ) USING query, k, candidates, probes, ranking, query_code;
+        RETURN;
+    END IF;
+    expected := hashindex.estimate(
+        format('SELECT FROM %I.%I WHERE %s', i.schema_name, i.table_name, condition)
+    );
+    RETURN QUERY EXECUTE format(
+        'SELECT s.id::text, s.distance FROM (%s) s',
+        hashindex.filtered_search(
+            index_name, query, k, condition, expected.matching, expected.cost,
+            candidates => candidates, probes => probes, ranking => ranking, query_code => query_code
+        )
+    ) USING query;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb, bit varying) IS
+COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb, bit varying, integer, text) IS
     'nearest rows by any index: ids as text; where_equals {"column": value} restricts the rows; query_code is the query''s code, where Python evaluates the model';
 
 CREATE OR REPLACE FUNCTION hashindex.filter_of(i hashindex.index, where_equals jsonb)

@@ -16,6 +16,7 @@ from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import HashIndex, Layout
 from pg_hashindex.model import Model
+from pg_hashindex.pages import Page
 
 
 @pytest.fixture(params=["table", "column"])
@@ -41,6 +42,16 @@ def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert_fresh(unencoded)
 
 
+def test_what_it_wrote_outlives_a_crash(unencoded: HashIndex) -> None:
+    # The servers of tests wait for no disk.
+    unencoded.connection.execute("SET synchronous_commit TO on")
+    unencoded.encode(batch_rows=100)
+    row = unencoded.connection.execute(
+        "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
+    ).fetchone()
+    assert row == (0,)
+
+
 def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped(Exception):
         pass
@@ -48,11 +59,11 @@ def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.Monk
     write = encoding._Encoder._write
     batches = []
 
-    def stop_at_the_third(self: encoding._Encoder, rows: list[tuple[str, Vector]]) -> int:
+    def stop_at_the_third(self: encoding._Encoder, page: Page) -> int:
         if len(batches) == 2:
             raise Stopped
-        batches.append(len(rows))
-        return write(self, rows)
+        batches.append(len(page))
+        return write(self, page)
 
     monkeypatch.setattr(encoding._Encoder, "_write", stop_at_the_third)
     with pytest.raises(Stopped):
@@ -252,9 +263,9 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(
     monkeypatch.setattr(encoding, "_PATIENCE", 0.5)
     write, read = encoding._Encoder._write, []
 
-    def count(self: encoding._Encoder, rows: list[tuple[str, Vector]]) -> int:
-        read.append(len(rows))
-        return write(self, rows)
+    def count(self: encoding._Encoder, page: Page) -> int:
+        read.append(len(page))
+        return write(self, page)
 
     monkeypatch.setattr(encoding._Encoder, "_write", count)
     with other.transaction():

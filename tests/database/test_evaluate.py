@@ -33,6 +33,7 @@ def brute_force_recall(
 def test_recall_is_that_of_brute_force(
     index: HashIndex, model: Model, vectors: NDArray[np.float32], candidates: int
 ) -> None:
+    index = index.configure(ranking="hamming")
     result = evaluate(index, queries=300, k=5, candidates=[candidates])
     expected = brute_force_recall(model, vectors, 5, candidates)
     assert result.queries == 300

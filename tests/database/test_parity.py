@@ -74,6 +74,30 @@ def in_python(
     return model.project(rows), codes.unpack(model.encode(rows), model.n_bits).astype(bool)
 
 
+def assert_steps_agree(
+    connection: Connection,
+    reference: str,
+    rows: NDArray[np.float32],
+    projections: NDArray[np.float32],
+) -> None:
+    """The statements that searches run give the very numbers of hashindex.project."""
+    row = connection.execute(
+        "SELECT hashindex.projection_steps(hashindex.find_model(%s), '$1')", [reference]
+    ).fetchone()
+    assert row is not None
+    connection.execute(
+        "CREATE FUNCTION pg_temp.steps(vector) RETURNS vector LANGUAGE plpgsql AS $$ DECLARE "
+        f"hashindex_projection vector; BEGIN {row[0]} RETURN hashindex_projection; END $$".encode()
+    )
+    for vector, projection in zip(rows, projections, strict=True):
+        found = connection.execute("SELECT pg_temp.steps(%s)", [Vector(vector)]).fetchone()
+        assert found is not None
+        np.testing.assert_array_equal(found[0].to_numpy(), projection)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="the model takes"):
+        connection.execute("SELECT pg_temp.steps('[1,2]')")
+    connection.execute("DROP FUNCTION pg_temp.steps(vector)")
+
+
 # Normalising is one layer more, the same for all: two methods are enough to see it.
 @pytest.mark.parametrize(
     ("method", "metric"),
@@ -85,6 +109,7 @@ def test_every_hasher_on_real_vectors(connection: Connection, method: str, metri
     assert model.n_bits == (384 if method == "sign" else 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
     theirs, their_bits = in_sql(connection, method, rows)
+    assert_steps_agree(connection, method, rows[:20], theirs[:20])
     ours, our_bits = in_python(model, rows)
 
     scale = np.abs(ours).mean()

@@ -14,7 +14,7 @@ from pgvector import Vector
 from pg_hashindex.codes import hamming_distances
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import InvalidInputError, UnknownIndexError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index import HashIndex, Ranking
 from pg_hashindex.model import Model
 
 items_table = sa.Table(
@@ -26,29 +26,59 @@ items_table = sa.Table(
 
 
 def expected(
+    index: HashIndex,
     model: Model,
     vectors: NDArray[np.float32],
     query: NDArray[np.float32],
     k: int,
     candidates: int,
-    kept: NDArray[np.bool_] | None = None,
+    ranking: Ranking = "asymmetric",
 ) -> list[int]:
-    """The ids by definition: nearest by code, ties by id; then nearest by distance, ties by id."""
-    ids = np.arange(len(vectors)) if kept is None else np.flatnonzero(kept)
-    hamming = hamming_distances(model.encode(query[None]), model.encode(vectors[ids]))[0]
-    chosen = ids[np.lexsort((ids, hamming))[: max(candidates, k)]]
-    exact = np.linalg.norm(vectors[chosen].astype(np.float64) - query, axis=1)
-    return [int(row) + 1 for row in chosen[np.lexsort((chosen, exact))[:k]]]
+    """The ids by definition, ties by id: nearest by code, of these by weights, then by distance."""
+    kept = max(candidates, k)
+    ids = np.arange(len(vectors))
+    codes, code = model.encode(vectors), model.encode(query[None])
+    hamming = hamming_distances(code, codes)[0]
+    chosen = np.lexsort((ids, hamming))
+    if ranking == "hamming":
+        chosen = chosen[:kept]
+    else:
+        pool = chosen[: max(10 * kept, 2000)]
+        row = index.connection.execute(
+            "SELECT hashindex.project(%s, %s)", [index.model, Vector(query)]
+        ).fetchone()
+        assert row is not None
+        away = np.abs(row[0].to_numpy().astype(np.float64))
+        weights = np.round(15 * away / away.max())
+        differs = np.unpackbits(codes[pool] ^ code, axis=1)[:, : model.n_bits]
+        chosen = pool[np.lexsort((pool, differs @ weights))[:kept]]
+    return nearest(vectors, query, k, chosen)
+
+
+def nearest(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], k: int, rows: NDArray[np.integer]
+) -> list[int]:
+    """The ids of the rows that are nearest by exact distance, of those named."""
+    exact = np.linalg.norm(vectors[rows].astype(np.float64) - query, axis=1)
+    return [int(row) + 1 for row in rows[np.lexsort((rows, exact))[:k]]]
 
 
 @pytest.mark.parametrize("k", [1, 10, 40])
 @pytest.mark.parametrize("candidates", [1, 20, 100, 300, 5000])
+@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
 def test_equals_the_definition(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32], k: int, candidates: int
+    index: HashIndex,
+    model: Model,
+    vectors: NDArray[np.float32],
+    k: int,
+    candidates: int,
+    ranking: Ranking,
 ) -> None:
     for query in np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32):
-        hits = index.search(query, k, candidates=candidates)
-        assert [hit.id for hit in hits] == expected(model, vectors, query, k, candidates)
+        hits = index.search(query, k, candidates=candidates, ranking=ranking)
+        assert [hit.id for hit in hits] == expected(
+            index, model, vectors, query, k, candidates, ranking
+        )
         distances = [np.linalg.norm(vectors[hit.id - 1] - query) for hit in hits]
         np.testing.assert_allclose([hit.distance for hit in hits], distances, rtol=1e-5)
 
@@ -57,8 +87,57 @@ def test_default_candidates_are_200_or_k(
     index: HashIndex, model: Model, vectors: NDArray[np.float32]
 ) -> None:
     query = -vectors[0]
-    assert [hit.id for hit in index.search(query)] == expected(model, vectors, query, 10, 200)
-    assert [hit.id for hit in index.search(query, 250)] == expected(model, vectors, query, 250, 250)
+    for k in (10, 250):
+        wanted = expected(index, model, vectors, query, k, 200)
+        assert [hit.id for hit in index.search(query, k)] == wanted
+
+
+def test_defaults_of_the_index(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    query = -vectors[0]
+    index = index.configure(candidates=12, ranking="hamming")
+    assert (index.candidates, index.ranking, index.access) == (12, "hamming", "scan")
+    wanted = expected(index, model, vectors, query, 5, 12, "hamming")
+    assert [hit.id for hit in index.search(query, 5)] == wanted
+    assert generic(index, query, wanted=5) == wanted
+    index = index.configure(ranking="asymmetric")
+    assert [hit.id for hit in index.search(query, 5)] == expected(
+        index, model, vectors, query, 5, 12
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
+        ({"probes": 3}, "probes are of landmarks, and index .* has the access path scan"),
+        ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
+        ({"access": "tree"}, 'access path "tree" is unknown.*Use scan'),
+        ({"ranking": "weighted"}, "cannot be served by model .*Use one of: hamming, asymmetric"),
+        ({"ranking": "best"}, 'ranking "best" cannot be served'),
+    ],
+)
+def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.configure(**change)
+    assert index.open(index.connection, index.name).ranking == "asymmetric"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ranking": "weighted"}, 'ranking "weighted" cannot be served'),
+        ({"probes": 0}, "probes is 0"),
+        ({"probes": 1001}, "probes is 1001; it must be 1 to 1000"),
+    ],
+)
+@pytest.mark.parametrize("where", [None, items_table.c.id > 0])
+def test_arguments_that_are_refused(
+    index: HashIndex, vectors: NDArray[np.float32], arguments: Any, message: str, where: Any
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(vectors[0], where=where, **arguments)
 
 
 @pytest.mark.parametrize(("metric", "operator"), [("l2", "<->"), ("cosine", "<=>"), ("ip", "<#>")])
@@ -82,23 +161,20 @@ def test_metrics(
     assert [tuple(hit) for hit in hits] == exact
 
 
-def test_where_restricts_the_candidates(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32]
-) -> None:
-    kept = np.array(["abc"[i % 3] == "b" for i in range(300)])
+def test_where_restricts_the_candidates(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    """Of a small table all rows that match are compared."""
+    kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
     hits = index.search(vectors[0], 30, candidates=40, where=items_table.c.category == "b")
-    assert [hit.id for hit in hits] == expected(model, vectors, vectors[0], 30, 40, kept)
+    assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 30, kept)
 
 
-def test_where_takes_any_condition(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     condition = items_table.c.category.in_(["a", "c"]) & (
         items_table.c.id.between(50, 250) | (items_table.c.category == "it's 100% $1")
     )
-    kept = np.array([50 <= i + 1 <= 250 and "abc"[i % 3] != "b" for i in range(300)])
+    kept = np.flatnonzero([50 <= i + 1 <= 250 and "abc"[i % 3] != "b" for i in range(300)])
     hits = index.search(vectors[0], 10, candidates=25, where=condition)
-    assert [hit.id for hit in hits] == expected(model, vectors, vectors[0], 10, 25, kept)
+    assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 10, kept)
 
 
 def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
@@ -109,22 +185,22 @@ def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float3
         index.search(vectors[0], where="id = 1")  # type: ignore[arg-type]
 
 
-def generic(index: HashIndex, query: Any, **where: Any) -> list[int]:
+def generic(index: HashIndex, query: Any, /, wanted: int = 30, **where: Any) -> list[int]:
     rows = index.connection.execute(
-        "SELECT id, distance FROM hashindex.search(%s, %s, 30, 40, %s)",
-        [index.name, Vector(query), json.dumps(where)],
+        "SELECT id, distance FROM hashindex.search(%s, %s, %s, where_equals => %s)",
+        [index.name, Vector(query), wanted, json.dumps(where)],
     ).fetchall()
     return [int(row_id) for row_id, _ in rows]
 
 
 def test_where_equals(index: HashIndex, model: Model, vectors: NDArray[np.float32]) -> None:
-    kept = np.array(["abc"[i % 3] == "b" for i in range(300)])
+    kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
     query = vectors[9]
-    assert generic(index, query, category="b") == expected(model, vectors, query, 30, 40, kept)
+    assert generic(index, query, category="b") == nearest(vectors, query, 30, kept)
     assert generic(index, query, category="b", id=5) == [5]
     assert generic(index, query, category=None) == []
     assert generic(index, query, category="b' OR true --") == []
-    assert generic(index, query) == expected(model, vectors, query, 30, 40)
+    assert generic(index, query) == expected(index, model, vectors, query, 30, 200)
 
 
 @pytest.mark.parametrize(
@@ -245,21 +321,20 @@ def test_the_plan_takes_candidates_first(index: HashIndex, connection: Connectio
     connection.execute("ANALYZE")
     connection.execute("SET plan_cache_mode = force_generic_plan")
     query = connection.execute(
-        "SELECT hashindex.search_query(hashindex.find_index('items_idx'), "
-        "'$1', '$2', '$3', $code$repeat('0', 12)::bit(12)$code$)"
+        "SELECT hashindex.scan_query(hashindex.find_index('items_idx'), %s, false)",
+        [json.dumps({"query": "$1", "k": "$2", "kept": "$3", "code": "$4"})],
     ).fetchone()
     assert query is not None
-    connection.execute(f"PREPARE searching (vector, integer, integer) AS {query[0]}")
+    connection.execute(f"PREPARE searching (vector, integer, integer, bit(12)) AS {query[0]}")
     plan = "\n".join(
         row[0]
         for row in connection.execute(
-            "EXPLAIN EXECUTE searching ('[1,2,3,4,5,6,7,8]', 10, 20)"
+            "EXPLAIN EXECUTE searching ('[1,2,3,4,5,6,7,8]', 10, 20, B'000000000000')"
         ).fetchall()
     )
-    inner_key, outer_key = (line for line in plan.splitlines() if "Sort Key" in line)
-    assert "<->" in outer_key
-    assert "bit_count" in inner_key
-    assert "<->" not in inner_key
+    keys = [line for line in plan.splitlines() if "Sort Key" in line]
+    assert sorted("<->" in key for key in keys) == [False, True]
+    assert "bit_count" in plan
     assert "items_pkey" in plan
 
 

@@ -1,0 +1,183 @@
+"""Building the access path of an index, once its rows are encoded.
+
+Until all of it is there, searches go by the path before. PostgreSQL's indexes over the codes are
+made CONCURRENTLY: writers go on, and each is committed by itself, so a run that was cut off goes on
+with the next. What it leaves behind of the one that it was at is INVALID: it is dropped, and made
+again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+from psycopg import RawCursor, sql
+from psycopg.pq import TransactionStatus
+from tqdm import tqdm
+
+from .catalog import Access, IndexEntry
+from .database import translated_errors
+from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .listing import build_landmarks
+
+__all__ = ["build_access", "only_builder", "outside_transactions"]
+
+_BUILDING: LiteralString = """
+    SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
+"""
+
+# Decided once: the b-trees of a run that was cut off are of the same chunks.
+_SET_CHUNKS: LiteralString = """
+    UPDATE hashindex.index i
+    SET chunks = hashindex.lookup_chunks({bits}, (SELECT count({code}) FROM {codes}))
+    WHERE i.name = $1 AND i.building = 'lookup' AND i.chunks IS NULL
+"""
+
+_INDEXES: LiteralString = """
+    SELECT x.index_name, x.create_statement, x.attach_statement,
+           -- That of a table with partitions becomes valid with the last of theirs.
+           (SELECT p.indisvalid OR c.relkind = 'I'
+            FROM pg_index p JOIN pg_class c ON c.oid = p.indexrelid
+            WHERE c.oid = to_regclass(x.index_name) AND p.indrelid = to_regclass(x.relation))
+    FROM hashindex.index i, hashindex.code_indexes(i, i.building) x
+    WHERE i.name = $1
+"""
+
+
+def build_access(index: IndexEntry, *, progress: bool = False) -> None:
+    """Build the access path that is asked for, and have searches go by it.
+
+    Does nothing where none is, or where landmarks are and the table has no row to train them on.
+    Needs a connection that is not inside a transaction.
+
+    Parameters
+    ----------
+    index : IndexEntry
+        What the database holds of it counts: it may have been configured since it was opened.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Raises
+    ------
+    InvalidInputError
+        If the connection is inside a transaction.
+    InUseError
+        If another session is building it.
+    DatabaseStateError
+        If the index was dropped, made anew or configured otherwise meanwhile.
+    """
+    with translated_errors(), outside_transactions(index):
+        if _building(index) is None:
+            return
+        with only_builder(index):
+            index.check_current()
+            path = _building(index)
+            if path is not None and _BUILDERS[path](index, progress):
+                _finish(index, path)
+
+
+def _build_lookup(index: IndexEntry, progress: bool) -> bool:
+    _execute(index, _SET_CHUNKS, name=True)
+    _build_indexes(index, progress)
+    # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
+    _execute(index, "ANALYZE {codes}")
+    return True
+
+
+def _build_indexes(index: IndexEntry, progress: bool) -> bool:
+    rows = _execute(index, _INDEXES, name=True).fetchall()
+    for name, create, attach, valid in tqdm(
+        rows, unit="index", desc="indexing codes", disable=not progress
+    ):
+        if valid is False:
+            _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
+        if not valid:
+            _execute(index, "{ddl}", ddl=sql.SQL(create))
+        if attach is not None:
+            # Does nothing where it is attached already.
+            _execute(index, "{ddl}", ddl=sql.SQL(attach))
+    return True
+
+
+# Each says whether the path is there.
+_BUILDERS: dict[Access, Callable[[IndexEntry, bool], bool]] = {
+    "lookup": _build_lookup,
+    "hnsw": _build_indexes,
+    "landmarks": build_landmarks,
+}
+
+
+def _finish(index: IndexEntry, path: Access) -> None:
+    with index.connection.transaction():
+        now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
+        if now != (path,):
+            raise DatabaseStateError(
+                f"index {index.name!r} was configured otherwise while its access path {path} was "
+                "built, or dropped; see: pg-hashindex index show"
+            )
+        _execute(index, "SELECT hashindex.finish_access($1)", name=True)
+
+
+def _building(index: IndexEntry) -> Access | None:
+    row = _execute(index, _BUILDING, name=True).fetchone()
+    return None if row is None else row[0]
+
+
+@contextmanager
+def outside_transactions(index: IndexEntry) -> Iterator[None]:
+    """Put an index's connection into autocommit mode.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is inside a transaction.
+    """
+    if index.connection.info.transaction_status != TransactionStatus.IDLE:
+        raise InvalidInputError(
+            "an access path is built in many transactions: call it outside of one, best on a "
+            "connection in autocommit mode"
+        )
+    # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
+    before = index.connection.autocommit
+    index.connection.autocommit = True
+    try:
+        yield
+    finally:
+        if not index.connection.closed:
+            index.connection.autocommit = before
+
+
+@contextmanager
+def only_builder(index: IndexEntry) -> Iterator[None]:
+    """Keep other sessions from building or rebalancing the access path of an index.
+
+    Raises
+    ------
+    InUseError
+        If another session does.
+    """
+    lock = "hashtextextended('hashindex.access:' || $1, 0)"
+    row = _execute(index, f"SELECT pg_try_advisory_lock({lock})", name=True).fetchone()
+    if row is None or not row[0]:
+        raise InUseError(
+            f"the access path of index {index.name!r} is being built by another session; its rows "
+            "are encoded, wait for the path"
+        )
+    try:
+        yield
+    finally:
+        if not index.connection.closed:
+            _execute(index, f"SELECT pg_advisory_unlock({lock})", name=True)
+
+
+def _execute(
+    index: IndexEntry, statement: LiteralString, *, name: bool = False, **more: sql.Composable
+) -> Any:
+    """Run a statement about an index, with its name as $1 or without a parameter."""
+    query = sql.SQL(statement).format(
+        codes=sql.Identifier(index.code_schema, index.code_table),
+        code=sql.Identifier(index.code_column),
+        bits=sql.Literal(index.n_bits),
+        **more,
+    )
+    # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+    return RawCursor(index.connection).execute(query, [index.name] if name else None)

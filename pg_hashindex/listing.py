@@ -1,0 +1,201 @@
+"""The landmarks of an index: trained on a sample of its rows, and every row listed under two.
+
+Once the landmarks are in the database, triggers list whatever is written. Rows that were there
+before are read in pages, in the order of the key, and their entries gathered in a table aside;
+a run that was cut off goes on behind the last of them. A row that changes after its page was read
+gets a right entry from its trigger; the one from here is then stale, which does no harm.
+"""
+
+import math
+from typing import Any, LiteralString
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from .catalog import IndexEntry
+from .errors import InvalidInputError
+from .landmarks import Landmarks, landmark_count, train_landmarks, training_rows
+from .pages import read_page
+
+__all__ = ["build_landmarks"]
+
+# What a halfvec holds at most.
+_LARGEST = 65504.0
+
+_BATCH_ROWS = 10_000
+_BATCH_VALUES = 4_000_000
+
+# The same rows each time: landmarks are as reproducible as the table is.
+_SEED = 0
+
+_SAMPLE: LiteralString = """
+    SELECT b.{id}::text, b.{column}, NULL::text
+    FROM {table} b TABLESAMPLE BERNOULLI ($1) REPEATABLE ({seed})
+    WHERE b.{column} IS NOT NULL LIMIT $2
+"""
+
+_PAGE: LiteralString = """
+    SELECT c.id::text, b.{column}, NULL::text FROM {codes} c JOIN {table} b ON b.{id} = c.id
+    WHERE ($1::text IS NULL OR c.id > $1::text::{type}) AND b.{column} IS NOT NULL
+    ORDER BY c.id LIMIT $2
+"""
+
+_LIST: LiteralString = """
+    INSERT INTO {listed} (landmark, id, code)
+    SELECT s.landmark, c.id, c.code
+    FROM unnest($1::text[], $2::integer[]) s(id, landmark) JOIN {codes} c ON c.id = s.id::{type}
+"""
+
+
+def build_landmarks(index: IndexEntry, progress: bool) -> bool:
+    """Train landmarks and list every row that has a code, from where a run before has stopped.
+
+    Parameters
+    ----------
+    index : IndexEntry
+        On a connection in autocommit mode.
+    progress : bool
+        Whether to draw bars on stderr.
+
+    Returns
+    -------
+    bool
+        Whether it is done; not where the table has no row to train on.
+
+    Raises
+    ------
+    InvalidInputError
+        If a landmark is too large for pgvector's halfvec.
+    """
+    builder = _Builder(index, progress)
+    if not builder.has_tables() and not builder.train():
+        return False
+    builder.list_rows()
+    return True
+
+
+class _Builder:
+    def __init__(self, index: IndexEntry, progress: bool) -> None:
+        self.index, self.progress = index, progress
+        self.spherical = index.metric != "l2"
+        self.names = {
+            "table": index.table,
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "type": sql.SQL(index.id_type),
+            "codes": sql.Identifier(index.code_schema, index.code_table),
+            "landmarks": sql.Identifier("hashindex", f"{index.name}_landmarks"),
+            "lists": sql.Identifier("hashindex", f"{index.name}_lists"),
+            "listed": sql.Identifier("hashindex", f"{index.name}_listed"),
+            "seed": sql.Literal(_SEED),
+        }
+
+    def has_tables(self) -> bool:
+        row = self._execute(
+            "SELECT to_regclass($1) IS NOT NULL",
+            [self.names["lists"].as_string(self.index.connection)],
+        ).fetchone()
+        return bool(row[0])
+
+    def train(self) -> bool:
+        (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
+        sample = self._sample(rows)
+        if not len(sample):
+            return False
+        with tqdm(unit="round", desc="training landmarks", disable=not self.progress) as bar:
+
+            def show(done: int, rounds: int) -> None:
+                bar.total = rounds
+                bar.update(done - bar.n)
+
+            centres = train_landmarks(
+                sample,
+                landmark_count(rows),
+                spherical=self.spherical,
+                random_state=_SEED,
+                on_round=show,
+            )
+        largest = float(np.abs(centres).max())
+        if largest > _LARGEST:
+            raise InvalidInputError(
+                f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
+                f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
+            )
+        with self.index.connection.transaction():
+            self._execute("SELECT hashindex.create_landmarks($1)", [self.index.name])
+            copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self.names)
+            with self.index.connection.cursor() as cursor, cursor.copy(copy) as target:
+                target.set_types(["int4", "halfvec"])
+                for number, centre in enumerate(centres):
+                    target.write_row((number, HalfVector(centre)))
+            self._execute(
+                "UPDATE hashindex.index SET trained_rows = $2 WHERE name = $1",
+                [self.index.name, rows],
+            )
+            self._execute("SELECT hashindex.begin_listing($1)", [self.index.name])
+        return True
+
+    def _sample(self, rows: int) -> NDArray[np.float32]:
+        wanted = min(rows, training_rows(landmark_count(rows)))
+        if not wanted:
+            return np.empty((0, self.index.dimension), np.float32)
+        # A draw of each row by itself: almost never more than so many.
+        most = math.ceil(wanted + 5 * math.sqrt(wanted))
+        with self.index.connection.transaction():
+            page = read_page(
+                self.index.connection,
+                self._query(_SAMPLE),
+                [100 * wanted / rows, most],
+                rows=most,
+                dimension=self.index.dimension,
+                table=self.index.qualified_table,
+            )
+        return page.vectors
+
+    def list_rows(self) -> None:
+        landmarks = Landmarks(self._landmarks(), spherical=self.spherical)
+        (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
+        # By the column, which bare would be the text.
+        row = self._execute(
+            "SELECT e.id::text FROM {listed} e ORDER BY e.id DESC LIMIT 1"
+        ).fetchone()
+        last = None if row is None else row[0]
+        batch = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
+        with tqdm(
+            total=rows, unit="row", unit_scale=True, desc="listing", disable=not self.progress
+        ) as bar:
+            while True:
+                with self.index.connection.transaction():
+                    page = read_page(
+                        self.index.connection,
+                        self._query(_PAGE),
+                        [last, batch],
+                        rows=batch,
+                        dimension=self.index.dimension,
+                        table=self.index.qualified_table,
+                    )
+                if len(page):
+                    numbers = landmarks.assign(page.vectors)
+                    ids = np.repeat(np.array(page.ids, dtype=object), 2)[numbers.ravel() >= 0]
+                    self._execute(
+                        _LIST, [ids.tolist(), numbers[numbers >= 0].astype(np.int32).tolist()]
+                    )
+                    last = page.ids[-1]
+                    bar.update(len(page))
+                if len(page) < batch:
+                    return
+
+    def _landmarks(self) -> NDArray[np.float32]:
+        # As the database rounded them, so that triggers and pages assign alike.
+        found = self._execute("SELECT centre FROM {landmarks} ORDER BY landmark").fetchall()
+        return np.stack([row[0].to_numpy() for row in found]).astype(np.float32)
+
+    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        return RawCursor(self.index.connection).execute(self._query(statement), values)
+
+    def _query(self, statement: LiteralString) -> sql.Composed:
+        return sql.SQL(statement).format(**self.names)

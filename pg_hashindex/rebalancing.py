@@ -1,0 +1,141 @@
+"""Lists of landmarks brought back into good order, while searches and writers go on."""
+
+from typing import Any, LiteralString, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from .access import only_builder, outside_transactions
+from .catalog import IndexEntry
+from .database import translated_errors
+from .errors import InvalidInputError
+from .landmarks import Landmarks, train_landmarks
+from .pages import read_page
+
+__all__ = ["Rebalanced", "rebalance"]
+
+# Lists that are written anew in one transaction.
+_BATCH_LISTS = 200
+# A list is long that has so many times the entries of the mean, and so many at least.
+_LONG = 4
+_LEAST_ENTRIES = 200
+
+_LISTS: LiteralString = """
+    SELECT l.landmark, sum(cardinality(l.ids)), count(*) FROM {lists} l GROUP BY l.landmark
+    ORDER BY l.landmark
+"""
+
+_MEMBERS: LiteralString = """
+    SELECT b.{id}::text, b.{column}, NULL::text FROM {table} b
+    WHERE b.{column} IS NOT NULL AND b.{id} IN (
+        SELECT unnest(l.ids) FROM {lists} l WHERE l.landmark = $1
+    )
+    LIMIT $2
+"""
+
+
+class Rebalanced(NamedTuple):
+    """What was done.
+
+    Attributes
+    ----------
+    stale : int
+        Entries taken out, of rows that had changed or gone.
+    split : int
+        Lists that were divided.
+    landmarks : int
+        Landmarks added.
+    """
+
+    stale: int
+    split: int
+    landmarks: int
+
+
+def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
+    """Take stale entries out and divide long lists; see `HashIndex.rebalance`."""
+    if index.access != "landmarks":
+        raise InvalidInputError(
+            f"index {index.name!r} has the access path {index.access}; lists are of landmarks"
+        )
+    with translated_errors(), outside_transactions(index), only_builder(index):
+        index.check_current()
+        return _Rebalancer(index, progress).run()
+
+
+class _Rebalancer:
+    def __init__(self, index: IndexEntry, progress: bool) -> None:
+        self.index, self.progress = index, progress
+        self.spherical = index.metric != "l2"
+        self.names = {
+            "table": index.table,
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "lists": sql.Identifier("hashindex", f"{index.name}_lists"),
+        }
+
+    def run(self) -> Rebalanced:
+        before = self._lists()
+        numbers = list(before)
+        with tqdm(
+            total=len(numbers), unit="list", desc="compacting", disable=not self.progress
+        ) as bar:
+            for start in range(0, len(numbers), _BATCH_LISTS):
+                part = numbers[start : start + _BATCH_LISTS]
+                self._execute("SELECT hashindex.compact_lists($1, $2)", [self.index.name, part])
+                bar.update(len(part))
+        after = self._lists()
+        # Fewer where writers have added some meanwhile.
+        stale = max(0, sum(before.values()) - sum(after.values()))
+        mean = sum(after.values()) / max(1, len(after))
+        long = [n for n, size in after.items() if size > max(_LONG * mean, _LEAST_ENTRIES)]
+        added = [
+            self._split(number, after[number], mean)
+            for number in tqdm(long, unit="list", desc="splitting", disable=not self.progress)
+        ]
+        return Rebalanced(stale, sum(n > 0 for n in added), sum(added))
+
+    def _split(self, number: int, size: int, mean: float) -> int:
+        """Divide a list; return how many landmarks are new."""
+        with self.index.connection.transaction():
+            page = read_page(
+                self.index.connection,
+                self._query(_MEMBERS),
+                [number, size],
+                rows=size,
+                dimension=self.index.dimension,
+                table=self.index.qualified_table,
+            )
+            if not len(page):
+                return 0
+            centres = train_landmarks(
+                page.vectors,
+                max(2, round(size / max(mean, _LEAST_ENTRIES / _LONG))),
+                spherical=self.spherical,
+                random_state=number,
+            ).astype(np.float16)
+            if len(centres) < 2:
+                return 0  # all of its rows are one
+            pieces = Landmarks(centres, spherical=self.spherical).nearest(page.vectors, 1)[:, 0]
+            self._execute(
+                "SELECT hashindex.split_list($1, $2, $3, $4, $5)",
+                [self.index.name, number, _half(centres), page.ids, pieces.tolist()],
+            )
+        return len(centres) - 1
+
+    def _lists(self) -> dict[int, int]:
+        return {number: int(size) for number, size, _ in self._execute(_LISTS).fetchall()}
+
+    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        return RawCursor(self.index.connection).execute(self._query(statement), values)
+
+    def _query(self, statement: LiteralString) -> sql.Composed:
+        return sql.SQL(statement).format(**self.names)
+
+
+def _half(centres: NDArray[np.float16]) -> list[HalfVector]:
+    return [HalfVector(centre) for centre in centres]

@@ -1,0 +1,51 @@
+"""Rows within a Hamming radius; the query itself is written by ``sql/139_within.sql``."""
+
+import operator
+
+from numpy.typing import ArrayLike
+from pgvector import Bit, Vector
+from psycopg import RawCursor, sql
+
+from .catalog import IndexEntry
+from .database import translated_errors
+from .errors import InvalidInputError
+from .search import Hit, as_query, code_of
+
+__all__ = ["within"]
+
+
+def within(
+    index: IndexEntry, query: ArrayLike | Vector, radius: int, *, code: Bit | None = None
+) -> list[Hit]:
+    """Find every row within a Hamming radius; see `HashIndex.within`.
+
+    ``code`` is the query's, where it is known; of an index that is encoded in Python it is computed
+    otherwise.
+    """
+    vector = as_query(query, index.dimension)
+    try:
+        bits = operator.index(radius)
+    except TypeError:
+        raise InvalidInputError(f"radius must be an integer, got {radius!r}") from None
+    if not 0 <= bits <= index.n_bits:
+        raise InvalidInputError(
+            f"radius is {bits}; it must be 0 to {index.n_bits}, the bits of a code"
+        )
+    if code is None and index.encoded_in == "python":
+        code = code_of(index, vector)
+    arguments = "($1, $2)" if index.encoded_in == "sql" else "($1, $2, $3)"
+    with translated_errors():
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        rows = (
+            RawCursor(index.connection)
+            .execute(
+                sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
+                    sql.Identifier(f"within_{index.name}"), sql.SQL(arguments)
+                ),
+                [vector, bits, code][: arguments.count("$")],
+                prepare=True,
+                binary=index.binary_ids,
+            )
+            .fetchall()
+        )
+    return [Hit(*row) for row in rows]

@@ -1,0 +1,180 @@
+-- Searches of the rows that a condition holds for.
+
+-- Rows that a condition holds for, which goes in before candidates are counted. Where few rows match
+-- by an index of the table's (share is NULL), all of them are compared exactly. Elsewhere the nearest
+-- codes are looked up in the table one after the other until enough match; if they do not, all codes
+-- are joined with the table.
+CREATE OR REPLACE FUNCTION hashindex.filtered_query(
+    i hashindex.index, terms jsonb, weighted boolean, condition text, share double precision
+)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    path text := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE 'scan' END;
+    wanted text;
+    every text;
+BEGIN
+    IF share IS NULL THEN
+        -- "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
+        RETURN format(
+            $query$SELECT %1$s.%2$I AS id, %1$s.%3$I %4$s %5$s AS distance
+    FROM %1$s
+    WHERE %1$s.%3$I IS NOT NULL AND (%6$s)
+    ORDER BY (%1$s.%3$I %4$s %5$s) + 0, id
+    LIMIT %7$s$query$,
+            base, i.id_column, i.column_name, hashindex.distance_operator(i.metric),
+            terms ->> 'query', condition, terms ->> 'k'
+        );
+    END IF;
+    every := hashindex.candidate_ids(
+        format(
+            '%s LIMIT %s', hashindex.near_codes(i, 'scan', terms, condition),
+            hashindex.pool(terms ->> 'kept', 'scan', weighted)
+        ),
+        'scan', terms, weighted
+    );
+    IF i.layout = 'column' THEN
+        RETURN hashindex.answers(i, format('ARRAY(%s)', every), terms);
+    END IF;
+    wanted := hashindex.pool(terms ->> 'kept', 'filter', weighted);
+    RETURN format(
+        $query$WITH hashindex_matching AS MATERIALIZED (
+    SELECT hashindex_codes.id, hashindex_codes.code, hashindex_codes.far
+    FROM (%1$s LIMIT %2$s) hashindex_codes
+    JOIN %3$s ON %3$s.%4$I = hashindex_codes.id
+    WHERE %5$s
+    ORDER BY hashindex_codes.far, hashindex_codes.id
+    LIMIT %6$s)
+    %7$s$query$,
+        hashindex.near_codes(
+            i, path, terms || jsonb_build_object('lists', hashindex.exact_probes(i, terms, share))
+        ),
+        format('ceil(3 * (%s) / %s::double precision)', wanted, greatest(share, 0.001)),
+        base, i.id_column, condition, wanted,
+        hashindex.answers(
+            i, format(
+                'CASE WHEN (SELECT count(DISTINCT m.id) FROM hashindex_matching m) >= %s '
+                'THEN ARRAY(%s) ELSE ARRAY(%s) END',
+                terms ->> 'kept',
+                hashindex.candidate_ids('TABLE hashindex_matching', path, terms, weighted), every
+            ),
+            terms
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.filtered_query(hashindex.index, jsonb, boolean, text, double precision) IS
+    'text of the query that searches the rows which a condition holds for; share is the part of the rows that it keeps';
+
+-- NULL where comparing all rows that match costs less than looking codes up until enough match. In
+-- milliseconds, with a microsecond for a unit of the planner's and for each exact distance.
+CREATE OR REPLACE FUNCTION hashindex.kept_share(
+    matching double precision, cost double precision, table_rows double precision,
+    candidates integer
+)
+RETURNS double precision
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    share double precision := least(1, matching / greatest(table_rows, 1));
+    wanted double precision := greatest(2 * candidates::bigint, 400);
+BEGIN
+    IF 0.001 * (cost + matching)
+        <= 1 + 0.0015 * least(greatest(table_rows, 1), wanted / greatest(share, 1e-9))
+    THEN
+        RETURN NULL;
+    END IF;
+    RETURN share;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.kept_share(double precision, double precision, double precision, integer) IS
+    'part of a table that a condition keeps, from the planner''s estimates; NULL where it is best to compare all of it exactly';
+
+-- The text depends on the query, whose code and masks stand in it; parameters are the query vector
+-- and what the condition has.
+CREATE OR REPLACE FUNCTION hashindex.filtered_search(
+    index_name text,
+    query vector,
+    k integer,
+    condition text,
+    matching double precision,
+    cost double precision,
+    query_term text DEFAULT '$1',
+    candidates integer DEFAULT NULL,
+    probes integer DEFAULT NULL,
+    ranking text DEFAULT NULL,
+    query_code bit varying DEFAULT NULL
+)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    projection vector;
+    code bit varying;
+    planes bit varying[];
+    kept integer;
+BEGIN
+    i.probes := coalesce(filtered_search.probes, i.probes);
+    i.ranking := coalesce(filtered_search.ranking, i.ranking);
+    kept := greatest(coalesce(filtered_search.candidates, i.candidates), k);
+    PERFORM hashindex.check_search_arguments(
+        query, k, candidates, i.probes, i.ranking, hashindex.rankings(used)
+    );
+    IF used.network IS NULL THEN
+        projection := hashindex.project_with(used.layers, query);
+        code := binary_quantize(projection);
+    ELSE
+        code := hashindex.checked_query_code(query_code, used.n_bits);
+    END IF;
+    planes := CASE i.ranking
+        WHEN 'asymmetric' THEN hashindex.query_planes(projection)
+        WHEN 'weighted' THEN hashindex.weight_planes(used.bit_weights)
+    END;
+    RETURN hashindex.filtered_query(
+        i,
+        jsonb_build_object(
+            'query', query_term, 'k', k, 'kept', kept, 'code', format('B%L', code),
+            'masks', (SELECT jsonb_agg(format('B%L', p)) FROM unnest(planes) p),
+            'masked', (SELECT jsonb_agg(format('B%L', p & code)) FROM unnest(planes) p)
+        ),
+        i.ranking <> 'hamming', condition,
+        hashindex.kept_share(
+            matching, cost,
+            (SELECT c.reltuples FROM pg_class c
+             WHERE c.oid = format('%I.%I', i.schema_name, i.table_name)::regclass),
+            kept
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.filtered_search(text, vector, integer, text, double precision, double precision, text, integer, integer, text, bit varying) IS
+    'text of the query that searches an index with a condition on its table''s columns, from the planner''s estimates of that condition';
+
+-- EXPLAIN is allowed in a volatile function alone, though it changes nothing.
+CREATE OR REPLACE FUNCTION hashindex.estimate(
+    statement text, OUT matching double precision, OUT cost double precision
+)
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) ' || statement INTO plan;
+    matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.estimate(text) IS
+    'how many rows the planner expects of a query, and at what cost';

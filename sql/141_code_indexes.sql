@@ -1,0 +1,90 @@
+-- PostgreSQL's indexes over the codes of an index: what look-ups and HNSW consist of. They are built
+-- from Python, one after the other and CONCURRENTLY, so that nobody waits for them.
+
+-- By level: those of partitions are attached to that of the table above, which is made before them.
+CREATE OR REPLACE FUNCTION hashindex.code_indexes(i hashindex.index, access text)
+RETURNS TABLE (
+    index_name text, relation text, create_statement text, attach_statement text, level integer
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+BEGIN
+    RETURN QUERY
+    WITH tables AS (
+        SELECT c.oid, n.nspname, c.relname, c.relkind = 'p' AS divided,
+               t.parentrelid, coalesce(t.level, 0) AS level
+        FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_partition_tree(codes) t ON t.relid = c.oid
+        WHERE c.oid = codes OR t.relid IS NOT NULL
+    ),
+    parts AS (
+        SELECT 'chunk_' || c.chunk AS part, c.chunk AS number,
+               format('btree ((%s))', hashindex.chunk_value(
+                   quote_ident(i.code_column), c.first_bit, c.width
+               )) AS method
+        FROM hashindex.model m, hashindex.code_chunks(m.n_bits, i.chunks) c
+        WHERE code_indexes.access = 'lookup' AND m.id = i.model_id
+        UNION ALL
+        SELECT 'hnsw', 1, format(
+            'hnsw (%I %I.bit_hamming_ops)', i.code_column,
+            (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+             WHERE e.extname = 'vector')
+        )
+        WHERE code_indexes.access = 'hnsw'
+    ),
+    named AS (
+        SELECT t.*, p.*, format(
+            'hashindex_%s_%s', CASE WHEN t.level = 0 THEN i.name
+                -- The name of the partition may be as long as a name can be.
+                ELSE left(md5(i.name || format(' %I.%I', t.nspname, t.relname)), 20) END, p.part
+        ) AS name
+        FROM tables t, parts p
+    )
+    SELECT format('%I.%I', n.nspname, n.name), format('%I.%I', n.nspname, n.relname),
+           format(
+               CASE WHEN n.divided THEN 'CREATE INDEX %I ON ONLY %I.%I USING %s'
+                    ELSE 'CREATE INDEX CONCURRENTLY %I ON %I.%I USING %s' END,
+               n.name, n.nspname, n.relname, n.method
+           ),
+           CASE WHEN above.name IS NOT NULL THEN format(
+               'ALTER INDEX %I.%I ATTACH PARTITION %I.%I', above.nspname, above.name, n.nspname, n.name
+           ) END,
+           n.level
+    FROM named n
+    LEFT JOIN named above ON above.oid = n.parentrelid AND above.part = n.part
+    ORDER BY n.number, n.level, n.nspname, n.relname;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.code_indexes(hashindex.index, text) IS
+    'the indexes over codes that an access path consists of: names, and the statements that make them';
+
+CREATE OR REPLACE FUNCTION hashindex.drop_code_indexes(i hashindex.index, access text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    dropped text;
+BEGIN
+    -- Those of partitions go with the one above them, unless a run was cut off before it joined them.
+    FOR dropped IN
+        SELECT c.index_name FROM hashindex.code_indexes(i, drop_code_indexes.access) c ORDER BY c.level
+    LOOP
+        -- By IF EXISTS each drop would say what is missing.
+        IF to_regclass(dropped) IS NOT NULL THEN
+            EXECUTE 'DROP INDEX ' || dropped;
+        END IF;
+    END LOOP;
+    IF drop_code_indexes.access = 'lookup' THEN
+        UPDATE hashindex.index x SET chunks = NULL WHERE x.name = i.name;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_code_indexes(hashindex.index, text) IS
+    'drops the indexes over codes that an access path consists of, built or half built';

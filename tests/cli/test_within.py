@@ -1,0 +1,40 @@
+"""``pg-hashindex within``: every row within a Hamming radius."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from pg_hashindex.index import HashIndex
+
+Run = Callable[..., Result]
+
+
+def test_within_a_radius(on: Run, index: HashIndex) -> None:
+    index.configure(access="lookup").encode()
+    wanted = index.within_like(5, 3)
+    found = json.loads(on("within", "items_idx", "--like", 5, "--radius", 3, "--json").stdout)
+    assert found == [hit._asdict() for hit in wanted]
+    query = "[1,2,3,4,5,6,7,8]"
+    lines = on("within", "items_idx", "--query", query, "--radius", 4).stdout.splitlines()
+    assert lines[0].split() == ["id", "distance"]
+    assert [tuple(map(int, line.split())) for line in lines[1:]] == index.within(
+        json.loads(query), 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--like", "5"], 2, "Missing option '--radius'"),
+        (["--radius", "3"], 2, "give either --query or --like"),
+        (["--radius", "3", "--query", "[1]", "--like", "5"], 2, "give either --query or --like"),
+        (["--radius", "13", "--like", "5"], 1, "radius is 13; it must be 0 to 12"),
+        (["--radius", "-1", "--like", "5"], 1, "radius is -1; it must be 0 to 12"),
+        (["--radius", "3", "--like", "5000"], 1, "no row with id = 5000"),
+        (["--radius", "3", "--query", "[1]"], 1, "expected 8"),
+    ],
+)
+def test_refused(on: Run, index: HashIndex, options: list[str], code: int, message: str) -> None:
+    assert message in on("within", "items_idx", *options, code=code).output
