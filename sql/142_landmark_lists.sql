@@ -115,7 +115,7 @@ COMMENT ON FUNCTION hashindex.pack_lists(text) IS
 -- The landmarks of one vector: the nearest, and of the 16 nearest the one for which the squared
 -- length of the residual, and once more of its part along the first residual, is least. A second
 -- residual across the first one serves the queries that the first serves worst (SOAR, Sun et al.
--- 2023). The same in Python: pg_hashindex/landmarks.py.
+-- 2023). The same in Python: pg_hashindex/landmarks/assignment.py.
 CREATE OR REPLACE FUNCTION hashindex.assigned_landmarks(i hashindex.index, vector_term text)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.landmark_groups import LandmarkGroups, _least
-from pg_hashindex.landmark_space import reducing_basis
 from pg_hashindex.landmarks import Landmarks, landmark_count, train_landmarks, training_rows
+from pg_hashindex.landmarks.groups import LandmarkGroups, _least
+from pg_hashindex.landmarks.space import reducing_basis
 
 
 def unit(X):

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from .hashers.rows import row_slices
-from .hashers.threads import one_blas_thread
+from ..hashers.rows import row_slices
+from ..hashers.threads import one_blas_thread
 
 __all__ = ["Space", "in_threads", "reduced", "reducing_basis", "row_lengths", "unit_rows"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from .hashers.kmeans import nearest_centres
-from .hashers.rows import row_slices
+from ..hashers.kmeans import nearest_centres
+from ..hashers.rows import row_slices
 
 __all__ = ["LandmarkGroups", "place_means"]
 
@@ -34,7 +34,7 @@ class LandmarkGroups:
     Parameters
     ----------
     points : float32 (m, k)
-        The landmarks, of length about 1 at most: their scores must hold in float32.
+        The landmarks, with values of about 1 at most: their scores must hold in float32.
     fineness : float
         Groups for each root of the number of landmarks.
     n_visited : int
@@ -49,7 +49,6 @@ class LandmarkGroups:
         every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
         for _ in range(_ROUNDS):
             labels = nearest_centres(points, centres, 1)[0][:, 0]
-            weights = np.ones(len(points), np.float32)
             means, counts = place_means(points, labels, len(centres), every, weights)
             centres = means[counts > 0]
         labels = nearest_centres(points, centres, 1)[0][:, 0]

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import InvalidInputError
-from .hashers.kmeans import nearest_centres
-from .hashers.rows import row_slices
-from .landmark_groups import LandmarkGroups
-from .landmark_space import Space, in_threads, reduced, reducing_basis
-from .vectors import as_rows
+from ..errors import InvalidInputError
+from ..hashers.kmeans import nearest_centres
+from ..hashers.rows import row_slices
+from ..vectors import as_rows
+from .groups import LandmarkGroups
+from .space import Space, in_threads, reduced, reducing_basis
 
 __all__ = ["MAX_FLAT", "Landmarks"]
 

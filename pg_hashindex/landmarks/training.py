@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import InvalidInputError
-from .hashers.kmeans import nearest_centres
-from .hashers.rows import row_slices
-from .landmark_groups import LandmarkGroups, place_means
-from .landmark_lists import MAX_FLAT, Landmarks
-from .landmark_space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
-from .vectors import as_rows
+from ..errors import InvalidInputError
+from ..hashers.kmeans import nearest_centres
+from ..hashers.rows import row_slices
+from ..vectors import as_rows
+from .assignment import MAX_FLAT
+from .groups import LandmarkGroups, place_means
+from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
 
-__all__ = ["Landmarks", "landmark_count", "train_landmarks", "training_rows"]
+__all__ = ["landmark_count", "train_landmarks", "training_rows"]
 
 # Groups for each root of the number of landmarks, and groups that a row visits. Means forgive a
 # wrong neighbour, which lists do not: fewer comparisons than `Landmarks` makes.
