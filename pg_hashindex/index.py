@@ -136,8 +136,8 @@ class HashIndex(IndexEntry):
         Parameters
         ----------
         batch_rows : int, optional
-            Rows of a batch; 10,000, fewer where vectors are long, by default. Of a neural network
-            as many as it encodes in about two seconds.
+            Rows of a batch, 100,000 at most; 10,000, fewer where vectors are long, by default. Of
+            a neural network as many as it encodes in about two seconds.
         progress : bool
             Whether to draw a bar on stderr.
 

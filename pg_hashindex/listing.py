@@ -45,8 +45,12 @@ _PAGE: LiteralString = """
 
 _LIST: LiteralString = """
     INSERT INTO {listed} (landmark, id, code)
-    SELECT s.landmark, c.id, c.code
-    FROM unnest($1::text[], $2::integer[]) s(id, landmark) JOIN {codes} c ON c.id = s.id::{type}
+    SELECT l.landmark, c.id, c.code
+    FROM unnest($1::text[], $2::integer[], $3::integer[]) s(id, first, second)
+    JOIN {codes} c ON c.id = s.id::{type}
+    CROSS JOIN LATERAL (VALUES (s.first), (s.second)) l(landmark)
+    -- Where there is one landmark, there is no second.
+    WHERE l.landmark >= 0
 """
 
 
@@ -178,11 +182,8 @@ class _Builder:
                         table=self.index.qualified_table,
                     )
                 if len(page):
-                    numbers = landmarks.assign(page.vectors)
-                    ids = np.repeat(np.array(page.ids, dtype=object), 2)[numbers.ravel() >= 0]
-                    self._execute(
-                        _LIST, [ids.tolist(), numbers[numbers >= 0].astype(np.int32).tolist()]
-                    )
+                    first, second = landmarks.assign(page.vectors).T.tolist()
+                    self._execute(_LIST, [page.ids, first, second])
                     last = page.ids[-1]
                     bar.update(len(page))
                 if len(page) < batch:

@@ -1,4 +1,4 @@
-"""Searching an index from Python; the query itself is written by ``sql/130_index_parts.sql``."""
+"""Searching an index from Python; the query itself is written by ``sql/133_search_function.sql``."""
 
 import operator
 from typing import Any, NamedTuple

@@ -84,12 +84,14 @@ def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
     sample = X[:: -(-len(X) // _BASIS_ROWS)]
     total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
     size = min(X.shape[1], _MAX_BASIS)
-    start = np.random.default_rng(0).standard_normal((X.shape[1], size), dtype=np.float32)
-    basis = np.linalg.qr(start)[0]
-    for _ in range(2):
-        basis = np.linalg.qr(sample.T @ (sample @ basis))[0]
-    projected = sample @ basis
-    values, vectors = np.linalg.eigh((projected.T @ projected).astype(np.float64))
+    # Threads of BLAS would wait for one another longer than they work.
+    with one_blas_thread():
+        start = np.random.default_rng(0).standard_normal((X.shape[1], size), dtype=np.float32)
+        basis = np.linalg.qr(start)[0]
+        for _ in range(2):
+            basis = np.linalg.qr(sample.T @ (sample @ basis))[0]
+        projected = sample @ basis
+        values, vectors = np.linalg.eigh((projected.T @ projected).astype(np.float64))
     kept = values[::-1].cumsum()
     n_kept = 1 + int(np.searchsorted(kept, _KEPT_VARIANCE * total))
     if total == 0 or n_kept > min(size, _KEPT_DIMENSIONS * X.shape[1]):
