@@ -27,9 +27,6 @@ from ._shared import (
     print_table,
 )
 
-# A list of landmarks is long that has so many times the entries of the mean.
-_LONG = 8
-
 
 def access_option(default: Access | None) -> Callable[..., Any]:
     """Return the option for an access path."""
@@ -302,10 +299,9 @@ def _note_building(found: HashIndex) -> None:
 
 
 def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
-    mean = lists.entries / max(1, lists.landmarks)
-    if lists.longest > _LONG * mean or lists.stale > 0.2 * lists.entries:
+    if not lists.in_order:
         note(
-            "lists are long or stale, so that searches read more than they need: "
+            "lists are long or stale, so that searches read more and find less than they could: "
             f"pg-hashindex index rebalance {found.name}"
         )
     if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
@@ -353,11 +349,10 @@ def _print_index(found: HashIndex, as_json: bool, *, encoded: bool = False) -> N
 def _lists_row(lists: ListSummary | None) -> list[list[str]]:
     if lists is None:
         return []
-    mean = lists.entries / max(1, lists.landmarks)
     return [
         [
             "lists",
-            f"{lists.landmarks} landmarks, {mean:.0f} entries each, {lists.longest} at most, "
+            f"{lists.landmarks} landmarks, {lists.mean:.0f} entries each, {lists.longest} at most, "
             f"{lists.stale} stale",
         ]
     ]

@@ -84,10 +84,13 @@ def _build_lookup(index: IndexEntry, progress: bool) -> bool:
 
 
 def _build_indexes(index: IndexEntry, progress: bool) -> bool:
+    path = _building(index)
     rows = _execute(index, _INDEXES, name=True).fetchall()
     for name, create, attach, valid in tqdm(
         rows, unit="index", desc="indexing codes", disable=not progress
     ):
+        if _building(index) != path:
+            return False
         if valid is False:
             _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
         if not valid:
@@ -115,6 +118,7 @@ def _finish(index: IndexEntry, path: Access) -> None:
                 "built, or dropped; see: pg-hashindex index show"
             )
         _execute(index, "SELECT hashindex.finish_access($1)", name=True)
+    _execute(index, "SELECT hashindex.drop_unused($1)", name=True)
 
 
 def _building(index: IndexEntry) -> Access | None:

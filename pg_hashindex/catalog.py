@@ -23,6 +23,7 @@ __all__ = [
     "Layout",
     "ListSummary",
     "Ranking",
+    "long_list",
     "read_entries",
 ]
 
@@ -122,6 +123,11 @@ class IndexSummary:
     waiting: int
 
 
+def long_list(mean: float) -> float:
+    """Return the entries above which a list is long, where lists have so many on average."""
+    return max(4 * mean, 200)
+
+
 @dataclass(frozen=True)
 class ListSummary:
     """The lists of an index's landmarks.
@@ -147,6 +153,16 @@ class ListSummary:
     longest: int
     chunks: int
     trained_rows: int
+
+    @property
+    def mean(self) -> float:
+        """Entries of a list, on average."""
+        return self.entries / max(1, self.landmarks)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a rebalance would find little to do."""
+        return self.longest <= long_list(self.mean) and self.stale <= 0.2 * self.entries
 
 
 @dataclass(frozen=True)

@@ -373,8 +373,15 @@ class HashIndex(IndexEntry):
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
-        with translated_errors(), self.connection.transaction():
-            self.connection.execute(_CONFIGURE, [self.name, access, ranking, candidates, probes])
+        candidates = None if candidates is None else search.as_count("candidates", candidates)
+        probes = None if probes is None else search.as_count("probes", probes)
+        with translated_errors():
+            with self.connection.transaction():
+                self.connection.execute(
+                    _CONFIGURE, [self.name, access, ranking, candidates, probes]
+                )
+            with self.connection.transaction():
+                self.connection.execute("SELECT hashindex.drop_unused(%s)", [self.name])
         return self.open(self.connection, self.name)
 
     def rebalance(self, *, progress: bool = False) -> Rebalanced:

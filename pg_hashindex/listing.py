@@ -7,16 +7,18 @@ gets a right entry from its trigger; the one from here is then stale, which does
 """
 
 import math
+import time
 from typing import Any, LiteralString
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
 from pgvector import HalfVector
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from .catalog import IndexEntry
-from .errors import InvalidInputError
+from .errors import DatabaseStateError, InUseError, InvalidInputError
 from .landmarks import Landmarks, landmark_count, train_landmarks, training_rows
 from .pages import read_page
 
@@ -24,6 +26,9 @@ __all__ = ["build_landmarks"]
 
 # What a halfvec holds at most.
 _LARGEST = 65504.0
+
+# Seconds that writers may keep us from having their triggers list what they write.
+_PATIENCE = 60.0
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
@@ -73,10 +78,15 @@ def build_landmarks(index: IndexEntry, progress: bool) -> bool:
     ------
     InvalidInputError
         If a landmark is too large for pgvector's halfvec.
+    InUseError
+        If transactions went on writing to the table for a minute.
+    DatabaseStateError
+        If the index was configured otherwise meanwhile, or dropped.
     """
     builder = _Builder(index, progress)
     if not builder.has_tables() and not builder.train():
         return False
+    builder.begin()
     builder.list_rows()
     return True
 
@@ -100,9 +110,13 @@ class _Builder:
     def has_tables(self) -> bool:
         row = self._execute(
             "SELECT to_regclass($1) IS NOT NULL",
-            [self.names["lists"].as_string(self.index.connection)],
+            [self.names["listed"].as_string(self.index.connection)],
         ).fetchone()
-        return bool(row[0])
+        if not row[0]:
+            return False
+        # A crash empties the tables of one that is unlogged.
+        (trained,) = self._execute("SELECT EXISTS (SELECT FROM {landmarks})").fetchone()
+        return bool(trained)
 
     def train(self) -> bool:
         (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
@@ -129,6 +143,15 @@ class _Builder:
                 f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
             )
         with self.index.connection.transaction():
+            row = self._execute(
+                "SELECT FROM hashindex.index WHERE name = $1 AND building = 'landmarks' FOR UPDATE",
+                [self.index.name],
+            ).fetchone()
+            if row is None:
+                raise DatabaseStateError(
+                    f"index {self.index.name!r} was configured otherwise while its landmarks were "
+                    "trained, or dropped; see: pg-hashindex index show"
+                )
             self._execute("SELECT hashindex.create_landmarks($1)", [self.index.name])
             copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self.names)
             with self.index.connection.cursor() as cursor, cursor.copy(copy) as target:
@@ -139,8 +162,26 @@ class _Builder:
                 "UPDATE hashindex.index SET trained_rows = $2 WHERE name = $1",
                 [self.index.name, rows],
             )
-            self._execute("SELECT hashindex.begin_listing($1)", [self.index.name])
+            self._execute("SELECT hashindex.index_landmarks($1)", [self.index.name])
         return True
+
+    def begin(self) -> None:
+        """Have triggers list what is written; no writer is kept waiting for long."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                with self.index.connection.transaction():
+                    self._execute("SET LOCAL lock_timeout = '500ms'")
+                    self._execute("SELECT hashindex.begin_listing($1)", [self.index.name])
+            except psycopg.errors.LockNotAvailable:
+                if time.monotonic() > until:
+                    raise InUseError(
+                        f"transactions have been writing to {self.index.qualified_table} for "
+                        f"{_PATIENCE:.0f} s; run the encoding again when they have ended"
+                    ) from None
+                time.sleep(0.5)
+            else:
+                return
 
     def _sample(self, rows: int) -> NDArray[np.float32]:
         wanted = min(rows, training_rows(landmark_count(rows)))

@@ -9,7 +9,7 @@ from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from .access import only_builder, outside_transactions
-from .catalog import IndexEntry
+from .catalog import IndexEntry, long_list
 from .database import translated_errors
 from .errors import InvalidInputError
 from .landmarks import Landmarks, train_landmarks
@@ -19,12 +19,11 @@ __all__ = ["Rebalanced", "rebalance"]
 
 # Lists that are written anew in one transaction.
 _BATCH_LISTS = 200
-# A list is long that has so many times the entries of the mean, and so many at least.
-_LONG = 4
-_LEAST_ENTRIES = 200
+# Pieces of a list are not made smaller than this.
+_LEAST_ENTRIES = 50
 
 _LISTS: LiteralString = """
-    SELECT l.landmark, sum(cardinality(l.ids)), count(*) FROM {lists} l GROUP BY l.landmark
+    SELECT l.landmark, sum(cardinality(l.ids)) FROM {lists} l GROUP BY l.landmark
     ORDER BY l.landmark
 """
 
@@ -57,12 +56,16 @@ class Rebalanced(NamedTuple):
 
 def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
     """Take stale entries out and divide long lists; see `HashIndex.rebalance`."""
-    if index.access != "landmarks":
-        raise InvalidInputError(
-            f"index {index.name!r} has the access path {index.access}; lists are of landmarks"
-        )
     with translated_errors(), outside_transactions(index), only_builder(index):
         index.check_current()
+        # As it is now: it may have been configured since it was opened.
+        row = index.connection.execute(
+            "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
+        ).fetchone()
+        if row is None or row[0] != "landmarks":
+            raise InvalidInputError(
+                f"index {index.name!r} has the access path {row and row[0]}; lists are of landmarks"
+            )
         return _Rebalancer(index, progress).run()
 
 
@@ -91,7 +94,7 @@ class _Rebalancer:
         # Fewer where writers have added some meanwhile.
         stale = max(0, sum(before.values()) - sum(after.values()))
         mean = sum(after.values()) / max(1, len(after))
-        long = [n for n, size in after.items() if size > max(_LONG * mean, _LEAST_ENTRIES)]
+        long = [n for n, size in after.items() if size > long_list(mean)]
         added = [
             self._split(number, after[number], mean)
             for number in tqdm(long, unit="list", desc="splitting", disable=not self.progress)
@@ -113,7 +116,7 @@ class _Rebalancer:
                 return 0
             centres = train_landmarks(
                 page.vectors,
-                max(2, round(size / max(mean, _LEAST_ENTRIES / _LONG))),
+                max(2, round(size / max(mean, _LEAST_ENTRIES))),
                 spherical=self.spherical,
                 random_state=number,
             ).astype(np.float16)
@@ -127,7 +130,7 @@ class _Rebalancer:
         return len(centres) - 1
 
     def _lists(self) -> dict[int, int]:
-        return {number: int(size) for number, size, _ in self._execute(_LISTS).fetchall()}
+        return {number: int(size) for number, size in self._execute(_LISTS).fetchall()}
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.

@@ -1,4 +1,4 @@
-"""Searching an index from Python; the query itself is written by ``sql/133_search_function.sql``."""
+"""Searching an index from Python; ``sql/131_search_query.sql`` writes the queries."""
 
 import operator
 from typing import Any, NamedTuple

@@ -4,15 +4,23 @@
 --
 -- For that these functions are IMMUTABLE though they read a table: PostgreSQL folds their calls to
 -- constants. A saved model never changes, its id is never given again, and no index or generated
--- column calls them, so nothing that is stored depends on it.
+-- column calls them, so nothing that is stored depends on it. A model that a transaction does not
+-- see yet is an error, which no plan keeps; NULL would stay.
 
 CREATE OR REPLACE FUNCTION hashindex.layers_of(model_id bigint)
 RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    kept hashindex.layer[];
 BEGIN
-    RETURN m.layers FROM hashindex.model m WHERE m.id = layers_of.model_id;
+    SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = layers_of.model_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    RETURN kept;
 END
 $$;
 
@@ -24,8 +32,15 @@ RETURNS vector[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    kept vector[];
 BEGIN
-    RETURN (m.layers[place]).weights FROM hashindex.model m WHERE m.id = weights_of.model_id;
+    SELECT (m.layers[place]).weights INTO kept FROM hashindex.model m WHERE m.id = weights_of.model_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    RETURN kept;
 END
 $$;
 
@@ -37,8 +52,15 @@ RETURNS vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    kept vector;
 BEGIN
-    RETURN (m.layers[place]).bias FROM hashindex.model m WHERE m.id = bias_of.model_id;
+    SELECT (m.layers[place]).bias INTO kept FROM hashindex.model m WHERE m.id = bias_of.model_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    RETURN kept;
 END
 $$;
 

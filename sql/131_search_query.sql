@@ -140,7 +140,7 @@ BEGIN
     RETURN format(
         $query$SELECT %1$s.%2$I AS id, %1$s.%3$I %4$s %5$s AS distance
     FROM %1$s
-    WHERE %1$s.%2$I = ANY (%6$s)
+    WHERE %1$s.%2$I = ANY (%6$s) AND %1$s.%3$I IS NOT NULL
     ORDER BY distance, id
     LIMIT %7$s$query$,
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,

@@ -19,12 +19,13 @@ AS %2$L$source$,
         'sync_' || i.name, format(
             $body$
 DECLARE
-    touched %6$s[];
-    model_layers hashindex.layer[];
+    hashindex_touched %6$s[];
+    hashindex_model_layers hashindex.layer[];
+    hashindex_search_effort text;
     -- The encoder may have committed a code after this transaction's snapshot was taken. DELETE
     -- would not see it and leave a code without a row; meeting it in INSERT ... ON CONFLICT raises
     -- the serialization failure that callers of these isolation levels expect.
-    snapshot_is_old boolean :=
+    hashindex_snapshot_is_old boolean :=
         current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
@@ -43,24 +44,24 @@ BEGIN
     END IF;
 
     IF TG_OP = 'DELETE' THEN
-        touched := ARRAY(SELECT o.%2$I FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT o.%2$I FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        touched := ARRAY(SELECT n.%2$I FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT n.%2$I FROM new_rows n);
     ELSE
         -- Most updates leave vector and key alone: say so before anything is read or encoded.
-        touched := ARRAY(
+        hashindex_touched := ARRAY(
             SELECT coalesce(n.%2$I, o.%2$I)
             FROM old_rows o FULL JOIN new_rows n ON n.%2$I = o.%2$I
             WHERE o.%2$I IS NULL OR n.%2$I IS NULL OR n.%3$I IS DISTINCT FROM o.%3$I
         );
     END IF;
-    IF touched = '{}' THEN
+    IF hashindex_touched = '{}' THEN
         RETURN NULL;
     END IF;
 
-    IF TG_OP <> 'INSERT' AND snapshot_is_old THEN
+    IF TG_OP <> 'INSERT' AND hashindex_snapshot_is_old THEN
         -- Each of these codes is deleted or replaced below.
-        INSERT INTO %1$s AS c (id, code) SELECT t.id, 0::bit(%4$s) FROM unnest(touched) t(id)
+        INSERT INTO %1$s AS c (id, code) SELECT t.id, 0::bit(%4$s) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
     END IF;
 %5$s%11$s
@@ -92,19 +93,19 @@ BEGIN
     RETURN format(
         $steps$
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM %1$s c WHERE c.id = ANY (touched);
+        DELETE FROM %1$s c WHERE c.id = ANY (hashindex_touched);
     ELSIF TG_OP = 'UPDATE' THEN
-        DELETE FROM %1$s c WHERE c.id = ANY (touched) AND NOT EXISTS (
+        DELETE FROM %1$s c WHERE c.id = ANY (hashindex_touched) AND NOT EXISTS (
             SELECT FROM new_rows n WHERE n.%2$I = c.id AND n.%3$I IS NOT NULL
         );
     END IF;
     -- Into a variable: unpacked once, not once for each row.
-    model_layers := hashindex.layers_of(%4$s);
+    hashindex_model_layers := hashindex.layers_of(%4$s);
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO %1$s (id, code)
-        SELECT n.%2$I, hashindex.encode_with(model_layers, n.%3$I)
-        -- A join: = ANY (touched) would compare each row with each key.
-        FROM new_rows n JOIN unnest(touched) t(id) ON t.id = n.%2$I
+        SELECT n.%2$I, hashindex.encode_with(hashindex_model_layers, n.%3$I)
+        -- A join: = ANY (hashindex_touched) would compare each row with each key.
+        FROM new_rows n JOIN unnest(hashindex_touched) t(id) ON t.id = n.%2$I
         WHERE n.%3$I IS NOT NULL
         ON CONFLICT (id) DO UPDATE SET code = excluded.code;
     END IF;
@@ -114,13 +115,13 @@ BEGIN
         -- rows: its statement was seen before this one, which holds the older rows. What is in
         -- the table now decides.
         DELETE FROM %1$s c
-        WHERE c.id = ANY (touched) AND NOT row_security_active(%6$L) AND NOT EXISTS (
+        WHERE c.id = ANY (hashindex_touched) AND NOT row_security_active(%6$L) AND NOT EXISTS (
             SELECT FROM %5$s b WHERE b.%2$I = c.id AND b.%3$I IS NOT NULL
         );
         INSERT INTO %1$s (id, code)
-        SELECT b.%2$I, hashindex.encode_with(model_layers, b.%3$I)
+        SELECT b.%2$I, hashindex.encode_with(hashindex_model_layers, b.%3$I)
         FROM %5$s b
-        WHERE b.%2$I = ANY (touched) AND b.%3$I IS NOT NULL
+        WHERE b.%2$I = ANY (hashindex_touched) AND b.%3$I IS NOT NULL
         ON CONFLICT (id) DO UPDATE SET code = excluded.code;
     END IF;$steps$,
         format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name, i.model_id,
@@ -140,21 +141,33 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    written text := format(
-        'SELECT c.id, c.code, n.%1$I AS vector FROM %%s n JOIN unnest(touched) t(id) ON t.id = n.%2$I '
-        'JOIN %3$I.%4$I c ON c.id = t.id WHERE n.%1$I IS NOT NULL',
-        i.column_name, i.id_column, i.code_schema, i.code_table
-    );
+    written text := 'SELECT c.id, c.code, n.%1$I AS vector FROM %5$s n '
+        'JOIN unnest(hashindex_touched) t(id) ON t.id = n.%2$I '
+        'JOIN %3$I.%4$I c ON c.id = t.id WHERE n.%1$I IS NOT NULL';
 BEGIN
     RETURN format(
         $steps$
+    IF hashindex_snapshot_is_old AND NOT EXISTS (SELECT FROM hashindex.%1$I) THEN
+        RAISE EXCEPTION 'index "%%" got landmarks since this transaction began', %2$L
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    -- The writer's own effort is for searches of his.
+    hashindex_search_effort := coalesce(current_setting('hnsw.ef_search', true), '40');
+    PERFORM set_config('hnsw.ef_search', '40', true);
     IF current_setting('hashindex.nested', true) = 'on' THEN
-        %1$s;
+        %3$s;
     ELSIF TG_OP <> 'DELETE' THEN
-        %2$s;
-    END IF;$steps$,
-        hashindex.list_statement(i, format(written, format('%I.%I', i.schema_name, i.table_name))),
-        hashindex.list_statement(i, format(written, 'new_rows'))
+        %4$s;
+    END IF;
+    PERFORM set_config('hnsw.ef_search', hashindex_search_effort, true);$steps$,
+        i.name || '_landmarks', i.name,
+        hashindex.list_statement(i, format(
+            written, i.column_name, i.id_column, i.code_schema, i.code_table,
+            format('%I.%I', i.schema_name, i.table_name)
+        )),
+        hashindex.list_statement(i, format(
+            written, i.column_name, i.id_column, i.code_schema, i.code_table, 'new_rows'
+        ))
     );
 END
 $$;
@@ -176,7 +189,7 @@ BEGIN
         PERFORM hashindex.check_dimension(vector_dims(n.%2$I), %3$s)
         FROM new_rows n WHERE vector_dims(n.%2$I) <> %3$s;
     END IF;
-    DELETE FROM %1$s c WHERE c.id = ANY (touched);$steps$,
+    DELETE FROM %1$s c WHERE c.id = ANY (hashindex_touched);$steps$,
         format('%I.%I', i.code_schema, i.code_table), i.column_name,
         (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );

@@ -100,6 +100,7 @@ DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
     base text := format('%I.%I', i.schema_name, i.table_name);
+    scanned hashindex.index := i;
     terms jsonb := '{
         "query": "$1", "k": "$2", "kept": "hashindex_kept", "code": "hashindex_code",
         "lists": "hashindex_lists", "probes": "hashindex_probes",
@@ -107,6 +108,7 @@ DECLARE
         "masked": ["hashindex_masked_1", "hashindex_masked_2", "hashindex_masked_4", "hashindex_masked_8"]
     }';
 BEGIN
+    scanned.access := 'scan';
     RETURN format(
         $source$
 CREATE OR REPLACE FUNCTION hashindex.%1$I(
@@ -158,6 +160,7 @@ BEGIN
         hashindex_masked_4 := hashindex_code & hashindex_mask_4;
         hashindex_masked_8 := hashindex_code & hashindex_mask_8;
     END IF;
+%13$s
 %8$s
 %11$s
     IF hashindex_ranking = 'hamming' THEN
@@ -206,12 +209,29 @@ $body$,
             -- say that these settings are anyone's, is not loaded then.
             CASE WHEN i.access IN ('landmarks', 'hnsw') THEN $settings$
     hashindex_settings := ARRAY[
-        current_setting('hnsw.ef_search', true), current_setting('hnsw.iterative_scan', true)
+        current_setting('hnsw.ef_search', true), current_setting('hnsw.iterative_scan', true),
+        current_setting('enable_seqscan')
     ];
     PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true);$settings$ END,
             CASE WHEN i.access IN ('landmarks', 'hnsw') THEN $settings$
     PERFORM set_config('hnsw.ef_search', coalesce(hashindex_settings[1], '40'), true),
-            set_config('hnsw.iterative_scan', coalesce(hashindex_settings[2], 'off'), true);$settings$ END
+            set_config('hnsw.iterative_scan', coalesce(hashindex_settings[2], 'off'), true);$settings$ END,
+            -- A snapshot from before the lists were filled sees this function, but not all of them.
+            CASE WHEN i.access = 'landmarks' THEN format(
+                $old$
+    IF current_setting('transaction_isolation') <> 'read committed' AND NOT EXISTS (
+        SELECT FROM hashindex.index i WHERE i.name = %L AND i.access = 'landmarks'
+    ) THEN
+        IF hashindex_ranking = 'hamming' THEN
+            RETURN QUERY %s;
+        ELSE
+            RETURN QUERY %s;
+        END IF;
+        RETURN;
+    END IF;$old$,
+                i.name, hashindex.filtered_query(scanned, terms, false, 'true', 0.05),
+                hashindex.filtered_query(scanned, terms, true, 'true', 0.05)
+            ) END
         ),
         CASE WHEN in_python THEN ', query_code bit varying DEFAULT NULL' ELSE '' END
     );

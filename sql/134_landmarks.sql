@@ -10,13 +10,23 @@ RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    extension_schema text := n.nspname
+        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
 BEGIN
     RETURN format(
-        'hashindex_landmark.centre %s (%s)::%I.halfvec(%s)',
-        hashindex.distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END), vector_term,
-        (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-         WHERE e.extname = 'vector'),
-        (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
+        'hashindex_landmark.centre %1$s (%2$s)::%3$I.halfvec(%4$s)',
+        hashindex.distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END),
+        format(
+            CASE i.metric
+                -- Beyond 65504 a halfvec would be an error: such vectors are listed by direction.
+                WHEN 'l2' THEN 'CASE WHEN %2$I.vector_norm(%1$s) < 65504 THEN %1$s ELSE %2$I.l2_normalize(%1$s) END'
+                -- As they are, small ones would be nothing but zeros.
+                ELSE '%2$I.l2_normalize(%1$s)'
+            END,
+            vector_term, extension_schema
+        ),
+        extension_schema, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );
 END
 $$;
@@ -59,12 +69,16 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN format(
-        $query$SELECT s.fars[least(s.n, ceil(sqrt(10 * %1$s::double precision * s.n / cardinality(%2$s))))::integer]
+        $query$SELECT coalesce(s.fars[
+        least(s.n, ceil(sqrt(10 * %1$s::double precision * s.n / cardinality(%2$s))))::integer
+    ], %4$s)
     FROM (SELECT array_agg(n.far ORDER BY n.far) AS fars, count(*) AS n FROM (%3$s) n) s$query$,
         terms ->> 'kept', terms ->> 'lists',
         hashindex.near_codes(
             i, 'landmarks', terms || jsonb_build_object('lists', format('(%s)[1:2]', terms ->> 'lists'))
-        )
+        ),
+        -- Where these two are empty, all entries of the others.
+        (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id)
     );
 END
 $$;
@@ -99,10 +113,13 @@ BEGIN
         $steps$
         -- A landmark that is missed costs more than the time that it takes to find it.
         PERFORM set_config('hnsw.ef_search', least(1000, greatest(4 * hashindex_probes, 40))::text, true);
+        -- The planner thinks the more of a large effort, and would rather look at every landmark.
+        PERFORM set_config('enable_seqscan', 'off', true);
         hashindex_lists := ARRAY(
             SELECT hashindex_landmark.landmark FROM hashindex.%1$I hashindex_landmark
             ORDER BY %2$s LIMIT hashindex_probes
         );
+        PERFORM set_config('enable_seqscan', hashindex_settings[3], true);
         %3$s
         IF coalesce(cardinality(hashindex_ids), 0) < $2 THEN
             hashindex_lists := ARRAY(
@@ -112,12 +129,12 @@ BEGIN
             %3$s
         END IF;
         IF coalesce(cardinality(hashindex_ids), 0) < $2 THEN
-            RETURN QUERY %4$s;
+            %4$s
         ELSE
             RETURN QUERY SELECT a.id, a.distance FROM unnest(hashindex_ids, hashindex_distances) a(id, distance);
         END IF;$steps$,
         i.name || '_landmarks', hashindex.landmark_order(i, terms ->> 'query'), collected,
-        hashindex.scan_query(i, terms, weighted)
+        hashindex.scan_steps(i, terms, weighted)
     );
 END
 $$;

@@ -40,6 +40,10 @@ BEGIN
         RETURN hashindex.answers(i, format('ARRAY(%s)', every), terms);
     END IF;
     wanted := hashindex.pool(terms ->> 'kept', 'filter', weighted);
+    IF path = 'landmarks' THEN
+        -- A row is in two lists.
+        wanted := format('2 * (%s)', wanted);
+    END IF;
     RETURN format(
         $query$WITH hashindex_matching AS MATERIALIZED (
     SELECT hashindex_codes.id, hashindex_codes.code, hashindex_codes.far
@@ -118,6 +122,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     projection vector;
     code bit varying;
     planes bit varying[];
@@ -149,8 +154,12 @@ BEGIN
         i.ranking <> 'hamming', condition,
         hashindex.kept_share(
             matching, cost,
-            (SELECT c.reltuples FROM pg_class c
-             WHERE c.oid = format('%I.%I', i.schema_name, i.table_name)::regclass),
+            (
+                -- Of a table with partitions nobody may ever have counted the rows.
+                SELECT coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE t.isleaf), max(c.reltuples))
+                FROM pg_class c LEFT JOIN pg_partition_tree(base) t ON t.relid = c.oid
+                WHERE c.oid = base OR t.isleaf
+            ),
             kept
         )
     );

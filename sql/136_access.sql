@@ -68,7 +68,10 @@ BEGIN
     ELSE
         PERFORM hashindex.create_functions(i);
     END IF;
-    IF given_up IS NOT NULL THEN
+    IF given_up = 'landmarks' THEN
+        -- The sign that there is something to go on with.
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.name || '_listed');
+    ELSIF given_up IS NOT NULL THEN
         PERFORM hashindex.drop_access(i, given_up);
     END IF;
 END
@@ -111,7 +114,9 @@ BEGIN
         PERFORM hashindex.wait_for_writers(i);
     END IF;
     PERFORM hashindex.create_functions(i);
-    PERFORM hashindex.drop_access(i, before);
+    IF before <> 'landmarks' THEN
+        PERFORM hashindex.drop_access(i, before);
+    END IF;
 END
 $$;
 
@@ -126,24 +131,52 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    EXECUTE format('LOCK TABLE %I.%I IN SHARE ROW EXCLUSIVE MODE', i.schema_name, i.table_name);
+    -- Bulk encoding writes to the codes alone.
+    EXECUTE format(
+        'LOCK TABLE %I.%I, %I.%I IN SHARE ROW EXCLUSIVE MODE',
+        i.schema_name, i.table_name, i.code_schema, i.code_table
+    );
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.wait_for_writers(hashindex.index) IS
     'keeps writers from an index''s table until the transaction ends';
 
+-- After another path has taken over, and in a transaction of its own: searches under way read the
+-- lists, and holding the lock of wait_for_writers while waiting for them could be a deadlock.
+CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(drop_unused.name);
+BEGIN
+    IF 'landmarks' NOT IN (i.access, coalesce(i.building, i.access)) THEN
+        PERFORM hashindex.drop_access(i, 'landmarks');
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_unused(text) IS
+    'drops landmarks that an index no longer goes by';
+
 CREATE OR REPLACE FUNCTION hashindex.drop_access(i hashindex.index, access text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    part text;
 BEGIN
     IF drop_access.access = 'landmarks' THEN
-        EXECUTE format(
-            'DROP TABLE IF EXISTS hashindex.%I, hashindex.%I, hashindex.%I',
-            i.name || '_landmarks', i.name || '_lists', i.name || '_listed'
-        );
+        FOREACH part IN ARRAY ARRAY['landmarks', 'lists', 'listed'] LOOP
+            part := format('hashindex.%I', i.name || '_' || part);
+            -- By IF EXISTS each drop would say what is missing.
+            IF to_regclass(part) IS NOT NULL THEN
+                EXECUTE 'DROP TABLE ' || part;
+            END IF;
+        END LOOP;
     ELSIF drop_access.access IN ('lookup', 'hnsw') THEN
         PERFORM hashindex.drop_code_indexes(i, drop_access.access);
     END IF;

@@ -26,7 +26,9 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     kind text := CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
         FROM pg_class c WHERE c.oid = base;
+    part text;
 BEGIN
+    PERFORM hashindex.drop_access(i, 'landmarks');
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
         kind, i.name || '_landmarks', used.dimension
@@ -58,21 +60,27 @@ BEGIN
         'COMMENT ON TABLE hashindex.%I IS %L', i.name || '_listed',
         format('entries that the lists of index %s are being made of', i.name)
     );
+    -- Of whoever owns the codes, be this a member of that role.
+    FOREACH part IN ARRAY ARRAY['landmarks', 'lists', 'listed'] LOOP
+        EXECUTE format(
+            'ALTER TABLE hashindex.%I OWNER TO %s', i.name || '_' || part,
+            (SELECT c.relowner::regrole FROM pg_class c
+             WHERE c.oid = format('%I.%I', i.code_schema, i.code_table)::regclass)
+        );
+    END LOOP;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_landmarks(text) IS
     'makes the tables of an index''s landmarks, to be filled by pg-hashindex index encode';
 
--- Once the landmarks are in: everything written from now on is listed, and what was written before is
--- there to be read.
-CREATE OR REPLACE FUNCTION hashindex.begin_listing(name text)
+CREATE OR REPLACE FUNCTION hashindex.index_landmarks(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(begin_listing.name);
+    i hashindex.index := hashindex.find_index(index_landmarks.name);
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
     -- pgvector's limit; without it probing looks at every landmark.
@@ -84,6 +92,21 @@ BEGIN
         );
     END IF;
     PERFORM hashindex.grant_like_table(i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.index_landmarks(text) IS
+    'makes the landmarks of an index, once they are in, ready for searches';
+
+-- Everything written from now on is listed, and what was written before is there to be read.
+CREATE OR REPLACE FUNCTION hashindex.begin_listing(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(begin_listing.name);
+BEGIN
     PERFORM hashindex.wait_for_writers(i);
     PERFORM hashindex.create_functions(i);
 END

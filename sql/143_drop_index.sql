@@ -58,7 +58,8 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM hashindex.drop_old_search(i);
-    PERFORM hashindex.drop_access(i, p) FROM unnest(ARRAY[i.access, i.building]) p WHERE p IS NOT NULL;
+    PERFORM hashindex.drop_access(i, p)
+    FROM unnest(ARRAY['landmarks', i.access, i.building]) p WHERE p IS NOT NULL;
     IF i.layout = 'table' THEN
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
     ELSE

@@ -3,7 +3,8 @@ DO $$
 DECLARE
     i hashindex.index;
 BEGIN
-    FOR i IN SELECT * FROM hashindex.index LOOP
+    -- FOR UPDATE: as a path is just taking over.
+    FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
         PERFORM hashindex.create_functions(i);
