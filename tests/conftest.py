@@ -8,6 +8,7 @@ pytest_plugins = (
     "fixtures.deep",
     "fixtures.items",
     "fixtures.known",
+    "fixtures.landmarks",
     "fixtures.usps",
 )
 
