@@ -192,6 +192,7 @@ OURS: tuple[System, ...] = (
             ("scan", 128, tuple(ROWS)),
             ("scan", 256, ("packages", "synthetic-300k")),
             ("landmarks", 128, tuple(ROWS)),
+            ("landmarks", 192, _DEEP),
             ("landmarks", 256, _DEEP),
             ("hnsw", 256, _DEEP),
             ("lookup", 128, _SMALLER),
