@@ -38,6 +38,7 @@ def test_the_way_of_an_index_encoded_in_python(
         "name": "i",
         "encoded": 1,
         "waiting": 10,
+        "access": "scan",
     }
     listed = on("index", "list").stdout.splitlines()
     assert [line.split()[7:9] for line in listed] == [["encoded", "in"], ["Python", "10"]]
