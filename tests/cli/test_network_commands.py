@@ -41,7 +41,7 @@ def test_the_way_of_an_index_encoded_in_python(
         "access": "scan",
     }
     listed = on("index", "list").stdout.splitlines()
-    assert [line.split()[7:9] for line in listed] == [["encoded", "in"], ["Python", "10"]]
+    assert [line.split()[8:10] for line in listed] == [["encoded", "in"], ["Python", "10"]]
     (entry,) = json.loads(on("index", "list", "--json").stdout)
     assert (entry["encoded_in"], entry["waiting"]) == ("python", 10)
     hits = json.loads(on("search", "i", "--like", "7", "-k", "3", "--json").stdout)
