@@ -11,6 +11,7 @@ from .model import model
 from .schema import schema
 from .search import search, within
 from .server import server
+from .tune import tune
 
 __all__ = ["main"]
 
@@ -21,5 +22,5 @@ def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""
 
 
-for command in (demo, server, schema, model, index, search, within, evaluate, bench):
+for command in (demo, server, schema, model, index, search, within, evaluate, tune, bench):
     main.add_command(command)

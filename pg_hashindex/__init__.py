@@ -1,6 +1,6 @@
 """Learned binary codes for pgvector: train in Python, search in SQL."""
 
-from . import comparison, evaluate, hashers, metrics, sampling, schema, store, training
+from . import comparison, evaluate, hashers, metrics, sampling, schema, store, training, tuning
 from .database import connect
 from .errors import HashIndexError
 from .index import HashIndex, IndexSummary, list_indexes
@@ -25,4 +25,5 @@ __all__ = [
     "schema",
     "store",
     "training",
+    "tuning",
 ]

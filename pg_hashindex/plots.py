@@ -1,4 +1,4 @@
-"""Figures of a comparison, as the papers draw them; needs the extra ``plot``."""
+"""Figures of a comparison, as the papers draw them, and of a frontier; needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from .comparison import Outcome
 from .errors import InvalidInputError
+from .tuning import Advice, frontier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_plot", "draw", "save_plot"]
+__all__ = ["check_plot", "draw", "draw_frontier", "save_frontier", "save_plot"]
 
 _INSTALL = "pip install 'pg_hashindex[plot]'"
 
@@ -126,6 +127,65 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
         ncols=min(_LEGEND_COLUMNS, len(styles)),
         frameon=False,
     )
+    return figure
+
+
+def save_frontier(advice: Advice, path: Path) -> None:
+    """Draw what was tried into a file; its name says in which format.
+
+    Parameters
+    ----------
+    advice : Advice
+    path : Path
+
+    Raises
+    ------
+    InvalidInputError
+        As `check_plot`.
+    OSError
+        If the file cannot be written.
+    """
+    check_plot(path)
+    draw_frontier(advice).savefig(path, dpi=_DPI)
+
+
+def draw_frontier(advice: Advice) -> Figure:
+    """Draw recall against the time of the median query, a line for each system.
+
+    Trials beaten by another one of their system are left out; the recommended one has a ring.
+
+    Parameters
+    ----------
+    advice : Advice
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    figure: Figure = _figure()((7.5, 4.5))
+    panel = figure.subplots()
+    systems = dict.fromkeys(trial.system for trial in advice.trials)
+    for system, style in zip(systems, _styles(), strict=False):
+        shown = frontier([trial for trial in advice.trials if trial.system == system])
+        points = [(trial.recall, trial.p50_ms) for trial in shown]
+        panel.plot(*zip(*points, strict=True), label=system, **style)
+    if advice.recommended is not None:
+        chosen = advice.recommended
+        panel.plot(
+            chosen.recall, chosen.p50_ms, "o", markersize=12, markerfacecolor="none",
+            color="black", label="recommended",
+        )  # fmt: skip
+    panel.axvline(advice.goal.recall, color="grey", linewidth=0.8)
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter("{x:g}")
+    _name(panel, f"{advice.table}, {advice.rows} rows", f"recall@{advice.goal.k}", "p50 ms")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 

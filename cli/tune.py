@@ -1,0 +1,235 @@
+"""``pg-hashindex tune``: which settings reach a recall the fastest, tried on a sample."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Metric
+from pg_hashindex.plots import check_plot, save_frontier
+from pg_hashindex.tuning import Advice, Effort, Goal, Trial, apply, frontier, tune_index, tune_table
+from pg_hashindex.tuning.applying import check_free
+
+from ._shared import connected, database_option, json_option, note, print_json, print_table
+
+_DEFAULT = Effort()
+
+
+@click.command()
+@click.argument("index", required=False)
+@click.option("--table", help="Table to find codes for, as SQL writes it, instead of an index.")
+@click.option("--column", help="Its column of type vector.")
+@click.option("--id", "id_column", help="Its key column.  [default: primary key]")
+@click.option(
+    "--metric", type=click.Choice(get_args(Metric)), help="Its exact distance.  [default: l2]"
+)
+@click.option("--recall", type=float, required=True, help="Recall to reach, above 0 and at most 1.")
+@click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers of a query.")
+@click.option("--max-ms", type=float, help="The most milliseconds of the median query.")
+@click.option("--max-bytes", type=int, help="The most bytes that may be added to the table.")
+@click.option(
+    "--sample",
+    type=int,
+    default=_DEFAULT.sample,
+    show_default=True,
+    help="Rows to try on; all of a smaller table.",
+)
+@click.option(
+    "--queries",
+    type=int,
+    default=_DEFAULT.queries,
+    show_default=True,
+    help="Rows held out as queries, or taken from --queries-from.",
+)
+@click.option(
+    "--queries-from",
+    metavar="TABLE|QUERY",
+    help="A log of queries: one column of vectors, of which the first ones are asked.",
+)
+@click.option(
+    "--minutes",
+    type=float,
+    default=_DEFAULT.minutes,
+    show_default=True,
+    help="After so many nothing more is begun; what seems best is tried first.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
+)
+@click.option(
+    "--apply",
+    "applied",
+    is_flag=True,
+    help="Store the recommendation as the index's defaults and build what it needs; of a table, "
+    "save the model and create the index.",
+)
+@click.option("--name", help="Name of that model and index.")
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    help="Draw the frontier into a file; .pdf and .svg work too.",
+)
+@database_option
+@json_option
+def tune(
+    database_url: str,
+    index: str | None,
+    table: str | None,
+    column: str | None,
+    id_column: str | None,
+    metric: Metric | None,
+    recall: float,
+    k: int,
+    max_ms: float | None,
+    max_bytes: int | None,
+    sample: int,
+    queries: int,
+    queries_from: str | None,
+    minutes: float,
+    seed: int,
+    applied: bool,
+    name: str | None,
+    plot_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Find what reaches a recall the fastest: settings of INDEX, or codes for --table.
+
+    Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end;
+    recall, times and bytes are those that the full table is predicted to show. Plain codes,
+    pgvector's own HNSW and the exact scan are among what is tried. Exit code 1 where nothing
+    reaches the recall within the limits.
+    """
+    _check_usage(index, table, column, id_column, metric, applied, name)
+    goal = Goal(recall, k, max_ms, max_bytes)
+    goal.check()
+    effort = Effort(sample, queries, queries_from, minutes, seed)
+    if plot_file is not None:
+        check_plot(plot_file)
+    with connected(database_url) as connection:
+        if index is not None:
+            advice = tune_index(HashIndex.open(connection, index), goal, effort, on_step=note)
+        else:
+            if applied and name is not None:
+                check_free(connection, name)
+            advice = tune_table(
+                connection,
+                table or "",
+                column or "",
+                goal,
+                effort,
+                id_column=id_column,
+                metric=metric or "l2",
+                on_step=note,
+            )
+        made = _applied(connection, advice, name) if applied else None
+    _print(advice, made, as_json)
+    # After the table, which then is not lost if the disk is full.
+    if plot_file is not None:
+        save_frontier(advice, plot_file)
+        note(f"wrote {plot_file}")
+    if advice.recommended is None or (applied and made is None):
+        raise click.exceptions.Exit(1)
+
+
+def _check_usage(
+    index: str | None,
+    table: str | None,
+    column: str | None,
+    id_column: str | None,
+    metric: str | None,
+    applied: bool,
+    name: str | None,
+) -> None:
+    if (index is None) == (table is None):
+        raise click.UsageError("give either the name of an index or --table")
+    if (table is None) != (column is None):
+        raise click.UsageError("--table and --column belong together")
+    if index is not None:
+        for option, value in (("--id", id_column), ("--metric", metric), ("--name", name)):
+            if value is not None:
+                raise click.UsageError(f"{option} is for --table: an index has its own")
+    elif applied and name is None:
+        raise click.UsageError("--apply with --table needs the --name of the index to be created")
+
+
+def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIndex | None:
+    chosen = advice.applicable
+    if chosen is None:
+        note(
+            "nothing is applied: no setting of the index reaches the recall within the limits"
+            if advice.index
+            else "nothing is applied: the recommendation needs no codes"
+            if advice.recommended
+            else "nothing is applied"
+        )
+        return None
+    if chosen != advice.recommended:
+        note(
+            f"an index by its own model cannot be that; applied is the best it can: {chosen.label}"
+        )
+    made = apply(connection, advice, name=name, progress=True)
+    note(f"index {made.name} now searches by {chosen.label}")
+    return made
+
+
+def _print(advice: Advice, made: HashIndex | None, as_json: bool) -> None:
+    if as_json:
+        fields = advice.as_dict()
+        fields["applied"] = None if made is None else made.name
+        print_json(fields)
+        return
+    for reason in advice.left_out:
+        note(f"left out: {reason}")
+    note(
+        f"predicted for {advice.rows} rows, from {advice.sample_rows} of them and "
+        f"{advice.queries} queries"
+    )
+    print_table(
+        ["", "system", "setting", f"recall@{advice.goal.k}", "p50 ms", "p95 ms", "MB", "build s"],
+        [
+            [
+                "*" if trial == advice.recommended else "",
+                trial.system,
+                trial.setting,
+                *_figures(trial),
+            ]
+            for trial in frontier(advice.trials)
+        ],
+    )
+    click.echo()
+    click.echo(("recommended: " if advice.recommended else "") + advice.reason)
+    if made is None and advice.recommended is not None:
+        note(_how(advice, advice.recommended))
+
+
+def _how(advice: Advice, chosen: Trial) -> str:
+    if chosen.kind == "exact":
+        return "to have it: ORDER BY pgvector's distance, without an index"
+    if chosen.kind == "pgvector":
+        ending = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}[advice.metric]
+        return (
+            f"to have it: CREATE INDEX CONCURRENTLY ON {advice.table} USING hnsw "
+            f'("{advice.column}" vector_{ending}); SET hnsw.ef_search = {chosen.ef_search}'
+        )
+    if chosen.own:
+        return "to have it: the same command with --apply"
+    if advice.index is None:
+        return "to have it: the same command with --apply --name NAME"
+    return (
+        f"to have it: pg-hashindex model train NAME --method {chosen.method} --bits {chosen.bits}, "
+        "and an index by that model"
+    )
+
+
+def _figures(trial: Trial) -> list[Any]:
+    return [
+        trial.recall,
+        trial.p50_ms,
+        trial.p95_ms,
+        trial.bytes / 1e6,
+        trial.build_s,
+    ]

@@ -1,0 +1,147 @@
+"""What all systems are tried on: a scratch table, queries, exact answers, and a limit of time."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from ..database import Connection, translated_errors
+from ..errors import HashIndexError
+from ..model import Metric
+from .drawing import Drawn
+from .scale import Scale
+from .scratch import Scratch
+from .timing import Asked, ask
+from .trials import Goal, Trial
+
+__all__ = ["OPERATORS", "TABLE", "Bench", "Step"]
+
+#: pgvector's operator for a metric.
+OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
+#: Name of the scratch table.
+TABLE = "items"
+
+Step = Callable[[str], None]
+
+
+@dataclass(eq=False)
+class Bench:
+    """What trials share.
+
+    Attributes
+    ----------
+    scratch : Scratch
+    drawn : Drawn
+    goal : Goal
+    metric : {"l2", "cosine", "ip"}
+    deadline : float
+        Of time.monotonic.
+    on_step : callable, optional
+        Told what is being done.
+    trials : list of Trial
+    left_out : list of str
+    truth : list of float64 (j,)
+        Distances of the right answers of each query among the rows of the scratch table.
+    """
+
+    scratch: Scratch
+    drawn: Drawn
+    goal: Goal
+    metric: Metric
+    deadline: float
+    on_step: Step | None = None
+    trials: list[Trial] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    truth: Sequence[NDArray[np.float64]] = ()
+
+    def __post_init__(self) -> None:
+        self.queries = [Vector(query) for query in self.drawn.Q]
+        n_rows = len(self.drawn.keys)
+        self.scale = Scale(n_rows, max(self.drawn.rows, n_rows), self.drawn.whole)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that all is done on."""
+        return self.scratch.connection
+
+    @property
+    def table(self) -> sql.Identifier:
+        """The scratch table."""
+        return self.scratch.table(TABLE)
+
+    def say(self, message: str) -> None:
+        """Tell what is being done."""
+        if self.on_step is not None:
+            self.on_step(message)
+
+    def load(self) -> None:
+        """Make the scratch table, and try the exact scan."""
+        self.say(f"copying {self.scale.sample} of {self.scale.full} rows")
+        with translated_errors():
+            self.scratch.copy(TABLE, self.drawn.source, self.drawn.keys)
+        exact = self.ask(
+            sql.SQL("{} ORDER BY distance LIMIT {}").format(
+                self.distances(), sql.Literal(self.goal.k)
+            ),
+            most_seconds=None,
+        )
+        self.truth = exact.distances
+        each = exact.p50_ms / self.scale.sample
+        self.trials.append(
+            Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0).timed(
+                exact, lambda ms: self.scale.scan_time(ms, each)
+            )
+        )
+
+    def distances(self) -> sql.Composed:
+        """Return SQL for the ids of the scratch table, and their distances to the query."""
+        return sql.SQL("SELECT id, embedding {} $1 AS distance FROM {}").format(
+            sql.SQL(OPERATORS[self.metric]), self.table
+        )
+
+    def ask(
+        self,
+        statement: sql.Composed,
+        more: Sequence[Sequence[Any]] = (),
+        settings: Mapping[str, Any] | None = None,
+        most_seconds: float | None = 15.0,
+    ) -> Asked:
+        """Ask all queries; see `timing.ask`."""
+        given = dict(settings or {})
+        if settings is not None and not self.scale.whole:
+            # The planner would read a small table where it would not read the full one.
+            given["enable_seqscan"] = "off"
+        with translated_errors():
+            return ask(self.connection, statement, self.queries, more, given, most_seconds)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until nothing more is begun."""
+        return self.deadline - time.monotonic()
+
+    def attempt(self, what: str, work: Callable[[], None]) -> None:
+        """Do something that may fail or come too late: it is left out then, with the reason."""
+        try:
+            self.check_time()
+            with translated_errors():
+                work()
+        except _TooLateError:
+            self.left_out.append(f"{what}: the time was up")
+        except HashIndexError as error:
+            if self.connection.closed:
+                raise
+            self.left_out.append(f"{what}: {error}")
+
+    def check_time(self) -> None:
+        """End an attempt where the time is up."""
+        if self.seconds_left <= 0:
+            raise _TooLateError
+
+
+class _TooLateError(Exception):
+    pass

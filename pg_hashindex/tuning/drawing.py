@@ -1,0 +1,253 @@
+"""The rows and queries that settings are tried on, drawn from the user's table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..binary_vectors import decode_vectors, dimension_of
+from ..caller_queries import columns_of, find_query
+from ..database import Connection, translated_errors
+from ..errors import InvalidInputError
+from ..search import as_count
+from ..table_source import TableRow, TableSource
+
+__all__ = ["Drawn", "Effort", "blocks", "draw"]
+
+# Of fewer rows the full table cannot be foretold.
+_LEAST_ROWS = 1000
+_ROWS_PER_ANSWER = 20
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried, and on what.
+
+    Attributes
+    ----------
+    sample : int
+        Rows of the scratch table at the most; the whole table where it has fewer.
+    queries : int
+        Rows held out of the scratch table as queries, or taken from ``queries_from``.
+    queries_from : str, optional
+        A table, a view or a query of one column of vectors: a log of queries. The first ones that
+        it returns are asked.
+    minutes : float
+        After so many nothing more is begun.
+    random_state : int
+        Seed of every draw.
+    """
+
+    sample: int = 50_000
+    queries: int = 200
+    queries_from: str | None = None
+    minutes: float = 5.0
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        as_count("sample", self.sample)
+        as_count("queries", self.queries)
+        if not self.minutes > 0:
+            raise InvalidInputError(f"minutes must be above 0, got {self.minutes}")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows and queries.
+
+    Attributes
+    ----------
+    source : TableSource
+        With its key.
+    keys : list of str
+        Of the rows, in random order.
+    X : float32 (n, d)
+    Q : float32 (m, d)
+    held_out : frozenset of str
+        Keys of the rows that are the queries.
+    whole : bool
+        Whether the rows and those held out are all that the table has.
+    rows : int
+        Rows of the table that have a vector, roughly where it is not whole.
+    """
+
+    source: TableSource
+    keys: list[str]
+    X: NDArray[np.float32]
+    Q: NDArray[np.float32]
+    held_out: frozenset[str]
+    whole: bool
+    rows: int
+
+
+def draw(
+    connection: Connection,
+    table: str,
+    column: str,
+    id_column: str | None,
+    effort: Effort,
+    k: int,
+) -> Drawn:
+    """Draw rows and queries, in a read-only transaction.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    table, column : str
+        As SQL writes the table; the column by its bare name.
+    id_column : str, optional
+        The primary key by default.
+    effort : Effort
+    k : int
+        Answers of a query.
+
+    Returns
+    -------
+    Drawn
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such table, column or key; if the rows are too few, or not of one dimension;
+        or if the log of queries is none, or of another dimension.
+    """
+    with translated_errors(), connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        source = TableSource.find(connection, table, column).with_key(id_column)
+        n_held = 0 if effort.queries_from is not None else effort.queries
+        wanted = effort.sample + n_held
+        with tqdm(disable=True) as bar:
+            found = source.draw(sql.SQL("true"), wanted, source.estimate, effort.random_state, bar)
+        vectors = _vectors(found, source)
+        logged = None
+        if effort.queries_from is not None:
+            logged = _logged(connection, effort.queries_from, effort.queries, vectors.shape[1])
+    whole = len(found) < wanted
+    _check_enough(source, len(found), n_held, k, whole)
+    order = np.random.default_rng(effort.random_state).permutation(len(found))
+    held, kept = order[:n_held], order[n_held:]
+    keys = [row.key or "" for row in found]
+    return Drawn(
+        source,
+        [keys[place] for place in kept],
+        vectors[kept],
+        vectors[held] if logged is None else logged,
+        frozenset(keys[place] for place in held),
+        whole,
+        len(found) if whole else max(source.estimate, len(found)),
+    )
+
+
+def _check_enough(source: TableSource, n_rows: int, n_held: int, k: int, whole: bool) -> None:
+    if n_rows <= n_held:
+        raise InvalidInputError(
+            f"{source.name} has {n_rows} rows with a vector, and {n_held} are to be held out as "
+            "queries; ask fewer, or give queries of your own"
+        )
+    least = k if whole else max(_LEAST_ROWS, _ROWS_PER_ANSWER * k)
+    if n_rows - n_held < least:
+        raise InvalidInputError(
+            f"{n_rows - n_held} rows are too few to try {k} answers on: "
+            + (f"{source.name} has no more" if whole else f"draw a sample of {least} or more")
+        )
+
+
+def _vectors(found: list[TableRow], source: TableSource) -> NDArray[np.float32]:
+    if not found:
+        raise InvalidInputError(
+            f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
+            "first"
+        )
+    vectors = np.empty((len(found), dimension_of(found[0].vector)), np.float32)
+    _decode(found, source, vectors)
+    return vectors
+
+
+def _decode(found: list[TableRow], source: TableSource, out: NDArray[np.float32]) -> None:
+    for row in found:
+        if dimension_of(row.vector) != out.shape[1]:
+            raise InvalidInputError(
+                f"column {source.vector!r} of {source.name} holds vectors of dimensions "
+                f"{out.shape[1]} and {dimension_of(row.vector)}; a model takes one"
+            )
+    decode_vectors([row.vector for row in found], out)
+
+
+def _logged(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
+    what = "queries"
+    relation = find_query(connection, what, query)
+    columns = columns_of(connection, relation)
+    if len(columns) != 1 or columns[0].type_code != connection.adapters.types["vector"].oid:
+        raise InvalidInputError(
+            f"{what}: a log of queries has one column, of type vector; this has "
+            + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
+        )
+    rows = (
+        # Raw, and with a parameter: the extended protocol takes one statement alone.
+        RawCursor(connection)
+        .execute(
+            sql.SQL("SELECT * FROM {} known(query) WHERE query IS NOT NULL LIMIT $1").format(
+                relation
+            ),
+            [most],
+        )
+        .fetchall()
+    )
+    found: list[Vector] = [row[0] for row in rows]
+    if not found:
+        raise InvalidInputError(f"{what}: {query!r} returns no vector")
+    for vector in found:
+        if vector.dimensions() != dimension:
+            raise InvalidInputError(
+                f"{what}: there is one of {vector.dimensions()} dimensions, and the rows have "
+                f"{dimension}"
+            )
+    return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
+
+
+def blocks(drawn: Drawn, most: int, seed: int) -> Iterator[NDArray[np.float32]]:
+    """Read the vectors of the full table once, or of a uniform part of it, in blocks.
+
+    Parameters
+    ----------
+    drawn : Drawn
+        The rows that are its queries are left out.
+    most : int
+        Rows at the most, roughly.
+    seed : int
+
+    Yields
+    ------
+    float32 (b, d)
+    """
+    source = drawn.source
+    connection = source.connection
+    share = most / max(drawn.rows, 1)
+    with translated_errors(), connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        block: list[TableRow] = []
+
+        def decoded() -> NDArray[np.float32]:
+            out = np.empty((len(block), drawn.X.shape[1]), np.float32)
+            _decode(block, source, out)
+            block.clear()
+            return out
+
+        for row in source.read(sql.SQL("true"), share, seed):
+            if row.key not in drawn.held_out:
+                block.append(row)
+            if len(block) == _BLOCK_ROWS:
+                yield decoded()
+        if block:
+            yield decoded()

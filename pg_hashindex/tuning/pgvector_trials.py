@@ -1,0 +1,120 @@
+"""pgvector's own HNSW over the vectors."""
+
+import time
+from collections.abc import Iterator
+
+from psycopg import RawCursor, sql
+
+from ..errors import InvalidInputError
+from .bench import OPERATORS, Bench
+from .trials import Trial
+
+__all__ = ["try_pgvector"]
+
+_EF_SEARCH = (10, 20, 40, 80, 160, 320, 640)
+_MOST_EF_SEARCH = 1000
+# Of this much recall there is no more to gain.
+_ENOUGH = 0.998
+# What vector and halfvec can be indexed up to.
+_MOST_DIMENSIONS = (2000, 4000)
+# Numbers of vectors that go into a graph in a second, at the least to be expected.
+_BUILT_A_SECOND = 800_000
+_INDEX = "items_hnsw"
+_CLASSES = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}
+
+
+def try_pgvector(bench: Bench) -> None:
+    """Try pgvector's HNSW with a few values of ``hnsw.ef_search``.
+
+    Vectors of more dimensions than it takes are indexed in half precision, up to twice as many.
+
+    Parameters
+    ----------
+    bench : Bench
+        Its scratch table is as before afterwards.
+    """
+    bench.attempt("pgvector's HNSW", lambda: _try(bench, bench.drawn.X.shape[1]))
+
+
+def _try(bench: Bench, dimension: int) -> None:
+    if dimension > _MOST_DIMENSIONS[1]:
+        raise InvalidInputError(f"it takes {_MOST_DIMENSIONS[1]} dimensions at most")
+    expected = bench.scale.sample * dimension / _BUILT_A_SECOND
+    if expected > bench.seconds_left:
+        raise InvalidInputError(f"to build it may take {expected:.0f} s, more than is left")
+    index = bench.scratch.table(_INDEX)
+    try:
+        bench.say(f"building pgvector's HNSW of {bench.scale.sample} rows")
+        start = time.perf_counter()
+        bench.connection.execute(_create(bench, dimension))
+        built = time.perf_counter() - start
+        _sweep(bench, dimension, built)
+    finally:
+        if not bench.connection.closed:
+            bench.connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
+
+
+def _sweep(bench: Bench, dimension: int, built: float) -> None:
+    bench.say("asking pgvector's HNSW")
+    n_bytes = _size(bench)
+    for ef_search in _values(bench.goal.k):
+        bench.check_time()
+        asked = bench.ask(_search(bench, dimension), (), {"hnsw.ef_search": ef_search})
+        recall = asked.recall(bench.truth, bench.goal.k)
+        trial = Trial(
+            "pgvector",
+            recall=round(bench.scale.recall(recall), 4),
+            bytes=int(bench.scale.amount(n_bytes)),
+            build_s=round(bench.scale.graph_seconds(built), 2),
+            sample_recall=round(recall, 4),
+            ef_search=ef_search,
+        )
+        bench.trials.append(trial.timed(asked, bench.scale.search_time))
+        if recall >= _ENOUGH:
+            return
+
+
+def _values(k: int) -> Iterator[int]:
+    """Yield values to try: fewer than k would give fewer than k answers."""
+    yield from (value for value in _EF_SEARCH if value >= k)
+    if k > _EF_SEARCH[-1]:
+        yield min(k, _MOST_EF_SEARCH)
+
+
+def _indexed(dimension: int) -> sql.Composable:
+    if dimension <= _MOST_DIMENSIONS[0]:
+        return sql.SQL("embedding")
+    return sql.SQL("(embedding::halfvec({}))").format(sql.Literal(dimension))
+
+
+def _create(bench: Bench, dimension: int) -> sql.Composed:
+    kind = "vector" if dimension <= _MOST_DIMENSIONS[0] else "halfvec"
+    return sql.SQL("CREATE INDEX {} ON {} USING hnsw ({} {})").format(
+        sql.Identifier(_INDEX),
+        bench.table,
+        _indexed(dimension),
+        sql.SQL(f"{kind}_{_CLASSES[bench.metric]}"),
+    )
+
+
+def _size(bench: Bench) -> int:
+    name = bench.scratch.table(_INDEX).as_string(bench.connection)
+    row = (
+        RawCursor(bench.connection)
+        .execute("SELECT pg_relation_size($1::text::regclass)", [name])
+        .fetchone()
+    )
+    return int(row[0]) if row else 0
+
+
+def _search(bench: Bench, dimension: int) -> sql.Composed:
+    query: sql.Composable = sql.SQL("$1")
+    if dimension > _MOST_DIMENSIONS[0]:
+        query = sql.SQL("$1::halfvec({})").format(sql.Literal(dimension))
+    return sql.SQL("{} ORDER BY {} {} {} LIMIT {}").format(
+        bench.distances(),
+        _indexed(dimension),
+        sql.SQL(OPERATORS[bench.metric]),
+        query,
+        sql.Literal(bench.goal.k),
+    )
