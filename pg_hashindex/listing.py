@@ -8,19 +8,19 @@ gets a right entry from its trigger; the one from here is then stale, which does
 
 import math
 import time
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from pgvector import HalfVector
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
 from .catalog import IndexEntry
 from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .landmark_tables import LandmarkTables
 from .landmarks import Landmarks, landmark_count, train_landmarks, training_rows
-from .pages import read_page
 
 __all__ = ["build_landmarks"]
 
@@ -38,7 +38,7 @@ _SEED = 0
 
 _SAMPLE: LiteralString = """
     SELECT b.{id}::text, b.{column}, NULL::text
-    FROM {table} b TABLESAMPLE BERNOULLI ($1) REPEATABLE ({seed})
+    FROM {table} b TABLESAMPLE BERNOULLI ($1) REPEATABLE ($3)
     WHERE b.{column} IS NOT NULL LIMIT $2
 """
 
@@ -91,35 +91,24 @@ def build_landmarks(index: IndexEntry, progress: bool) -> bool:
     return True
 
 
-class _Builder:
+class _Builder(LandmarkTables):
     def __init__(self, index: IndexEntry, progress: bool) -> None:
-        self.index, self.progress = index, progress
-        self.spherical = index.metric != "l2"
-        self.names = {
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "type": sql.SQL(index.id_type),
-            "codes": sql.Identifier(index.code_schema, index.code_table),
-            "landmarks": sql.Identifier("hashindex", f"{index.name}_landmarks"),
-            "lists": sql.Identifier("hashindex", f"{index.name}_lists"),
-            "listed": sql.Identifier("hashindex", f"{index.name}_listed"),
-            "seed": sql.Literal(_SEED),
-        }
+        super().__init__(index)
+        self.progress = progress
 
     def has_tables(self) -> bool:
-        row = self._execute(
+        row = self.execute(
             "SELECT to_regclass($1) IS NOT NULL",
             [self.names["listed"].as_string(self.index.connection)],
         ).fetchone()
         if not row[0]:
             return False
         # A crash empties the tables of one that is unlogged.
-        (trained,) = self._execute("SELECT EXISTS (SELECT FROM {landmarks})").fetchone()
+        (trained,) = self.execute("SELECT EXISTS (SELECT FROM {landmarks})").fetchone()
         return bool(trained)
 
     def train(self) -> bool:
-        (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
+        (rows,) = self.execute("SELECT count(*) FROM {codes}").fetchone()
         sample = self._sample(rows)
         if not len(sample):
             return False
@@ -143,7 +132,7 @@ class _Builder:
                 f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
             )
         with self.index.connection.transaction():
-            row = self._execute(
+            row = self.execute(
                 "SELECT FROM hashindex.index WHERE name = $1 AND building = 'landmarks' FOR UPDATE",
                 [self.index.name],
             ).fetchone()
@@ -152,17 +141,17 @@ class _Builder:
                     f"index {self.index.name!r} was configured otherwise while its landmarks were "
                     "trained, or dropped; see: pg-hashindex index show"
                 )
-            self._execute("SELECT hashindex.create_landmarks($1)", [self.index.name])
+            self.execute("SELECT hashindex.create_landmarks($1)", [self.index.name])
             copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self.names)
             with self.index.connection.cursor() as cursor, cursor.copy(copy) as target:
                 target.set_types(["int4", "halfvec"])
                 for number, centre in enumerate(centres):
                     target.write_row((number, HalfVector(centre)))
-            self._execute(
+            self.execute(
                 "UPDATE hashindex.index SET trained_rows = $2 WHERE name = $1",
                 [self.index.name, rows],
             )
-            self._execute("SELECT hashindex.index_landmarks($1)", [self.index.name])
+            self.execute("SELECT hashindex.index_landmarks($1)", [self.index.name])
         return True
 
     def begin(self) -> None:
@@ -171,8 +160,8 @@ class _Builder:
         while True:
             try:
                 with self.index.connection.transaction():
-                    self._execute("SET LOCAL lock_timeout = '500ms'")
-                    self._execute("SELECT hashindex.begin_listing($1)", [self.index.name])
+                    self.execute("SET LOCAL lock_timeout = '500ms'")
+                    self.execute("SELECT hashindex.begin_listing($1)", [self.index.name])
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() > until:
                     raise InUseError(
@@ -190,21 +179,14 @@ class _Builder:
         # A draw of each row by itself: almost never more than so many.
         most = math.ceil(wanted + 5 * math.sqrt(wanted))
         with self.index.connection.transaction():
-            page = read_page(
-                self.index.connection,
-                self._query(_SAMPLE),
-                [100 * wanted / rows, most],
-                rows=most,
-                dimension=self.index.dimension,
-                table=self.index.qualified_table,
-            )
+            page = self.page(_SAMPLE, [100 * wanted / rows, most, _SEED], most)
         return page.vectors
 
     def list_rows(self) -> None:
         landmarks = Landmarks(self._landmarks(), spherical=self.spherical)
-        (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
+        (rows,) = self.execute("SELECT count(*) FROM {codes}").fetchone()
         # By the column, which bare would be the text.
-        row = self._execute(
+        row = self.execute(
             "SELECT e.id::text FROM {listed} e ORDER BY e.id DESC LIMIT 1"
         ).fetchone()
         last = None if row is None else row[0]
@@ -214,17 +196,10 @@ class _Builder:
         ) as bar:
             while True:
                 with self.index.connection.transaction():
-                    page = read_page(
-                        self.index.connection,
-                        self._query(_PAGE),
-                        [last, batch],
-                        rows=batch,
-                        dimension=self.index.dimension,
-                        table=self.index.qualified_table,
-                    )
+                    page = self.page(_PAGE, [last, batch], batch)
                 if len(page):
                     first, second = landmarks.assign(page.vectors).T.tolist()
-                    self._execute(_LIST, [page.ids, first, second])
+                    self.execute(_LIST, [page.ids, first, second])
                     last = page.ids[-1]
                     bar.update(len(page))
                 if len(page) < batch:
@@ -232,12 +207,5 @@ class _Builder:
 
     def _landmarks(self) -> NDArray[np.float32]:
         # As the database rounded them, so that triggers and pages assign alike.
-        found = self._execute("SELECT centre FROM {landmarks} ORDER BY landmark").fetchall()
+        found = self.execute("SELECT centre FROM {landmarks} ORDER BY landmark").fetchall()
         return np.stack([row[0].to_numpy() for row in found]).astype(np.float32)
-
-    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.index.connection).execute(self._query(statement), values)
-
-    def _query(self, statement: LiteralString) -> sql.Composed:
-        return sql.SQL(statement).format(**self.names)

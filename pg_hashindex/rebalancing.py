@@ -1,19 +1,18 @@
 """Lists of landmarks brought back into good order, while searches and writers go on."""
 
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
-from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from .access import only_builder, outside_transactions
 from .catalog import IndexEntry, long_list
 from .database import translated_errors
 from .errors import InvalidInputError
+from .landmark_tables import LandmarkTables
 from .landmarks import Landmarks, train_landmarks
-from .pages import read_page
 
 __all__ = ["Rebalanced", "rebalance"]
 
@@ -69,16 +68,10 @@ def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
         return _Rebalancer(index, progress).run()
 
 
-class _Rebalancer:
+class _Rebalancer(LandmarkTables):
     def __init__(self, index: IndexEntry, progress: bool) -> None:
-        self.index, self.progress = index, progress
-        self.spherical = index.metric != "l2"
-        self.names = {
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "lists": sql.Identifier("hashindex", f"{index.name}_lists"),
-        }
+        super().__init__(index)
+        self.progress = progress
 
     def run(self) -> Rebalanced:
         before = self._lists()
@@ -88,7 +81,7 @@ class _Rebalancer:
         ) as bar:
             for start in range(0, len(numbers), _BATCH_LISTS):
                 part = numbers[start : start + _BATCH_LISTS]
-                self._execute("SELECT hashindex.compact_lists($1, $2)", [self.index.name, part])
+                self.execute("SELECT hashindex.compact_lists($1, $2)", [self.index.name, part])
                 bar.update(len(part))
         after = self._lists()
         # Fewer where writers have added some meanwhile.
@@ -104,14 +97,7 @@ class _Rebalancer:
     def _split(self, number: int, size: int, mean: float) -> int:
         """Divide a list; return how many landmarks are new."""
         with self.index.connection.transaction():
-            page = read_page(
-                self.index.connection,
-                self._query(_MEMBERS),
-                [number, size],
-                rows=size,
-                dimension=self.index.dimension,
-                table=self.index.qualified_table,
-            )
+            page = self.page(_MEMBERS, [number, size], size)
             if not len(page):
                 return 0
             centres = train_landmarks(
@@ -123,21 +109,14 @@ class _Rebalancer:
             if len(centres) < 2:
                 return 0  # all of its rows are one
             pieces = Landmarks(centres, spherical=self.spherical).nearest(page.vectors, 1)[:, 0]
-            self._execute(
+            self.execute(
                 "SELECT hashindex.split_list($1, $2, $3, $4, $5)",
                 [self.index.name, number, _half(centres), page.ids, pieces.tolist()],
             )
         return len(centres) - 1
 
     def _lists(self) -> dict[int, int]:
-        return {number: int(size) for number, size in self._execute(_LISTS).fetchall()}
-
-    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.index.connection).execute(self._query(statement), values)
-
-    def _query(self, statement: LiteralString) -> sql.Composed:
-        return sql.SQL(statement).format(**self.names)
+        return {number: int(size) for number, size in self.execute(_LISTS).fetchall()}
 
 
 def _half(centres: NDArray[np.float16]) -> list[HalfVector]:

@@ -32,15 +32,8 @@ RETURNS vector[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    kept vector[];
 BEGIN
-    SELECT (m.layers[place]).weights INTO kept FROM hashindex.model m WHERE m.id = weights_of.model_id;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
-            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
-    END IF;
-    RETURN kept;
+    RETURN ((hashindex.layers_of(model_id))[place]).weights;
 END
 $$;
 
@@ -52,15 +45,8 @@ RETURNS vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    kept vector;
 BEGIN
-    SELECT (m.layers[place]).bias INTO kept FROM hashindex.model m WHERE m.id = bias_of.model_id;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
-            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
-    END IF;
-    RETURN kept;
+    RETURN ((hashindex.layers_of(model_id))[place]).bias;
 END
 $$;
 
