@@ -114,7 +114,7 @@ class Ours(System):
         if self.access == "landmarks":
             return [
                 [Setting(arguments={"probes": probes, "candidates": kept}) for probes in _PROBES]
-                for kept in (50, 100, 200, 400)
+                for kept in (50, 100, 150, 200, 300, 400)
             ]
         rankings = ("hamming", "asymmetric") if self.access == "scan" else ("asymmetric",)
         return [

@@ -13,14 +13,20 @@ from typing import LiteralString
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from pgvector import HalfVector
+from pgvector import HalfVector, Vector
 from psycopg import sql
 from tqdm import tqdm
 
 from .catalog import IndexEntry
 from .errors import DatabaseStateError, InUseError, InvalidInputError
 from .landmark_tables import LandmarkTables
-from .landmarks import Landmarks, landmark_count, train_landmarks, training_rows
+from .landmarks import (
+    Landmarks,
+    landmark_count,
+    sign_mean,
+    train_landmarks,
+    training_rows,
+)
 
 __all__ = ["build_landmarks"]
 
@@ -131,6 +137,7 @@ class _Builder(LandmarkTables):
                 f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
                 f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
             )
+        mean = sign_mean(Landmarks(centres, spherical=self.spherical), sample)
         with self.index.connection.transaction():
             row = self.execute(
                 "SELECT FROM hashindex.index WHERE name = $1 AND building = 'landmarks' FOR UPDATE",
@@ -151,7 +158,10 @@ class _Builder(LandmarkTables):
                 "UPDATE hashindex.index SET trained_rows = $2 WHERE name = $1",
                 [self.index.name, rows],
             )
-            self.execute("SELECT hashindex.index_landmarks($1)", [self.index.name])
+            self.execute(
+                "SELECT hashindex.index_landmarks($1, $2)",
+                [self.index.name, None if mean is None else Vector(mean)],
+            )
         return True
 
     def begin(self) -> None:

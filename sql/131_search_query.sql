@@ -84,8 +84,8 @@ $$;
 COMMENT ON FUNCTION hashindex.pool(text, text, boolean) IS
     'SQL for how many codes are kept by Hamming distance before they are ordered by weights';
 
--- Of near rows, the ids of the candidates, in order.
-CREATE OR REPLACE FUNCTION hashindex.candidate_ids(
+-- Of near rows, the candidates (id, far), in order.
+CREATE OR REPLACE FUNCTION hashindex.candidates(
     near text, access text, terms jsonb, weighted boolean
 )
 RETURNS text
@@ -107,27 +107,37 @@ DECLARE
         ) WITH ORDINALITY u(mask, masked, position)
     ) END;
 BEGIN
-    IF access = 'landmarks' THEN
-        RETURN format(
-            $query$SELECT hashindex_ranked.id
-    FROM (SELECT DISTINCT hashindex_near.id, %s AS far FROM (%s) hashindex_near) hashindex_ranked
+    RETURN format(
+        $query$SELECT hashindex_ranked.id, hashindex_ranked.far
+    FROM (SELECT %s hashindex_near.id, %s AS far FROM (%s) hashindex_near) hashindex_ranked
     ORDER BY hashindex_ranked.far, hashindex_ranked.id
     LIMIT %s$query$,
-            far, near, terms ->> 'kept'
-        );
-    END IF;
+        -- A row is in two lists.
+        CASE WHEN access = 'landmarks' THEN 'DISTINCT' END, far, near, terms ->> 'kept'
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.candidates(text, text, jsonb, boolean) IS
+    'text of the query for the candidates, from the text of one for near codes';
+
+CREATE OR REPLACE FUNCTION hashindex.candidate_ids(
+    near text, access text, terms jsonb, weighted boolean
+)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
     RETURN format(
-        $query$SELECT hashindex_near.id
-    FROM (%s) hashindex_near
-    ORDER BY %s, hashindex_near.id
-    LIMIT %s$query$,
-        near, far, terms ->> 'kept'
+        'SELECT hashindex_candidate.id FROM (%s) hashindex_candidate',
+        hashindex.candidates(near, access, terms, weighted)
     );
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.candidate_ids(text, text, jsonb, boolean) IS
-    'text of the query for the ids of candidates, from the text of one for near codes';
+    'text of the query for the ids of the candidates, from the text of one for near codes';
 
 -- The answers. The exact distance must not stand in the query for candidates, where it would be
 -- computed for every row.

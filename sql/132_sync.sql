@@ -153,7 +153,7 @@ BEGIN
     END IF;
     -- The writer's own effort is for searches of his.
     hashindex_search_effort := coalesce(current_setting('hnsw.ef_search', true), '40');
-    PERFORM set_config('hnsw.ef_search', '40', true);
+    PERFORM set_config('hnsw.ef_search', '64', true);
     IF current_setting('hashindex.nested', true) = 'on' THEN
         %3$s;
     ELSIF TG_OP <> 'DELETE' THEN

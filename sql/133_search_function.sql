@@ -119,6 +119,7 @@ RETURNS TABLE (id %2$s, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS %3$L$source$,
         'search_' || i.name, i.id_type, format(
             $body$

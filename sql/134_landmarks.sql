@@ -4,19 +4,15 @@
 -- read faster. Entries are not taken out when their row changes or goes: they cost a place among the
 -- candidates and no more, since answers are by exact distance, of rows that are there.
 
--- The nearest landmarks are by direction where the metric is.
-CREATE OR REPLACE FUNCTION hashindex.landmark_order(i hashindex.index, vector_term text)
+-- A vector as it is compared with landmarks: by direction where the metric is. A row (point, half).
+CREATE OR REPLACE FUNCTION hashindex.landmark_point(i hashindex.index, vector_term text)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    extension_schema text := n.nspname
-        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
 BEGIN
     RETURN format(
-        'hashindex_landmark.centre %1$s (%2$s)::%3$I.halfvec(%4$s)',
-        hashindex.distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END),
+        'SELECT p.point, p.point::%2$I.halfvec(%3$s) AS half FROM (SELECT %1$s AS point) p',
         format(
             CASE i.metric
                 -- Beyond 65504 a halfvec would be an error: such vectors are listed by direction.
@@ -24,40 +20,152 @@ BEGIN
                 -- As they are, small ones would be nothing but zeros.
                 ELSE '%2$I.l2_normalize(%1$s)'
             END,
-            vector_term, extension_schema
+            vector_term, e.extension_schema
         ),
-        extension_schema, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
-    );
+        e.extension_schema,
+        (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
+    )
+    FROM (
+        SELECT n.nspname AS extension_schema
+        FROM pg_extension x JOIN pg_namespace n ON n.oid = x.extnamespace WHERE x.extname = 'vector'
+    ) e;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.landmark_order(hashindex.index, text) IS
-    'SQL for the distance of a vector to a landmark, hashindex_landmark';
+COMMENT ON FUNCTION hashindex.landmark_point(hashindex.index, text) IS
+    'text of the query for a vector as it is compared with landmarks';
 
--- Landmarks to probe, out of all of them: more than an HNSW may be asked for, and without a setting
--- that a statement cannot make for itself.
-CREATE OR REPLACE FUNCTION hashindex.exact_probes(
-    i hashindex.index, terms jsonb, share double precision
-)
+DROP FUNCTION IF EXISTS hashindex.landmark_order(hashindex.index, text);
+
+CREATE OR REPLACE FUNCTION hashindex.landmark_distance(i hashindex.index, half text)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF i.access <> 'landmarks' THEN
-        RETURN NULL;
-    END IF;
     RETURN format(
-        'ARRAY(SELECT hashindex_landmark.landmark FROM hashindex.%I hashindex_landmark '
-        'ORDER BY (%s) + 0, hashindex_landmark.landmark LIMIT ceil(%s / %s::double precision))',
-        i.name || '_landmarks', hashindex.landmark_order(i, terms ->> 'query'),
-        coalesce(terms ->> 'probes', i.probes::text), greatest(share, 0.001)
+        'hashindex_landmark.centre %s %s',
+        hashindex.distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END), half
     );
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_probes(hashindex.index, jsonb, double precision) IS
-    'SQL for the landmarks to probe where a condition keeps that share of the rows';
+COMMENT ON FUNCTION hashindex.landmark_distance(hashindex.index, text) IS
+    'SQL for the distance of a point, as halfvec, to hashindex_landmark';
+
+-- What the HNSW over landmarks is about where it holds their signs: the mean that they are seen from,
+-- which stands in the index itself. NULL where it holds them as they are.
+CREATE OR REPLACE FUNCTION hashindex.landmark_mean(i hashindex.index)
+RETURNS vector
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN (
+        SELECT substring(pg_get_expr(x.indexprs, x.indrelid) FROM '\[[^]]*\]')
+        FROM pg_index x
+        WHERE x.indrelid = to_regclass(format('hashindex.%I', i.name || '_landmarks'))
+          AND x.indexprs IS NOT NULL
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.landmark_mean(hashindex.index) IS
+    'mean that signs of landmarks are taken from, as the index on these signs has it';
+
+-- Signs take a sixteenth of the room of the landmarks, and comparing them the least time; as many as
+-- the vector has dimensions tell near landmarks from far ones.
+CREATE OR REPLACE FUNCTION hashindex.landmark_signs(vector_term text, mean vector)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    extension_schema text := n.nspname
+        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
+BEGIN
+    RETURN format(
+        '%2$I.binary_quantize((%1$s)::%2$I.vector OPERATOR(%2$I.-) %3$L::%2$I.vector)::bit(%4$s)',
+        vector_term, extension_schema, mean, vector_dims(mean)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.landmark_signs(text, vector) IS
+    'SQL for the signs of a vector seen from the mean of the landmarks';
+
+-- What the search for so many landmarks must look at: a landmark that is missed costs more than the
+-- time that it takes to find it. Measured on 300,000 text embeddings.
+CREATE OR REPLACE FUNCTION hashindex.landmark_effort(i hashindex.index, n text)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        CASE WHEN hashindex.landmark_mean(i) IS NULL THEN 'greatest(3 * %s / 2, 40)'
+        ELSE 'greatest(3 * %s, 64)' END, n
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.landmark_effort(hashindex.index, text) IS
+    'SQL for hnsw.ef_search where so many landmarks are wanted';
+
+-- Rows (landmark, far, centre, point) of the n nearest to a vector, by the HNSW over them; of those near
+-- by their signs, as many as the effort, the nearest by distance.
+CREATE OR REPLACE FUNCTION hashindex.near_landmarks(i hashindex.index, vector_term text, n text)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    mean vector := hashindex.landmark_mean(i);
+BEGIN
+    -- OFFSET: made once, and not again for each landmark.
+    RETURN format(
+        $query$SELECT hashindex_landmark.landmark, %1$s AS far, hashindex_landmark.centre, hashindex_point.point
+    FROM (SELECT p.point, p.half, %2$s AS signs FROM (%3$s) p OFFSET 0) hashindex_point CROSS JOIN LATERAL (
+        SELECT hashindex_landmark.landmark, hashindex_landmark.centre FROM hashindex.%4$I hashindex_landmark
+        ORDER BY %5$s LIMIT %6$s
+    ) hashindex_landmark
+    ORDER BY far LIMIT %7$s$query$,
+        hashindex.landmark_distance(i, 'hashindex_point.half'), coalesce(hashindex.landmark_signs('p.point', mean), 'NULL'),
+        hashindex.landmark_point(i, vector_term), i.name || '_landmarks',
+        CASE WHEN mean IS NULL THEN hashindex.landmark_distance(i, 'hashindex_point.half') ELSE format(
+            '%s %s hashindex_point.signs', hashindex.landmark_signs('hashindex_landmark.centre', mean),
+            hashindex.distance_operator('hamming')
+        ) END,
+        CASE WHEN mean IS NULL THEN n ELSE hashindex.landmark_effort(i, n) END, n
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.near_landmarks(hashindex.index, text, text) IS
+    'text of the query for the landmarks nearest to a vector, nearly';
+
+DROP FUNCTION IF EXISTS hashindex.exact_probes(hashindex.index, jsonb, double precision);
+
+-- Landmarks to probe, out of all of them: more than an HNSW may be asked for, and without a setting
+-- that a statement cannot make for itself.
+CREATE OR REPLACE FUNCTION hashindex.exact_probes(i hashindex.index, vector_term text, n text)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        $query$ARRAY(SELECT hashindex_landmark.landmark FROM hashindex.%1$I hashindex_landmark
+    ORDER BY (%2$s) + 0, hashindex_landmark.landmark LIMIT %3$s)$query$,
+        i.name || '_landmarks',
+        hashindex.landmark_distance(i, format('(SELECT p.half FROM (%s) p)', hashindex.landmark_point(i, vector_term))),
+        n
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.exact_probes(hashindex.index, text, text) IS
+    'SQL for the numbers of the landmarks nearest to a vector';
 
 -- Of the entries in the probed lists, those within a Hamming distance. It is taken from the nearest
 -- two lists, so that about five times as many pass as candidates are wanted: measured on text
@@ -75,7 +183,8 @@ BEGIN
     FROM (SELECT array_agg(n.far ORDER BY n.far) AS fars, count(*) AS n FROM (%3$s) n) s$query$,
         terms ->> 'kept', terms ->> 'lists',
         hashindex.near_codes(
-            i, 'landmarks', terms || jsonb_build_object('lists', format('(%s)[1:2]', terms ->> 'lists'))
+            i, 'landmarks',
+            terms || jsonb_build_object('lists', format('(%s)[1:2]', terms ->> 'lists'), 'order', 'none')
         ),
         -- Where these two are empty, all entries of the others.
         (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id)
@@ -111,29 +220,25 @@ DECLARE
 BEGIN
     RETURN format(
         $steps$
-        -- A landmark that is missed costs more than the time that it takes to find it.
-        PERFORM set_config('hnsw.ef_search', least(1000, greatest(4 * hashindex_probes, 40))::text, true);
+        -- 1000 is the most that pgvector takes; the iterative scan goes on from there.
+        PERFORM set_config('hnsw.ef_search', least(1000, %1$s)::text, true);
         -- The planner thinks the more of a large effort, and would rather look at every landmark.
         PERFORM set_config('enable_seqscan', 'off', true);
-        hashindex_lists := ARRAY(
-            SELECT hashindex_landmark.landmark FROM hashindex.%1$I hashindex_landmark
-            ORDER BY %2$s LIMIT hashindex_probes
-        );
+        hashindex_lists := ARRAY(SELECT n.landmark FROM (%2$s) n);
         PERFORM set_config('enable_seqscan', hashindex_settings[3], true);
         %3$s
         IF coalesce(cardinality(hashindex_ids), 0) < $2 THEN
-            hashindex_lists := ARRAY(
-                SELECT hashindex_landmark.landmark FROM hashindex.%1$I hashindex_landmark
-                ORDER BY (%2$s) + 0, hashindex_landmark.landmark LIMIT 8 * hashindex_probes
-            );
+            hashindex_lists := %4$s;
             %3$s
         END IF;
         IF coalesce(cardinality(hashindex_ids), 0) < $2 THEN
-            %4$s
+            %5$s
         ELSE
             RETURN QUERY SELECT a.id, a.distance FROM unnest(hashindex_ids, hashindex_distances) a(id, distance);
         END IF;$steps$,
-        i.name || '_landmarks', hashindex.landmark_order(i, terms ->> 'query'), collected,
+        hashindex.landmark_effort(i, terms ->> 'probes'),
+        hashindex.near_landmarks(i, terms ->> 'query', terms ->> 'probes'), collected,
+        hashindex.exact_probes(i, terms ->> 'query', '8 * ' || (terms ->> 'probes')),
         hashindex.scan_steps(i, terms, weighted)
     );
 END

@@ -1,9 +1,33 @@
 -- Searches of the rows that a condition holds for.
 
+-- Of candidates, in their order, the first that are rows which a condition holds for.
+CREATE OR REPLACE FUNCTION hashindex.matching(
+    i hashindex.index, candidates text, condition text, n text
+)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- OFFSET: looked up one after the other, until there are enough.
+    RETURN format(
+        $query$SELECT hashindex_candidate.id FROM (%1$s) hashindex_candidate
+    CROSS JOIN LATERAL (SELECT FROM %2$s WHERE %2$s.%3$I = hashindex_candidate.id AND (%4$s) OFFSET 0) hashindex_row
+    ORDER BY hashindex_candidate.far, hashindex_candidate.id
+    LIMIT %5$s$query$,
+        candidates, format('%I.%I', i.schema_name, i.table_name), i.id_column, condition, n
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.matching(hashindex.index, text, text, text) IS
+    'text of the query for the first of the candidates that a condition holds for';
+
 -- Rows that a condition holds for, which goes in before candidates are counted. Where few rows match
 -- by an index of the table's (share is NULL), all of them are compared exactly. Elsewhere the nearest
--- codes are looked up in the table one after the other until enough match; if they do not, all codes
--- are joined with the table.
+-- codes are looked up in the table one after the other until enough match: three times as many as
+-- should do; of lists, all entries then; and if that is not enough, all codes are joined with the
+-- table.
 CREATE OR REPLACE FUNCTION hashindex.filtered_query(
     i hashindex.index, terms jsonb, weighted boolean, condition text, share double precision
 )
@@ -13,8 +37,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    path text := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE 'scan' END;
-    wanted text;
+    kept text := terms ->> 'kept';
+    part text := format('%s::double precision', greatest(share, 0.001));
+    -- Not all wanted are among those that the condition keeps of the nearest.
+    tried text := format('ceil(3 * %s / %s)', kept, part);
+    listed jsonb := terms || '{"lists": "(SELECT p.lists FROM hashindex_probed p)::integer[]", "order": "none"}';
     every text;
 BEGIN
     IF share IS NULL THEN
@@ -32,38 +59,67 @@ BEGIN
     every := hashindex.candidate_ids(
         format(
             '%s LIMIT %s', hashindex.near_codes(i, 'scan', terms, condition),
-            hashindex.pool(terms ->> 'kept', 'scan', weighted)
+            hashindex.pool(kept, 'scan', weighted)
         ),
         'scan', terms, weighted
     );
     IF i.layout = 'column' THEN
         RETURN hashindex.answers(i, format('ARRAY(%s)', every), terms);
     END IF;
-    wanted := hashindex.pool(terms ->> 'kept', 'filter', weighted);
-    IF path = 'landmarks' THEN
-        -- A row is in two lists.
-        wanted := format('2 * (%s)', wanted);
+    IF i.access <> 'landmarks' THEN
+        RETURN format(
+            $query$WITH hashindex_matching AS MATERIALIZED (%s)
+    %s$query$,
+            hashindex.matching(
+                i, hashindex.candidates(
+                    format(
+                        '%s LIMIT ceil(3 * (%s) / %s)', hashindex.near_codes(i, 'scan', terms),
+                        hashindex.pool(kept, 'filter', weighted), part
+                    ),
+                    'scan', terms || jsonb_build_object('kept', tried), weighted
+                ),
+                condition, kept
+            ),
+            hashindex.answers(
+                i, format(
+                    'CASE WHEN (SELECT count(*) FROM hashindex_matching) >= %s '
+                    'THEN ARRAY(TABLE hashindex_matching) ELSE ARRAY(%s) END', kept, every
+                ),
+                terms
+            )
+        );
     END IF;
     RETURN format(
-        $query$WITH hashindex_matching AS MATERIALIZED (
-    SELECT hashindex_codes.id, hashindex_codes.code, hashindex_codes.far
-    FROM (%1$s LIMIT %2$s) hashindex_codes
-    JOIN %3$s ON %3$s.%4$I = hashindex_codes.id
-    WHERE %5$s
-    ORDER BY hashindex_codes.far, hashindex_codes.id
-    LIMIT %6$s)
-    %7$s$query$,
-        hashindex.near_codes(
-            i, path, terms || jsonb_build_object('lists', hashindex.exact_probes(i, terms, share))
+        $query$WITH hashindex_probed AS MATERIALIZED (SELECT %1$s AS lists),
+    hashindex_matching AS MATERIALIZED (%2$s),
+    hashindex_listed AS MATERIALIZED (%3$s)
+    %4$s$query$,
+        hashindex.exact_probes(
+            i, terms ->> 'query',
+            format('ceil(%s / %s)', coalesce(terms ->> 'probes', i.probes::text), part)
         ),
-        format('ceil(3 * (%s) / %s::double precision)', wanted, greatest(share, 0.001)),
-        base, i.id_column, condition, wanted,
+        hashindex.matching(
+            i, hashindex.candidates(
+                hashindex.near_codes(i, 'landmarks', listed || jsonb_build_object(
+                    'threshold', format('(%s)', hashindex.list_threshold(
+                        i, listed || jsonb_build_object('kept', format('(3 * %s / %s)', kept, part))
+                    ))
+                )),
+                'landmarks', terms || jsonb_build_object('kept', tried), weighted
+            ),
+            condition, kept
+        ),
+        hashindex.matching(
+            i, hashindex.candidates(
+                hashindex.near_codes(i, 'landmarks', listed), 'landmarks', terms || '{"kept": "ALL"}', weighted
+            ),
+            condition, kept
+        ),
         hashindex.answers(
             i, format(
-                'CASE WHEN (SELECT count(DISTINCT m.id) FROM hashindex_matching m) >= %s '
-                'THEN ARRAY(%s) ELSE ARRAY(%s) END',
-                terms ->> 'kept',
-                hashindex.candidate_ids('TABLE hashindex_matching', path, terms, weighted), every
+                'CASE WHEN (SELECT count(*) FROM hashindex_matching) >= %1$s THEN ARRAY(TABLE hashindex_matching) '
+                'WHEN (SELECT count(*) FROM hashindex_listed) >= %1$s THEN ARRAY(TABLE hashindex_listed) '
+                'ELSE ARRAY(%2$s) END', kept, every
             ),
             terms
         )

@@ -74,7 +74,10 @@ $$;
 COMMENT ON FUNCTION hashindex.create_landmarks(text) IS
     'makes the tables of an index''s landmarks, to be filled by pg-hashindex index encode';
 
-CREATE OR REPLACE FUNCTION hashindex.index_landmarks(name text)
+DROP FUNCTION IF EXISTS hashindex.index_landmarks(text);
+
+-- With the mean of the landmarks, the HNSW is over their signs from there; without, over themselves.
+CREATE OR REPLACE FUNCTION hashindex.index_landmarks(name text, mean vector)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -83,19 +86,23 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_landmarks.name);
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
-    -- pgvector's limit; without it probing looks at every landmark.
-    IF used.dimension <= 4000 THEN
+    -- pgvector's limit on halfvec; without an index probing looks at every landmark.
+    IF mean IS NOT NULL OR used.dimension <= 4000 THEN
         EXECUTE format(
-            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 128)',
+            'CREATE INDEX ON hashindex.%I USING hnsw (%s) WITH (m = 16, ef_construction = 128)',
             i.name || '_landmarks',
-            CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
+            CASE
+                WHEN mean IS NOT NULL THEN format('(%s) bit_hamming_ops', hashindex.landmark_signs('centre', mean))
+                WHEN i.metric = 'l2' THEN 'centre halfvec_l2_ops'
+                ELSE 'centre halfvec_cosine_ops'
+            END
         );
     END IF;
     PERFORM hashindex.grant_like_table(i.name);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.index_landmarks(text) IS
+COMMENT ON FUNCTION hashindex.index_landmarks(text, vector) IS
     'makes the landmarks of an index, once they are in, ready for searches';
 
 -- Everything written from now on is listed, and what was written before is there to be read.
@@ -154,17 +161,12 @@ BEGIN
             SELECT r.landmark, r.residual, row_number() OVER (ORDER BY r.far, r.landmark) AS place,
                    first_value(r.residual) OVER (ORDER BY r.far, r.landmark) AS first_residual
             FROM (
-                SELECT hashindex_landmark.landmark, %1$s AS far,
-                       %2$s - hashindex_landmark.centre::vector AS residual
-                FROM hashindex.%3$I hashindex_landmark
-                ORDER BY %1$s LIMIT 16
+                SELECT n.landmark, n.far, n.point - n.centre::vector AS residual FROM (%s) n
             ) r
         ) f
     ) s
     ORDER BY s.place > 1, s.cost, s.place LIMIT 2$query$,
-        hashindex.landmark_order(i, vector_term),
-        format(CASE i.metric WHEN 'l2' THEN '(%s)' ELSE 'l2_normalize(%s)' END, vector_term),
-        i.name || '_landmarks'
+        hashindex.near_landmarks(i, vector_term, '16')
     );
 END
 $$;

@@ -334,5 +334,5 @@ def test_refuses_what_it_cannot_use(rows):
 
 
 def test_how_many():
-    assert [landmark_count(n) for n in (0, 36, 37, 300_000)] == [1, 1, 1, 8108]
+    assert [landmark_count(n) for n in (0, 27, 28, 300_000)] == [1, 1, 1, 10_714]
     assert training_rows(100) == 1800

@@ -20,7 +20,7 @@ __all__ = ["landmark_count", "train_landmarks", "training_rows"]
 _GROUPS = (4.0, 12)
 _ROUNDS = 4
 _ROWS_PER_LANDMARK = 18
-_TABLE_ROWS_PER_LANDMARK = 37
+_TABLE_ROWS_PER_LANDMARK = 28
 # Rows that say where the data are and how wide.
 _SPACE_ROWS = 8192
 # Rows nearer than this part of their length are the same up to rounding.
@@ -31,7 +31,7 @@ _BLOCK_ROWS = 8192
 
 
 def landmark_count(n_rows: int) -> int:
-    """Return how many landmarks a table of so many rows should have: one for 37 rows."""
+    """Return how many landmarks a table of so many rows should have: one for 28 rows."""
     return max(1, n_rows // _TABLE_ROWS_PER_LANDMARK)
 
 

@@ -35,7 +35,7 @@ def test_every_row_is_in_two_lists(index: HashIndex) -> None:
     assert entries(index) == wanted(index)
     lists = index.lists()
     assert lists is not None
-    assert (lists.landmarks, lists.entries, lists.stale) == (81, 6000, 0)
+    assert (lists.landmarks, lists.entries, lists.stale) == (107, 6000, 0)
     assert lists.chunks <= 81
     assert lists.trained_rows == 3000
     assert index.summary().access_bytes > 0
