@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.landmarks import Landmarks, landmark_count, train_landmarks, training_rows
+from pg_hashindex.landmarks import (
+    Landmarks,
+    landmark_count,
+    sign_mean,
+    train_landmarks,
+    training_rows,
+)
 from pg_hashindex.landmarks.groups import LandmarkGroups, _least
 from pg_hashindex.landmarks.space import reducing_basis
 
@@ -331,6 +337,36 @@ def test_refuses_what_it_cannot_use(rows):
         landmarks.assign(rows[:2, :3])
     with pytest.raises(InvalidInputError, match="6 nearest landmarks were asked for, of 5"):
         landmarks.nearest(rows[:2], 6)
+
+
+@pytest.mark.parametrize("spherical", [False, True], ids=["l2", "cosine"])
+def test_signs_serve_in_many_dimensions_and_not_in_few(spherical):
+    rng = np.random.default_rng(0)
+    for dimension, serve in ((128, True), (8, False), (64, False)):
+        # Six directions that matter, or all of them alike.
+        X = rng.standard_normal((3000, 6 if serve else dimension)) + 0.5
+        X = X @ rng.standard_normal((6, dimension)) + 5 if serve else X
+        landmarks = Landmarks(unit(X[:300]) if spherical else X[:300], spherical=spherical)
+        mean = sign_mean(landmarks, X[300:])
+        # By brute force: of the 16 nearest, how many are among the 64 with the most equal signs.
+        queries = (unit(X) if spherical else X)[300::5].astype(np.float64)
+        centres = landmarks.centres.astype(np.float64)
+        near = np.argsort(((queries[:, None] - centres) ** 2).sum(axis=2), axis=1)[:, :16]
+        middle = centres.mean(axis=0)
+        unlike = ((queries > middle)[:, None] != (centres > middle)).sum(axis=2)
+        found = np.take_along_axis(unlike, near, 1) <= np.sort(unlike, axis=1)[:, 63:64]
+        assert dimension == 8 or (found.mean() >= 0.85) == serve
+        if serve:
+            np.testing.assert_allclose(mean, middle, rtol=1e-5)
+        else:
+            assert mean is None
+
+
+def test_signs_of_few_landmarks(rows):
+    wide = np.tile(rows[:50], (1, 3))
+    assert sign_mean(Landmarks(wide[:1], spherical=True), wide) is not None
+    with pytest.raises(InvalidInputError, match="expected 24"):
+        sign_mean(Landmarks(rows[:5], spherical=True), rows[:2, :3])
 
 
 def test_how_many():

@@ -15,6 +15,8 @@ _TRIED_ROWS = 500
 # trigger does (sql/134_landmarks.sql).
 _N_NEAR = 16
 _N_LOOKED_AT = 64
+# Fewer signs are the same for too many landmarks, which in a graph are no way to one another.
+_LEAST_DIMENSIONS = 64
 # Part of them that must be found. Text embeddings have .88 to .92 of 2,000 to 11,000 landmarks,
 # images of digits .88 to .97, and SIFT, whose 128 dimensions are too few, .75 of 1,500.
 _FOUND = 0.85
@@ -35,7 +37,7 @@ def sign_mean(landmarks: Landmarks, rows: ArrayLike) -> NDArray[np.float32] | No
     Returns
     -------
     float32 (d,) or None
-        None where too few near landmarks are among those near by their signs.
+        None where too few near landmarks are among those near by their signs, or d is below 64.
 
     Raises
     ------
@@ -43,6 +45,8 @@ def sign_mean(landmarks: Landmarks, rows: ArrayLike) -> NDArray[np.float32] | No
         If rows does not hold finite vectors of the landmarks' dimension.
     """
     tried = as_rows(rows, dimension=landmarks.centres.shape[1]).astype(np.float32, copy=False)
+    if tried.shape[1] < _LEAST_DIMENSIONS:
+        return None
     tried = tried[:: max(1, len(tried) // _TRIED_ROWS)]
     directed = unit_rows(tried) if landmarks.spherical else tried
     mean: NDArray[np.float32] = landmarks.centres.mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -36,7 +36,7 @@ def test_every_row_is_in_two_lists(index: HashIndex) -> None:
     lists = index.lists()
     assert lists is not None
     assert (lists.landmarks, lists.entries, lists.stale) == (107, 6000, 0)
-    assert lists.chunks <= 81
+    assert lists.chunks <= 107
     assert lists.trained_rows == 3000
     assert index.summary().access_bytes > 0
 
@@ -50,7 +50,7 @@ def test_all_lists_and_all_candidates_are_exact(
             "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %s, 12)",
             [Vector(query)],
         ).fetchall()
-        assert index.search(query, 12, candidates=6000, probes=81, ranking=ranking) == exact
+        assert index.search(query, 12, candidates=6000, probes=107, ranking=ranking) == exact
 
 
 def test_few_probes_find_nearly_all(index: HashIndex, vectors: NDArray[np.float32]) -> None:
