@@ -37,7 +37,10 @@ BEGIN
         source := base;
     END IF;
     IF condition IS NOT NULL AND source <> base THEN
-        source := format('%s JOIN %s ON %s.%I = hashindex_codes.id', source, base, base, i.id_column);
+        -- Bare names in it are those of the table.
+        condition := format(
+            'EXISTS (SELECT FROM %s WHERE %s.%I = hashindex_codes.id AND (%s))', base, base, i.id_column, condition
+        );
     END IF;
     far := format('bit_count(%s # %s)', code, terms ->> 'code');
     RETURN format(
@@ -107,13 +110,20 @@ DECLARE
         ) WITH ORDINALITY u(mask, masked, position)
     ) END;
 BEGIN
+    IF access = 'landmarks' THEN
+        -- A row is in two lists; in more, with former codes, where it changed.
+        RETURN format(
+            $query$SELECT hashindex_near.id, min(%s) AS far
+    FROM (%s) hashindex_near GROUP BY hashindex_near.id ORDER BY far, hashindex_near.id LIMIT %s$query$,
+            far, near, terms ->> 'kept'
+        );
+    END IF;
     RETURN format(
         $query$SELECT hashindex_ranked.id, hashindex_ranked.far
-    FROM (SELECT %s hashindex_near.id, %s AS far FROM (%s) hashindex_near) hashindex_ranked
+    FROM (SELECT hashindex_near.id, %s AS far FROM (%s) hashindex_near) hashindex_ranked
     ORDER BY hashindex_ranked.far, hashindex_ranked.id
     LIMIT %s$query$,
-        -- A row is in two lists.
-        CASE WHEN access = 'landmarks' THEN 'DISTINCT' END, far, near, terms ->> 'kept'
+        far, near, terms ->> 'kept'
     );
 END
 $$;

@@ -53,8 +53,8 @@ $$;
 COMMENT ON FUNCTION hashindex.landmark_distance(hashindex.index, text) IS
     'SQL for the distance of a point, as halfvec, to hashindex_landmark';
 
--- What the HNSW over landmarks is about where it holds their signs: the mean that they are seen from,
--- which stands in the index itself. NULL where it holds them as they are.
+-- The mean that signs of landmarks are seen from: it stands in the column of signs, which is generated.
+-- NULL where there is none, and the HNSW is over the landmarks themselves.
 CREATE OR REPLACE FUNCTION hashindex.landmark_mean(i hashindex.index)
 RETURNS vector
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -62,16 +62,15 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN (
-        SELECT substring(pg_get_expr(x.indexprs, x.indrelid) FROM '\[[^]]*\]')
-        FROM pg_index x
-        WHERE x.indrelid = to_regclass(format('hashindex.%I', i.name || '_landmarks'))
-          AND x.indexprs IS NOT NULL
+        SELECT substring(pg_get_expr(d.adbin, d.adrelid) FROM '\[[^]]*\]')
+        FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE a.attrelid = to_regclass(format('hashindex.%I', i.name || '_landmarks')) AND a.attname = 'signs'
     );
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.landmark_mean(hashindex.index) IS
-    'mean that signs of landmarks are taken from, as the index on these signs has it';
+    'mean that signs of landmarks are taken from';
 
 -- Signs take a sixteenth of the room of the landmarks, and comparing them the least time; as many as
 -- the vector has dimensions tell near landmarks from far ones.
@@ -96,20 +95,17 @@ COMMENT ON FUNCTION hashindex.landmark_signs(text, vector) IS
 
 -- What the search for so many landmarks must look at: a landmark that is missed costs more than the
 -- time that it takes to find it. Measured on 300,000 text embeddings.
-CREATE OR REPLACE FUNCTION hashindex.landmark_effort(i hashindex.index, n text)
+CREATE OR REPLACE FUNCTION hashindex.landmark_effort(n text)
 RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format(
-        CASE WHEN hashindex.landmark_mean(i) IS NULL THEN 'greatest(3 * %s / 2, 40)'
-        ELSE 'greatest(3 * %s, 64)' END, n
-    );
+    RETURN format('greatest(4 * %s, 64)', n);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.landmark_effort(hashindex.index, text) IS
+COMMENT ON FUNCTION hashindex.landmark_effort(text) IS
     'SQL for hnsw.ef_search where so many landmarks are wanted';
 
 -- Rows (landmark, far, centre, point) of the n nearest to a vector, by the HNSW over them; of those near
@@ -132,11 +128,10 @@ BEGIN
     ORDER BY far LIMIT %7$s$query$,
         hashindex.landmark_distance(i, 'hashindex_point.half'), coalesce(hashindex.landmark_signs('p.point', mean), 'NULL'),
         hashindex.landmark_point(i, vector_term), i.name || '_landmarks',
-        CASE WHEN mean IS NULL THEN hashindex.landmark_distance(i, 'hashindex_point.half') ELSE format(
-            '%s %s hashindex_point.signs', hashindex.landmark_signs('hashindex_landmark.centre', mean),
-            hashindex.distance_operator('hamming')
-        ) END,
-        CASE WHEN mean IS NULL THEN n ELSE hashindex.landmark_effort(i, n) END, n
+        CASE WHEN mean IS NULL THEN hashindex.landmark_distance(i, 'hashindex_point.half') ELSE
+            format('hashindex_landmark.signs %s hashindex_point.signs', hashindex.distance_operator('hamming'))
+        END,
+        CASE WHEN mean IS NULL THEN n ELSE hashindex.landmark_effort(n) END, n
     );
 END
 $$;
@@ -167,26 +162,25 @@ $$;
 COMMENT ON FUNCTION hashindex.exact_probes(hashindex.index, text, text) IS
     'SQL for the numbers of the landmarks nearest to a vector';
 
--- Of the entries in the probed lists, those within a Hamming distance. It is taken from the nearest
--- two lists, so that about five times as many pass as candidates are wanted: measured on text
--- embeddings, what part of all entries passes is about the square of the part of those in the two.
+-- Of the entries in the probed lists, those within a Hamming distance that about five times as many
+-- keep as candidates are wanted: by those of eight lists, from the nearest to the farthest. Where these
+-- have fewer entries, all are kept.
 CREATE OR REPLACE FUNCTION hashindex.list_threshold(i hashindex.index, terms jsonb)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    -- Of 24 lists every third.
+    spread text := format(
+        'ARRAY(SELECT (%1$s)[1 + n * cardinality(%1$s) / 8] FROM generate_series(0, 7) n)', terms ->> 'lists'
+    );
 BEGIN
     RETURN format(
-        $query$SELECT coalesce(s.fars[
-        least(s.n, ceil(sqrt(10 * %1$s::double precision * s.n / cardinality(%2$s))))::integer
-    ], %4$s)
-    FROM (SELECT array_agg(n.far ORDER BY n.far) AS fars, count(*) AS n FROM (%3$s) n) s$query$,
+        $query$SELECT coalesce(s.fars[ceil(5 * %1$s::double precision * least(1, 8.0 / nullif(cardinality(%2$s), 0)))::integer], %4$s)
+    FROM (SELECT array_agg(n.far ORDER BY n.far) AS fars FROM (%3$s) n) s$query$,
         terms ->> 'kept', terms ->> 'lists',
-        hashindex.near_codes(
-            i, 'landmarks',
-            terms || jsonb_build_object('lists', format('(%s)[1:2]', terms ->> 'lists'), 'order', 'none')
-        ),
-        -- Where these two are empty, all entries of the others.
+        hashindex.near_codes(i, 'landmarks', terms || jsonb_build_object('lists', spread, 'order', 'none')),
         (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id)
     );
 END
@@ -236,7 +230,7 @@ BEGIN
         ELSE
             RETURN QUERY SELECT a.id, a.distance FROM unnest(hashindex_ids, hashindex_distances) a(id, distance);
         END IF;$steps$,
-        hashindex.landmark_effort(i, terms ->> 'probes'),
+        hashindex.landmark_effort(terms ->> 'probes'),
         hashindex.near_landmarks(i, terms ->> 'query', terms ->> 'probes'), collected,
         hashindex.exact_probes(i, terms ->> 'query', '8 * ' || (terms ->> 'probes')),
         hashindex.scan_steps(i, terms, weighted)

@@ -12,10 +12,13 @@ BEGIN
     -- OFFSET: looked up one after the other, until there are enough.
     RETURN format(
         $query$SELECT hashindex_candidate.id FROM (%1$s) hashindex_candidate
-    CROSS JOIN LATERAL (SELECT FROM %2$s WHERE %2$s.%3$I = hashindex_candidate.id AND (%4$s) OFFSET 0) hashindex_row
+    CROSS JOIN LATERAL (
+        SELECT FROM %2$s
+        WHERE %2$s.%3$I = hashindex_candidate.id AND %2$s.%4$I IS NOT NULL AND (%5$s) OFFSET 0
+    ) hashindex_row
     ORDER BY hashindex_candidate.far, hashindex_candidate.id
-    LIMIT %5$s$query$,
-        candidates, format('%I.%I', i.schema_name, i.table_name), i.id_column, condition, n
+    LIMIT %6$s$query$,
+        candidates, format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name, condition, n
     );
 END
 $$;

@@ -77,6 +77,8 @@ COMMENT ON FUNCTION hashindex.create_landmarks(text) IS
 DROP FUNCTION IF EXISTS hashindex.index_landmarks(text);
 
 -- With the mean of the landmarks, the HNSW is over their signs from there; without, over themselves.
+-- The signs are a column: an expression of an index with a thousand numbers has no room in pg_index
+-- before PostgreSQL 18.
 CREATE OR REPLACE FUNCTION hashindex.index_landmarks(name text, mean vector)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -86,16 +88,21 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_landmarks.name);
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
-    -- pgvector's limit on halfvec; without an index probing looks at every landmark.
-    IF mean IS NOT NULL OR used.dimension <= 4000 THEN
+    IF mean IS NOT NULL THEN
         EXECUTE format(
-            'CREATE INDEX ON hashindex.%I USING hnsw (%s) WITH (m = 16, ef_construction = 128)',
+            'ALTER TABLE hashindex.%I ADD signs bit(%s) GENERATED ALWAYS AS (%s) STORED',
+            i.name || '_landmarks', used.dimension, hashindex.landmark_signs('centre', mean)
+        );
+        EXECUTE format(
+            'CREATE INDEX ON hashindex.%I USING hnsw (signs bit_hamming_ops) WITH (m = 16, ef_construction = 128)',
+            i.name || '_landmarks'
+        );
+    -- pgvector's limit on halfvec; without an index probing looks at every landmark.
+    ELSIF used.dimension <= 4000 THEN
+        EXECUTE format(
+            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 128)',
             i.name || '_landmarks',
-            CASE
-                WHEN mean IS NOT NULL THEN format('(%s) bit_hamming_ops', hashindex.landmark_signs('centre', mean))
-                WHEN i.metric = 'l2' THEN 'centre halfvec_l2_ops'
-                ELSE 'centre halfvec_cosine_ops'
-            END
+            CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
         );
     END IF;
     PERFORM hashindex.grant_like_table(i.name);
@@ -202,8 +209,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(list_rows.name);
+    -- The session's own effort is for searches of its own.
+    search_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
 BEGIN
     IF hashindex.has_lists(i) THEN
+        PERFORM set_config('hnsw.ef_search', '64', true);
         EXECUTE hashindex.list_statement(i, format(
             'SELECT c.id, c.code, b.%1$I AS vector FROM unnest($1) t(id) '
             'JOIN %2$I.%3$I c ON c.id = t.id::%4$s '
@@ -211,6 +221,7 @@ BEGIN
             i.column_name, i.code_schema, i.code_table, i.id_type,
             i.schema_name, i.table_name, i.id_column
         )) USING ids;
+        PERFORM set_config('hnsw.ef_search', search_effort, true);
     END IF;
 END
 $$;

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..hashers.rows import row_slices
 from ..vectors import as_rows
 from .assignment import Landmarks
 from .space import unit_rows
@@ -15,6 +16,8 @@ _TRIED_ROWS = 500
 # trigger does (sql/134_landmarks.sql).
 _N_NEAR = 16
 _N_LOOKED_AT = 64
+# About this many values are worked on at a time: 4 MB.
+_BLOCK_VALUES = 1 << 20
 # Fewer signs are the same for too many landmarks, which in a graph are no way to one another.
 _LEAST_DIMENSIONS = 64
 # Part of them that must be found. Text embeddings have .88 to .92 of 2,000 to 11,000 landmarks,
@@ -50,14 +53,16 @@ def sign_mean(landmarks: Landmarks, rows: ArrayLike) -> NDArray[np.float32] | No
     tried = tried[:: max(1, len(tried) // _TRIED_ROWS)]
     directed = unit_rows(tried) if landmarks.spherical else tried
     mean: NDArray[np.float32] = landmarks.centres.mean(axis=0, dtype=np.float64).astype(np.float32)
-    n_near = min(_N_NEAR, len(landmarks.centres))
-    n_looked_at = min(_N_LOOKED_AT, len(landmarks.centres))
+    signs = _signs(landmarks.centres - mean)
+    n_near, n_looked_at = (min(n, len(signs)) for n in (_N_NEAR, _N_LOOKED_AT))
     near = landmarks.nearest(tried, n_near)
-    # Products of signs: the more agree, the larger.
-    agreement = _signs(directed - mean) @ _signs(landmarks.centres - mean).T
-    looked_at = np.argpartition(-agreement, n_looked_at - 1, axis=1)[:, :n_looked_at]
-    found = (near[:, :, None] == looked_at[:, None, :]).any(axis=2).mean()
-    return mean if found >= _FOUND else None
+    found = 0
+    for part in row_slices(len(tried), max(1, _BLOCK_VALUES // len(signs))):
+        # Products of signs: the more agree, the less.
+        unlike = -(_signs(directed[part] - mean) @ signs.T)
+        looked_at = np.argpartition(unlike, n_looked_at - 1, axis=1)[:, :n_looked_at]
+        found += int((near[part][:, :, None] == looked_at[:, None, :]).sum())
+    return mean if found >= _FOUND * near.size else None
 
 
 def _signs(X: NDArray[np.float32]) -> NDArray[np.float32]:

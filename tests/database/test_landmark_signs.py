@@ -69,9 +69,7 @@ def test_the_index_on_signs_is_used(index: HashIndex, wide: NDArray[np.float32])
     plan = index.connection.execute(
         f"EXPLAIN EXECUTE near ('{Vector(wide[0]).to_text()}')".encode()
     ).fetchall()
-    assert any(
-        "Index Scan using items_idx_landmarks_binary_quantize_idx" in line for (line,) in plan
-    )
+    assert any("Index Scan using items_idx_landmarks_signs_idx" in line for (line,) in plan)
 
 
 def test_rows_are_found(index: HashIndex, wide: NDArray[np.float32]) -> None:
@@ -114,6 +112,39 @@ def test_lists_are_divided(index: HashIndex, wide: NDArray[np.float32]) -> None:
         [Vector(one[0])],
     ).fetchall()
     assert index.search(one[0], 10, candidates=1000, probes=12) == exact
+
+
+def test_rows_encoded_in_bulk_are_listed_with_the_same_effort(
+    index: HashIndex, wide: NDArray[np.float32]
+) -> None:
+    """Those written while triggers slept; whatever effort the session's own searches have."""
+    index.connection.execute("ALTER TABLE items DISABLE TRIGGER USER; SET hnsw.ef_search = 1")
+    with index.connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        for i, row in enumerate(wide[ROWS : ROWS + 500]):
+            copy.write_row((ROWS + i, Vector(row)))
+    index.connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
+    assert index.encode() == 500
+    assert index.connection.execute("SHOW hnsw.ef_search").fetchone() == ("1",)
+    assert_listed(index, missing=0.01)
+
+
+def test_long_vectors(connection: Connection) -> None:
+    """The mean of 1,536 numbers has no room in pg_index before PostgreSQL 18."""
+    rng = np.random.default_rng(0)
+    rows = (rng.standard_normal((1000, 8)) @ rng.standard_normal((8, 1536)) + 1).astype(np.float32)
+    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(1536))")
+    with connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        for i, row in enumerate(rows):
+            copy.write_row((i, Vector(row)))
+    store.save(connection, train(rows, "m", "lsh", n_bits=60, metric="cosine", random_state=0))
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="m",
+        metric="cosine", access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    assert mean_of(index) is not None
+    index = HashIndex.open(connection, "items_idx")
+    assert [index.search(row, 1, probes=3)[0].id for row in rows[:40]] == list(range(40))
 
 
 def test_few_dimensions_have_too_few_signs(listed: HashIndex) -> None:

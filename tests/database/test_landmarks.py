@@ -130,6 +130,42 @@ def test_rows_without_a_vector_are_no_answers(index: HashIndex) -> None:
     assert all(hit.id <= 20 for hit in hits)
 
 
+@pytest.mark.parametrize("secured", [False, True])
+def test_stale_entries_take_no_places_of_rows_that_match(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32], secured: bool
+) -> None:
+    """Rows whose vector went, and rows that are listed with several codes."""
+    for turn in range(3):
+        connection.execute(
+            "UPDATE items SET embedding = embedding + %s::vector WHERE id <= 15",
+            [Vector(np.full(8, 0.01 * turn))],
+        )
+    connection.execute("UPDATE items SET embedding = NULL WHERE id > 20")
+    where = items_table.c.id > 0
+    if secured:
+        connection.execute(
+            "CREATE ROLE seer; GRANT ALL ON ALL TABLES IN SCHEMA hashindex, public TO seer; "
+            "GRANT USAGE ON SCHEMA hashindex TO seer; ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
+            "CREATE POLICY all_of_them ON items USING (true); SET ROLE seer"
+        )
+    else:
+        look_codes_up(connection, 0.5)
+    try:
+        for query in vectors[:5]:
+            exact = connection.execute(
+                "SELECT id::bigint FROM hashindex.exact_search('items_idx', %s, 20)",
+                [Vector(query)],
+            ).fetchall()
+            hits = index.search(
+                query, 20, candidates=20, probes=2, where=None if secured else where
+            )
+            assert [hit.id for hit in hits] == [row[0] for row in exact]
+    finally:
+        connection.execute("RESET ROLE")
+        if secured:
+            connection.execute("DROP OWNED BY seer; DROP ROLE seer")
+
+
 def test_a_reader_with_a_snapshot_from_before_the_lists(
     connection: Connection, items: str, model: Model, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
