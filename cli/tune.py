@@ -114,7 +114,7 @@ def tune(
             advice = tune_index(HashIndex.open(connection, index), goal, effort, on_step=note)
         else:
             if applied and name is not None:
-                check_free(connection, name)
+                check_free(connection, name, table)
             advice = tune_table(
                 connection,
                 table or "",
@@ -125,12 +125,18 @@ def tune(
                 metric=metric or "l2",
                 on_step=note,
             )
-        made = _applied(connection, advice, name) if applied else None
-    _print(advice, made, as_json)
-    # After the table, which then is not lost if the disk is full.
-    if plot_file is not None:
-        save_frontier(advice, plot_file)
-        note(f"wrote {plot_file}")
+        made = None
+        # Results are not lost if applying fails, nor if the disk is full.
+        if not as_json:
+            _print(advice, applied)
+        try:
+            made = _applied(connection, advice, name) if applied else None
+        finally:
+            if as_json:
+                print_json(advice.as_dict() | {"applied": None if made is None else made.name})
+            if plot_file is not None:
+                save_frontier(advice, plot_file)
+                note(f"wrote {plot_file}")
     if advice.recommended is None or (applied and made is None):
         raise click.exceptions.Exit(1)
 
@@ -171,17 +177,18 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
         note(
             f"an index by its own model cannot be that; applied is the best it can: {chosen.label}"
         )
-    made = apply(connection, advice, name=name, progress=True)
+    try:
+        made = apply(connection, advice, name=name, progress=True)
+    except BaseException as error:
+        # Also at Ctrl-C.
+        for left in getattr(error, "__notes__", ()):
+            note(left)
+        raise
     note(f"index {made.name} now searches by {chosen.label}")
     return made
 
 
-def _print(advice: Advice, made: HashIndex | None, as_json: bool) -> None:
-    if as_json:
-        fields = advice.as_dict()
-        fields["applied"] = None if made is None else made.name
-        print_json(fields)
-        return
+def _print(advice: Advice, applied: bool) -> None:
     for reason in advice.left_out:
         note(f"left out: {reason}")
     note(
@@ -202,7 +209,7 @@ def _print(advice: Advice, made: HashIndex | None, as_json: bool) -> None:
     )
     click.echo()
     click.echo(("recommended: " if advice.recommended else "") + advice.reason)
-    if made is None and advice.recommended is not None:
+    if advice.recommended is not None and not (applied and advice.applicable):
         note(_how(advice, advice.recommended))
 
 
@@ -210,11 +217,7 @@ def _how(advice: Advice, chosen: Trial) -> str:
     if chosen.kind == "exact":
         return "to have it: ORDER BY pgvector's distance, without an index"
     if chosen.kind == "pgvector":
-        ending = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}[advice.metric]
-        return (
-            f"to have it: CREATE INDEX CONCURRENTLY ON {advice.table} USING hnsw "
-            f'("{advice.column}" vector_{ending}); SET hnsw.ef_search = {chosen.ef_search}'
-        )
+        return f"to have it: {advice.statements}"
     if chosen.own:
         return "to have it: the same command with --apply"
     if advice.index is None:

@@ -32,6 +32,8 @@ class Advice:
         What was not tried, and why.
     models : dict of (str, int) to Model
         By method and bits; those that were trained here.
+    statements : str, optional
+        SQL that makes pgvector's HNSW and searches by it, where that is recommended.
     """
 
     goal: Goal
@@ -49,6 +51,7 @@ class Advice:
     reason: str
     left_out: list[str]
     models: dict[tuple[str, int], Model]
+    statements: str | None = None
 
     @property
     def applicable(self) -> Trial | None:

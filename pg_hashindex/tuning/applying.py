@@ -1,24 +1,65 @@
 """Making a recommendation true: an index configured, or a model saved and an index created."""
 
+import contextlib
+import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 
+from psycopg import RawCursor
+
 from .. import store
-from ..database import Connection
-from ..errors import HashIndexError, InvalidInputError, UnknownIndexError
+from ..database import Connection, prepare, translated_errors
+from ..errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ..index import HashIndex
+from ..model import check_model_name
 from .advice import Advice
+from .scratch import outside_transactions
 from .trials import Trial
 
 __all__ = ["apply", "check_free"]
 
 
-def check_free(connection: Connection, name: str) -> None:
-    """Refuse the name of an index that exists already, before the work.
+_MOST_NAME_BYTES = 40
+
+_MAY_INDEX = (
+    "SELECT quote_ident(current_user), has_table_privilege(t, 'TRIGGER'), t::text "
+    "FROM CAST($1::text AS regclass) t"
+)
+
+
+def check_free(connection: Connection, name: str, table: str | None = None) -> None:
+    """Refuse what `apply` could not make of a table, before the work.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    name : str
+        Of the new model and index.
+    table : str, optional
+        As SQL writes it.
 
     Raises
     ------
     InvalidInputError
+        If an index of that name exists already, or none could have it.
+    MissingRightsError
+        If the role may not make triggers on the table.
     """
+    check_model_name(name)
+    n_bytes = len(name.encode())
+    if n_bytes > _MOST_NAME_BYTES:
+        raise InvalidInputError(
+            f"index name {name!r} has {n_bytes} bytes; use 1 to {_MOST_NAME_BYTES}"
+        )
+    if table is not None:
+        with translated_errors():
+            prepare(connection)
+            row = RawCursor(connection).execute(_MAY_INDEX, [table]).fetchone()
+        if row is not None and not row[1]:
+            raise MissingRightsError(
+                f"role {row[0]} may not make the triggers that an index of {row[2]} needs; its "
+                f"owner grants that with: GRANT TRIGGER ON {row[2]} TO {row[0]}"
+            )
     try:
         HashIndex.open(connection, name)
     except UnknownIndexError:
@@ -34,8 +75,12 @@ def apply(
     """Store advice as the defaults of the index it is about, or create the index it describes.
 
     Of an index that was tuned, what it can be configured to is stored: the best of its own model,
-    also where something else is recommended. Then rows that wait are encoded and the access path is
-    built. Of a table, the recommended model is saved and the index created.
+    also where something else is recommended. Rows that wait are encoded and the access path is
+    built first, so that searches go as before until then. Of a table, the recommended model is
+    saved and the index created.
+
+    What is cut off between leaves an index that can be finished; the message, or a note of the
+    exception, says how.
 
     Parameters
     ----------
@@ -61,19 +106,51 @@ def apply(
     chosen = advice.applicable
     if chosen is None:
         raise InvalidInputError(f"there is nothing to apply: {advice.reason}")
-    if advice.index is not None:
-        index = HashIndex.open(connection, advice.index)
-    elif name is None:
+    if advice.index is None and name is None:
         raise InvalidInputError("a name is needed for the model and the index to be made")
-    else:
-        index = _create(connection, advice, chosen, name)
+    with outside_transactions(connection, "applying commits step by step"):
+        if advice.index is None:
+            index = _create(connection, advice, chosen, name or "")
+            state, words = (
+                "is there, and has not all of its codes and paths",
+                ["encode", index.name],
+            )
+        else:
+            index = HashIndex.open(connection, advice.index)
+            state, words = "searches as before", ["configure", index.name]
+            for option in ("access", "ranking", "candidates", "probes"):
+                value = getattr(chosen, option)
+                words += [] if value is None else [f"--{option}", str(value)]
+        with _telling(
+            f"index {index.name!r} {state}; finish with: pg-hashindex index {shlex.join(words)}"
+        ):
+            if advice.index is None:
+                # Nobody searches it yet.
+                _set(index, chosen)
+            index.configure(access=chosen.access).encode(progress=progress)
+            _set(index, chosen)
+        return HashIndex.open(connection, index.name)
+
+
+def _set(index: HashIndex, chosen: Trial) -> None:
     index.configure(
         access=chosen.access,
         ranking=chosen.ranking,
         candidates=chosen.candidates,
         probes=chosen.probes,
-    ).encode(progress=progress)
-    return HashIndex.open(connection, index.name)
+    )
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say what is left of work that fails or is cut off."""
+    try:
+        yield
+    except HashIndexError as error:
+        raise type(error)(f"{error}; {what}") from error
+    except BaseException as error:
+        error.add_note(what)
+        raise
 
 
 def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) -> HashIndex:
@@ -90,6 +167,11 @@ def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) ->
             model=reference,
             metric=advice.metric,
         )
-    except HashIndexError:
-        store.drop(connection, reference)
+    except BaseException as error:
+        # Also at Ctrl-C.
+        if not connection.closed:
+            try:
+                store.drop(connection, reference)
+            except HashIndexError as left:
+                error.add_note(f"model {reference} is left: {left}")
         raise

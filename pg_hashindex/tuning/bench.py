@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,15 @@ from .trials import Goal, Trial
 
 __all__ = ["OPERATORS", "TABLE", "Bench", "Step"]
 
-#: pgvector's operator for a metric.
+#: pgvector's operator for a metric, by its bare name.
 OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 #: Name of the scratch table.
 TABLE = "items"
+
+_EXTENSION_SCHEMA = (
+    "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+    "WHERE e.extname = 'vector'"
+)
 
 Step = Callable[[str], None]
 
@@ -63,6 +68,11 @@ class Bench:
         self.queries = [Vector(query) for query in self.drawn.Q]
         n_rows = len(self.drawn.keys)
         self.scale = Scale(n_rows, max(self.drawn.rows, n_rows), self.drawn.whole)
+        #: Milliseconds of a statement that does nothing.
+        self.empty_ms = 0.0
+        self._exact: Asked | None = None
+        row = self.connection.execute(_EXTENSION_SCHEMA).fetchone()
+        self._extension = "public" if row is None else str(row[0])
 
     @property
     def connection(self) -> Connection:
@@ -74,6 +84,17 @@ class Bench:
         """The scratch table."""
         return self.scratch.table(TABLE)
 
+    @property
+    def operator(self) -> sql.Composable:
+        """The operator of pgvector for the metric."""
+        return sql.SQL("OPERATOR({}.{})").format(
+            sql.Identifier(self._extension), sql.SQL(OPERATORS[self.metric])
+        )
+
+    def of_pgvector(self, name: str) -> sql.Identifier:
+        """Return the full name of a type or operator class of pgvector's."""
+        return sql.Identifier(self._extension, name)
+
     def say(self, message: str) -> None:
         """Tell what is being done."""
         if self.on_step is not None:
@@ -84,24 +105,33 @@ class Bench:
         self.say(f"copying {self.scale.sample} of {self.scale.full} rows")
         with translated_errors():
             self.scratch.copy(TABLE, self.drawn.source, self.drawn.keys)
+        nothing = sql.Composed([sql.SQL("SELECT NULL, 0::float8 WHERE $1 IS NOT NULL")])
+        self.empty_ms = self.ask(nothing, most_seconds=0.5).p50_ms
         exact = self.ask(
             sql.SQL("{} ORDER BY distance LIMIT {}").format(
                 self.distances(), sql.Literal(self.goal.k)
             ),
             most_seconds=None,
         )
-        self.truth = exact.distances
-        each = exact.p50_ms / self.scale.sample
-        self.trials.append(
-            Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0).timed(
-                exact, lambda ms: self.scale.scan_time(ms, each)
-            )
+        self.truth, self._exact = exact.distances, exact
+        self.trials.append(self._timed_exact(exact))
+
+    def correct(self, full: int) -> None:
+        """Set the rows of the full table, once they are known better; also in the exact scan."""
+        self.scale = replace(self.scale, full=max(full, self.scale.sample))
+        if self._exact is not None:
+            self.trials[0] = self._timed_exact(self._exact)
+
+    def _timed_exact(self, exact: Asked) -> Trial:
+        each = max(exact.p50_ms - self.empty_ms, 0.0) / self.scale.sample
+        return Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0).timed(
+            exact, lambda ms: self.scale.scan_time(ms, each)
         )
 
     def distances(self) -> sql.Composed:
         """Return SQL for the ids of the scratch table, and their distances to the query."""
         return sql.SQL("SELECT id, embedding {} $1 AS distance FROM {}").format(
-            sql.SQL(OPERATORS[self.metric]), self.table
+            self.operator, self.table
         )
 
     def ask(
@@ -132,7 +162,8 @@ class Bench:
                 work()
         except _TooLateError:
             self.left_out.append(f"{what}: the time was up")
-        except HashIndexError as error:
+        except (HashIndexError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            # The last three: what a method cannot learn from, such as rows that are all the same.
             if self.connection.closed:
                 raise
             self.left_out.append(f"{what}: {error}")

@@ -80,7 +80,10 @@ def paths(bench: Bench, coded: Coded) -> list[Access]:
     if coded.layout == "column":
         found.remove("landmarks")
         _leave_out(bench, "landmarks: the index has its codes in a column")
-    if _lookup_can_win(bench, coded):
+    if not bench.scale.whole:
+        # Whether it pays is decided by each search anew, otherwise among more rows.
+        _leave_out(bench, "lookup: a sample does not tell how much of the table it would read")
+    elif _lookup_can_win(bench, coded):
         found.append("lookup")
     else:
         _leave_out(bench, f"{coded.name}, lookup: it would read more than all codes")

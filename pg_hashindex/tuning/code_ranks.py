@@ -38,8 +38,8 @@ class CodeRanks:
         Codes of the rows.
     neighbours : intp (m, j)
         Numbers of rows.
-    right : bool (m, j)
-        Which of them are right answers.
+    right : bool or float64 (m, j)
+        Which of them are right answers, or for how many right ones each stands.
     k : int
         Answers of a query, at most j.
     """
@@ -50,7 +50,7 @@ class CodeRanks:
         queries: NDArray[np.float32],
         packed: NDArray[np.uint8],
         neighbours: NDArray[np.intp],
-        right: NDArray[np.bool_],
+        right: NDArray[np.bool_] | NDArray[np.float64],
         k: int,
     ) -> None:
         self.n_rows = len(packed)

@@ -1,6 +1,6 @@
 """The rows and queries that settings are tried on, drawn from the user's table."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,13 @@ from ..binary_vectors import decode_vectors, dimension_of
 from ..caller_queries import columns_of, find_query
 from ..database import Connection, translated_errors
 from ..errors import InvalidInputError
+from ..model import Metric
 from ..search import as_count
 from ..table_source import TableRow, TableSource
+from .tables import check_table, counted
 
 __all__ = ["Drawn", "Effort", "blocks", "draw"]
+
 
 # Of fewer rows the full table cannot be foretold.
 _LEAST_ROWS = 1000
@@ -80,6 +83,8 @@ class Drawn:
         Whether the rows and those held out are all that the table has.
     rows : int
         Rows of the table that have a vector, roughly where it is not whole.
+    partitioned : bool
+        Whether the table has partitions.
     """
 
     source: TableSource
@@ -89,6 +94,7 @@ class Drawn:
     held_out: frozenset[str]
     whole: bool
     rows: int
+    partitioned: bool = False
 
 
 def draw(
@@ -98,6 +104,7 @@ def draw(
     id_column: str | None,
     effort: Effort,
     k: int,
+    metric: Metric,
 ) -> Drawn:
     """Draw rows and queries, in a read-only transaction.
 
@@ -111,6 +118,8 @@ def draw(
     effort : Effort
     k : int
         Answers of a query.
+    metric : {"l2", "cosine", "ip"}
+        By cosine a vector of zeros has no neighbours, and is no query.
 
     Returns
     -------
@@ -119,16 +128,19 @@ def draw(
     Raises
     ------
     InvalidInputError
-        If there is no such table, column or key; if the rows are too few, or not of one dimension;
-        or if the log of queries is none, or of another dimension.
+        If there is no such table, column or key, or an index could not be made of it; if the rows
+        are too few, or not of one dimension; or if the log of queries is none, or of another
+        dimension.
     """
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
         source = TableSource.find(connection, table, column).with_key(id_column)
+        partitioned = check_table(source)
+        source, rows = counted(source)
         n_held = 0 if effort.queries_from is not None else effort.queries
         wanted = effort.sample + n_held
         with tqdm(disable=True) as bar:
-            found = source.draw(sql.SQL("true"), wanted, source.estimate, effort.random_state, bar)
+            found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state, bar)
         vectors = _vectors(found, source)
         logged = None
         if effort.queries_from is not None:
@@ -136,16 +148,28 @@ def draw(
     whole = len(found) < wanted
     _check_enough(source, len(found), n_held, k, whole)
     order = np.random.default_rng(effort.random_state).permutation(len(found))
+    if metric == "cosine":
+        # Rows of zeros last, since those held out are the first.
+        order = order[np.argsort(~vectors[order].any(axis=1), kind="stable")]
     held, kept = order[:n_held], order[n_held:]
+    queries = vectors[held] if logged is None else logged
+    if metric == "cosine":
+        queries = queries[queries.any(axis=1)]
+        if not len(queries):
+            raise InvalidInputError(
+                "all queries are vectors of zeros, which have no neighbours by cosine; give "
+                "others, or use another metric"
+            )
     keys = [row.key or "" for row in found]
     return Drawn(
         source,
         [keys[place] for place in kept],
         vectors[kept],
-        vectors[held] if logged is None else logged,
+        queries,
         frozenset(keys[place] for place in held),
         whole,
-        len(found) if whole else max(source.estimate, len(found)),
+        len(found) if whole else max(rows, len(found)),
+        partitioned,
     )
 
 
@@ -216,15 +240,17 @@ def _logged(connection: Connection, query: str, most: int, dimension: int) -> ND
     return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
 
 
-def blocks(drawn: Drawn, most: int, seed: int) -> Iterator[NDArray[np.float32]]:
+def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
     """Read the vectors of the full table once, or of a uniform part of it, in blocks.
+
+    In a transaction: what is not read to its end has to be closed.
 
     Parameters
     ----------
     drawn : Drawn
         The rows that are its queries are left out.
-    most : int
-        Rows at the most, roughly.
+    share : float
+        Part of the rows to read; all of them where it is 1.
     seed : int
 
     Yields
@@ -233,7 +259,6 @@ def blocks(drawn: Drawn, most: int, seed: int) -> Iterator[NDArray[np.float32]]:
     """
     source = drawn.source
     connection = source.connection
-    share = most / max(drawn.rows, 1)
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
         block: list[TableRow] = []

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -115,8 +116,12 @@ def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
 def _trained(
     bench: Bench, method: str, bits: int | None, seed: int, parameters: dict[str, Any]
 ) -> Model:
+    X = bench.drawn.X
+    if bench.metric == "cosine":
+        # Rows of zeros have no neighbours, and training measures by rows of its own.
+        X = X[X.any(axis=1)]
     return train(
-        bench.drawn.X,
+        X,
         "tuned",
         method,
         n_bits=bits,
@@ -160,32 +165,41 @@ def code_all(
 
     for candidate in candidates:
         bench.attempt(candidate.name, partial(make, candidate))
+    if bench.seconds_left <= 0:
+        bench.left_out += [f"{candidate.name}: the time was up" for candidate, _, _ in made]
+        made.clear()
+    if not made:
+        return [], 0
     models = [model for _, model, _ in made]
-    X, k, full = bench.drawn.X, bench.goal.k, bench.scale.full
+    X, k, rows = bench.drawn.X, bench.goal.k, bench.scale.full
     bench.say("counting places by code")
     packed = [model.encode(X) for model in models]
     sample = _ranks(bench, models, _in_blocks(X), k, packed)
     if bench.scale.whole:
-        every = sample
+        every, part = sample, k
     elif any(model.network is not None for model in models):
         # To encode the full table with a network might take hours.
-        every = _ranks(bench, models, _in_blocks(X), _part(k, len(X) / full), packed)
+        part = _part(k, len(X) / rows)
+        every = _ranks(bench, models, _in_blocks(X), part, packed)
     else:
         seconds = 60 * effort.minutes
-        most = min(_REFERENCE_ROWS, int(seconds * _READ_A_SECOND / X.shape[1]))
+        most = int(min(_REFERENCE_ROWS, seconds * _READ_A_SECOND / X.shape[1]))
         most = max(most, len(X))
-        bench.say(f"reading {min(most, full)} rows of the table once")
-        rows = blocks(bench.drawn, most, effort.random_state)
-        every = _ranks(bench, models, rows, _part(k, min(1.0, most / full)))
-    n_rows = every[0].n_rows if every else 0
-    # What was meant to be all is all: how many there are was an estimate, or counted the queries.
-    share = min(1.0, n_rows / full) if n_rows < 0.95 * full else 1.0
+        # How many rows there are was an estimate: what is asked of the reader is what counts.
+        read = min(1.0, most / bench.drawn.rows)
+        bench.say(f"reading {min(most, rows)} rows of the table once")
+        part = _part(k, read)
+        with closing(blocks(bench.drawn, read, effort.random_state)) as found:
+            every = _ranks(bench, models, found, part)
+        bench.correct(len(bench.drawn.held_out) + round(every[0].n_rows / read))
+    # As many candidates for each neighbour as for k, also where less than one is expected.
+    share = part / k
     return [
         Coded(model, candidate.reference, candidate.layout, took, own, of_full, share, of_sample)
         for (candidate, model, took), own, of_full, of_sample in zip(
             made, packed, every, sample, strict=True
         )
-    ], n_rows
+    ], every[0].n_rows
 
 
 def _part(k: int, share: float) -> int:
@@ -214,11 +228,12 @@ def _ranks(
             for part, model in zip(parts, models, strict=True):
                 part.append(model.encode(block))
     numbers, right = nearest.found()
+    weights = right * nearest.weights()
     found = []
     for place, model in enumerate(models):
         own = np.concatenate(parts[place]) if packed is None else packed[place]
         parts[place].clear()
-        found.append(CodeRanks(model, bench.drawn.Q, own, numbers, right, k))
+        found.append(CodeRanks(model, bench.drawn.Q, own, numbers, weights, k))
     return found
 
 

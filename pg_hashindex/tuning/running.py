@@ -14,7 +14,7 @@ from .choosing import paths, worth_building
 from .code_trials import Coded, CodeTrials
 from .drawing import Effort, draw
 from .models import code_all, of_index, of_table
-from .pgvector_trials import try_pgvector
+from .pgvector_trials import statements, try_pgvector
 from .recommending import recommend
 from .scratch import scratch
 from .trials import Goal
@@ -52,7 +52,9 @@ def tune_index(
     MissingRightsError
         If the role may not make scratch tables.
     """
-    index.check_current()
+    # Else a connection that is not in autocommit mode would be left inside a transaction.
+    with index.connection.transaction():
+        index.check_current()
     return _tune(
         index.connection,
         _Task(index.qualified_table, index.column_name, index.id_column, index.metric, index),
@@ -125,7 +127,9 @@ def _tune(
     with scratch(connection) as made:
         if on_step is not None:
             on_step(f"drawing rows of {task.table}")
-        drawn = draw(connection, task.table, task.column, task.id_column, effort, goal.k)
+        drawn = draw(
+            connection, task.table, task.column, task.id_column, effort, goal.k, task.metric
+        )
         bench = Bench(made, drawn, goal, task.metric, deadline, on_step)
         bench.load()
         if task.index is None:
@@ -134,7 +138,10 @@ def _tune(
             candidates = of_index(bench, task.index)
         coded, n_reference = code_all(bench, candidates, effort)
         _try_all(bench, coded)
-    chosen, reason = recommend(bench.trials, goal)
+        chosen, reason = recommend(bench.trials, goal)
+        by_pgvector = None
+        if chosen is not None and chosen.ef_search is not None:
+            by_pgvector = statements(bench, chosen.ef_search)
     return Advice(
         goal=goal,
         table=task.table,
@@ -155,6 +162,7 @@ def _tune(
             for one in coded
             if one.reference is None
         },
+        statements=by_pgvector,
     )
 
 

@@ -18,12 +18,12 @@ from ..database import Connection, prepare, translated_errors
 from ..errors import InvalidInputError, MissingRightsError
 from ..table_source import TableSource
 
-__all__ = ["Scratch", "scratch"]
+__all__ = ["Scratch", "outside_transactions", "scratch"]
 
 _PREFIX = "hashindex_tune_"
 
 _MISSING_RIGHTS = """
-    SELECT current_user::text, array_remove(ARRAY[
+    SELECT quote_ident(current_user), array_remove(ARRAY[
         CASE WHEN NOT has_database_privilege(current_database(), 'CREATE')
             THEN 'CREATE ON DATABASE ' || quote_ident(current_database()) END,
         CASE WHEN NOT has_schema_privilege('hashindex', 'CREATE')
@@ -122,7 +122,8 @@ class Scratch:
             self._execute(
                 "DELETE FROM hashindex.model m WHERE starts_with(m.name, $1)", [self.token]
             )
-            self._execute("DROP SCHEMA {schema} CASCADE")
+            # Another run may have swept it.
+            self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")
 
     def lock(self) -> bool:
         """Take the lock of the schema for this session, if it is free."""
@@ -166,33 +167,47 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
         If the role may not make what is needed.
     """
     prepare(connection)
-    if connection.info.transaction_status != TransactionStatus.IDLE:
-        raise InvalidInputError(
-            "tuning commits what it tries: call it outside a transaction, best on a connection in "
-            "autocommit mode"
-        )
-    before = connection.autocommit
-    connection.autocommit = True
-    try:
-        with translated_errors():
-            _check_rights(connection)
-            _sweep(connection)
+    with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
+        _check_rights(connection)
+        _sweep(connection)
         made = Scratch(connection, _PREFIX + secrets.token_hex(6))
-        with translated_errors():
-            made.lock()
+        made.lock()
         try:
-            with translated_errors():
-                made.create()
+            made.create()
             try:
                 yield made
             finally:
                 # Of a session that has ended, the next run drops it.
                 if not connection.closed:
-                    with translated_errors():
-                        made.drop()
+                    made.drop()
         finally:
             if not connection.closed:
                 made.unlock()
+
+
+@contextmanager
+def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
+    """Put a connection into autocommit mode.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    why : str
+        For the message.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is inside a transaction.
+    """
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise InvalidInputError(
+            f"{why}: call it outside a transaction, best on a connection in autocommit mode"
+        )
+    before = connection.autocommit
+    connection.autocommit = True
+    try:
+        yield
     finally:
         if not connection.closed:
             connection.autocommit = before

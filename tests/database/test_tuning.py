@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.codes import hamming_distances
 from pg_hashindex.data import load_packages
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRightsError
-from pg_hashindex.hashers import ITQ, LSH
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.tuning import (
     Advice,
@@ -34,9 +33,6 @@ from pg_hashindex.tuning import (
     tune_table,
 )
 from pg_hashindex.tuning import models as tried_models
-from pg_hashindex.tuning.code_ranks import CodeRanks
-from pg_hashindex.tuning.neighbours import NearestRows
-from pg_hashindex.tuning.scale import FALL, Scale
 from pg_hashindex.tuning.scratch import Scratch, scratch
 
 ROWS, DIMENSION = 1500, 16
@@ -126,66 +122,6 @@ def test_plain_codes_are_named_where_they_win() -> None:
 def test_the_frontier_is_what_nothing_beats() -> None:
     trials = [trial(0.9, 1.0, 5), trial(0.9, 1.5, 5), trial(0.95, 2.0, 5), trial(0.8, 2.0, 1)]
     assert frontier(trials) == [trials[3], trials[0], trials[2]]
-
-
-# What is foretold.
-
-
-def test_places_are_those_of_brute_force(clusters: NDArray[np.float32]) -> None:
-    X, Q = clusters[50:], clusters[:50]
-    model = ITQ(n_bits=12, random_state=0).fit(X).to_model("itq")
-    nearest = NearestRows(Q, 5, "l2")
-    for start in range(0, len(X), 333):
-        nearest.add(X[start : start + 333])
-    numbers, right = nearest.found()
-    exact = np.linalg.norm(X[None] - Q[:, None], axis=2)
-    true = np.argsort(exact, axis=1)[:, :5]
-    assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
-    assert (right.sum(axis=1) == 5).all()
-    ranks = CodeRanks(model, Q, model.encode(X), numbers, right, 5)
-    hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
-    projected = np.abs(model.project(Q))
-    weights = np.rint(15 * projected / projected.max(axis=1, keepdims=True))
-    differ = (model.project(Q) > 0)[:, None] != (model.project(X) > 0)[None]
-    asymmetric = (differ * weights[:, None]).sum(axis=2)
-    for ranking, far in (("hamming", hamming), ("asymmetric", asymmetric)):
-        # Among ties any order may come: the mean over many.
-        found = []
-        for seed in range(40):
-            noise = np.random.default_rng(seed).random(far.shape)
-            kept = np.argsort(far + 0.5 * noise, axis=1)[:, :60]
-            found.append(np.mean([np.isin(a, b).mean() for a, b in zip(true, kept, strict=True)]))
-        assert ranks.recall(60, ranking) == pytest.approx(np.mean(found), abs=0.004)
-    assert ranks.recall(len(X), "asymmetric") == 1
-
-
-@pytest.mark.parametrize("metric", ["cosine", "ip"])
-def test_neighbours_by_other_metrics(metric: Any, clusters: NDArray[np.float32]) -> None:
-    X, Q = clusters[20:], clusters[:20]
-    nearest = NearestRows(Q, 3, metric)
-    nearest.add(X)
-    scale = 1.0 if metric == "ip" else np.linalg.norm(X, axis=1)
-    true = np.argsort(-(Q @ X.T) / scale, axis=1)[:, :3]
-    assert (nearest.found()[0][:, :3] == true).all()
-
-
-def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
-    rows = np.array([[1.0], [2.0], [2.0], [2.0], [3.0]], np.float32)
-    nearest = NearestRows(np.zeros((1, 1), np.float32), 2, "l2")
-    nearest.add(rows)
-    numbers, right = nearest.found()
-    assert numbers[0][right[0]].tolist() == [0, 1, 2, 3]
-
-
-def test_how_measurements_go_on() -> None:
-    scale = Scale(1000, 8000, whole=False)
-    assert scale.recall(0.95) == pytest.approx(0.95 - FALL * np.log(8))
-    assert scale.scan_time(3.0, 0.001) == pytest.approx(10.0)
-    assert scale.amount(10) == 80
-    assert scale.size(450_000, 1) == 50_000 + 8 * 400_000
-    assert scale.search_time(2.0) > 2
-    whole = Scale(1000, 1100, whole=True)
-    assert (whole.recall(0.95), whole.scan_time(3.0, 1), whole.search_time(2.0)) == (0.95, 3, 2)
 
 
 # The whole of it.
