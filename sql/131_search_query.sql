@@ -110,20 +110,14 @@ DECLARE
         ) WITH ORDINALITY u(mask, masked, position)
     ) END;
 BEGIN
-    IF access = 'landmarks' THEN
-        -- A row is in two lists; in more, with former codes, where it changed.
-        RETURN format(
-            $query$SELECT hashindex_near.id, min(%s) AS far
-    FROM (%s) hashindex_near GROUP BY hashindex_near.id ORDER BY far, hashindex_near.id LIMIT %s$query$,
-            far, near, terms ->> 'kept'
-        );
-    END IF;
     RETURN format(
-        $query$SELECT hashindex_ranked.id, hashindex_ranked.far
-    FROM (SELECT hashindex_near.id, %s AS far FROM (%s) hashindex_near) hashindex_ranked
-    ORDER BY hashindex_ranked.far, hashindex_ranked.id
+        $query$SELECT hashindex_near.id, %s AS far
+    FROM (%s) hashindex_near %s
+    ORDER BY far, hashindex_near.id
     LIMIT %s$query$,
-        far, near, terms ->> 'kept'
+        -- A row is in two lists; in more, with former codes, where it changed.
+        CASE WHEN access = 'landmarks' THEN format('min(%s)', far) ELSE far END, near,
+        CASE WHEN access = 'landmarks' THEN 'GROUP BY hashindex_near.id' END, terms ->> 'kept'
     );
 END
 $$;
