@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 from psycopg import RawCursor, sql
-from psycopg.pq import TransactionStatus
 from tqdm import tqdm
 
 from .catalog import Access, IndexEntry
-from .database import translated_errors
-from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .database import outside_transactions, translated_errors
+from .errors import DatabaseStateError, InUseError
 from .listing import build_landmarks
 
-__all__ = ["build_access", "only_builder", "outside_transactions"]
+__all__ = ["WHY_OUTSIDE", "build_access", "only_builder"]
+
+#: For `outside_transactions`.
+WHY_OUTSIDE = "an access path is built in many transactions"
 
 _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
@@ -65,7 +67,8 @@ def build_access(index: IndexEntry, *, progress: bool = False) -> None:
     DatabaseStateError
         If the index was dropped, made anew or configured otherwise meanwhile.
     """
-    with translated_errors(), outside_transactions(index):
+    # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
+    with translated_errors(), outside_transactions(index.connection, WHY_OUTSIDE):
         if _building(index) is None:
             return
         with only_builder(index):
@@ -124,30 +127,6 @@ def _finish(index: IndexEntry, path: Access) -> None:
 def _building(index: IndexEntry) -> Access | None:
     row = _execute(index, _BUILDING, name=True).fetchone()
     return None if row is None else row[0]
-
-
-@contextmanager
-def outside_transactions(index: IndexEntry) -> Iterator[None]:
-    """Put an index's connection into autocommit mode.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    """
-    if index.connection.info.transaction_status != TransactionStatus.IDLE:
-        raise InvalidInputError(
-            "an access path is built in many transactions: call it outside of one, best on a "
-            "connection in autocommit mode"
-        )
-    # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
-    before = index.connection.autocommit
-    index.connection.autocommit = True
-    try:
-        yield
-    finally:
-        if not index.connection.closed:
-            index.connection.autocommit = before
 
 
 @contextmanager

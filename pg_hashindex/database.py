@@ -9,6 +9,7 @@ import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 
 from .errors import (
@@ -26,7 +27,14 @@ from .errors import (
     UnknownModelError,
 )
 
-__all__ = ["Connection", "connect", "create_engine", "prepare", "translated_errors"]
+__all__ = [
+    "Connection",
+    "connect",
+    "create_engine",
+    "outside_transactions",
+    "prepare",
+    "translated_errors",
+]
 
 Connection = psycopg.Connection[Any]
 
@@ -142,6 +150,34 @@ def _without_secrets(parts: Mapping[str, Any]) -> str:
     # password, sslpassword, oauth_client_secret
     shown = {k: v for k, v in parts.items() if "password" not in k and "secret" not in k}
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
+
+
+@contextlib.contextmanager
+def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
+    """Put a connection into autocommit mode.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    why : str
+        For the message.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is inside a transaction.
+    """
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise InvalidInputError(
+            f"{why}: call it outside a transaction, best on a connection in autocommit mode"
+        )
+    before = connection.autocommit
+    connection.autocommit = True
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.autocommit = before
 
 
 @contextlib.contextmanager

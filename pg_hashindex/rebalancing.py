@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 from tqdm import tqdm
 
-from .access import only_builder, outside_transactions
+from .access import WHY_OUTSIDE, only_builder
 from .catalog import IndexEntry, long_list
-from .database import translated_errors
+from .database import outside_transactions, translated_errors
 from .errors import InvalidInputError
 from .landmark_tables import LandmarkTables
 from .landmarks import Landmarks, train_landmarks
@@ -55,7 +55,11 @@ class Rebalanced(NamedTuple):
 
 def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
     """Take stale entries out and divide long lists; see `HashIndex.rebalance`."""
-    with translated_errors(), outside_transactions(index), only_builder(index):
+    with (
+        translated_errors(),
+        outside_transactions(index.connection, WHY_OUTSIDE),
+        only_builder(index),
+    ):
         index.check_current()
         # As it is now: it may have been configured since it was opened.
         row = index.connection.execute(

@@ -8,12 +8,11 @@ from dataclasses import replace
 from psycopg import RawCursor
 
 from .. import store
-from ..database import Connection, prepare, translated_errors
+from ..database import Connection, outside_transactions, prepare, translated_errors
 from ..errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ..index import HashIndex
 from ..model import check_model_name
 from .advice import Advice
-from .scratch import outside_transactions
 from .trials import Trial
 
 __all__ = ["apply", "check_free"]

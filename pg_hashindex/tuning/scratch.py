@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 from psycopg import RawCursor, sql
-from psycopg.pq import TransactionStatus
 
-from ..database import Connection, prepare, translated_errors
-from ..errors import InvalidInputError, MissingRightsError
+from ..database import Connection, outside_transactions, prepare, translated_errors
+from ..errors import MissingRightsError
 from ..table_source import TableSource
 
-__all__ = ["Scratch", "outside_transactions", "scratch"]
+__all__ = ["Scratch", "scratch"]
 
 _PREFIX = "hashindex_tune_"
 
@@ -183,34 +182,6 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
         finally:
             if not connection.closed:
                 made.unlock()
-
-
-@contextmanager
-def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
-    """Put a connection into autocommit mode.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    why : str
-        For the message.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    """
-    if connection.info.transaction_status != TransactionStatus.IDLE:
-        raise InvalidInputError(
-            f"{why}: call it outside a transaction, best on a connection in autocommit mode"
-        )
-    before = connection.autocommit
-    connection.autocommit = True
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            connection.autocommit = before
 
 
 def _check_rights(connection: Connection) -> None:
