@@ -23,6 +23,7 @@ __all__ = [
     "Layout",
     "ListSummary",
     "Ranking",
+    "SwapState",
     "long_list",
     "read_entries",
 ]
@@ -30,21 +31,25 @@ __all__ = [
 Layout = Literal["table", "column"]
 Access = Literal["scan", "lookup", "landmarks", "hnsw"]
 Ranking = Literal["hamming", "asymmetric", "weighted"]
+#: What a row beside that of an index stands for, while or after its model is swapped.
+SwapState = Literal["next", "ready", "previous"]
 
 _CATALOG = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
            i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
            i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
+           i.storage, i.swap_of, i.swap_state,
            m.network ->> 'kind' AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
 
-# An index that was dropped and made anew has the same names, and codes of another kind.
+# An index that was dropped and made anew has the same names, and codes of another kind. One that has
+# had its model swapped goes on under another name, where nothing was pruned.
 _CURRENT: LiteralString = """
     EXISTS (
         SELECT FROM hashindex.index i
-        WHERE i.name = {name} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
+        WHERE i.storage = {storage} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
           AND i.table_name = {table_name} AND i.column_name = {column_name}
           AND i.id_column = {id_column}
     )
@@ -195,6 +200,9 @@ class IndexEntry:
     probes: int | None
     trained_rows: int | None
     chunks: int | None
+    storage: str
+    swap_of: str | None
+    swap_state: SwapState | None
     network: NetworkKind | None
 
     @property
@@ -240,7 +248,7 @@ class IndexEntry:
     def is_current(self) -> sql.Composed:
         """SQL for whether the index still has this model, and the vectors of this column."""
         return sql.SQL(_CURRENT).format(
-            name=sql.Literal(self.name),
+            storage=sql.Literal(self.storage),
             model_id=sql.Literal(self.model_id),
             schema_name=sql.Literal(self.schema_name),
             table_name=sql.Literal(self.table_name),
@@ -289,7 +297,7 @@ class IndexEntry:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         **{
                             part: sql.Literal(
-                                sql.Identifier("hashindex", f"{self.name}_{part}").as_string(
+                                sql.Identifier("hashindex", f"{self.storage}_{part}").as_string(
                                     self.connection
                                 )
                             )

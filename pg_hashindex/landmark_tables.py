@@ -28,9 +28,9 @@ class LandmarkTables:
             "column": sql.Identifier(index.column_name),
             "type": sql.SQL(index.id_type),
             "codes": sql.Identifier(index.code_schema, index.code_table),
-            "landmarks": sql.Identifier("hashindex", f"{index.name}_landmarks"),
-            "lists": sql.Identifier("hashindex", f"{index.name}_lists"),
-            "listed": sql.Identifier("hashindex", f"{index.name}_listed"),
+            "landmarks": sql.Identifier("hashindex", f"{index.storage}_landmarks"),
+            "lists": sql.Identifier("hashindex", f"{index.storage}_lists"),
+            "listed": sql.Identifier("hashindex", f"{index.storage}_listed"),
         }
 
     def execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:

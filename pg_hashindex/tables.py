@@ -7,7 +7,17 @@ from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
-__all__ = ["SCHEMA", "index", "metadata", "model", "model_part"]
+__all__ = [
+    "SCHEMA",
+    "index",
+    "job",
+    "metadata",
+    "model",
+    "model_part",
+    "query_set",
+    "recall_history",
+    "saved_query",
+]
 
 SCHEMA = "hashindex"
 
@@ -51,6 +61,8 @@ model = sa.Table(
     ),
     sa.Column("bit_weights", VECTOR),
     sa.Column("network", JSONB),
+    # How the projections of its training rows were spread, to see later rows drift from them.
+    sa.Column("profile", JSONB),
     sa.UniqueConstraint("name", "version"),
     sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", "name"),
     sa.CheckConstraint("version >= 1", "version"),
@@ -115,6 +127,21 @@ index = sa.Table(
     sa.Column("trained_rows", sa.BigInteger),
     # Substrings of the codes that have a b-tree, for lookup.
     sa.Column("chunks", sa.Integer),
+    # What the names of its codes, lists, triggers and indexes are made of; its own name at first.
+    sa.Column("storage", sa.Text, nullable=False),
+    # While an index changes its model there is another row for what is to come, being built or
+    # ready; afterwards for what was before, until it is pruned.
+    sa.Column("swap_of", sa.ForeignKey("hashindex.index.name")),
+    sa.Column("swap_state", sa.Text),
+    # Deferrable, so that two indexes can exchange theirs in one statement.
+    sa.UniqueConstraint("storage", deferrable=True),
+    sa.UniqueConstraint("swap_of", "swap_state"),
+    sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", "storage"),
+    sa.CheckConstraint(
+        "(swap_of IS NULL) = (swap_state IS NULL) "
+        "AND swap_state IN ('next', 'ready', 'previous')",
+        "swap_state",
+    ),
     sa.CheckConstraint("layout IN ('table', 'column')", "layout"),
     sa.CheckConstraint("access IN ('scan', 'lookup', 'landmarks', 'hnsw')", "access"),
     sa.CheckConstraint("building IN ('scan', 'lookup', 'landmarks', 'hnsw')", "building"),
@@ -122,4 +149,81 @@ index = sa.Table(
     sa.CheckConstraint("candidates >= 1", "candidates"),
     sa.CheckConstraint("probes BETWEEN 1 AND 1000", "probes"),
     comment="indexes: which column is searched with which model, and where its codes are",
+)
+
+query_set = sa.Table(
+    "query_set",
+    metadata,
+    sa.Column(
+        "index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column(
+        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 63", "name"),
+    comment="sets of queries that the recall of an index is measured with over time",
+)
+
+saved_query = sa.Table(
+    "saved_query",
+    metadata,
+    sa.Column("index_name", sa.Text, primary_key=True),
+    sa.Column("query_set", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("vector", VECTOR, nullable=False),
+    sa.Column("row_id", sa.Text),
+    sa.ForeignKeyConstraint(
+        ["index_name", "query_set"], [query_set.c.index_name, query_set.c.name], ondelete="CASCADE"
+    ),
+    comment="the queries of a set; row_id is the row that one was taken from, if any",
+)
+
+recall_history = sa.Table(
+    "recall_history",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), nullable=False),
+    sa.Column(
+        "measured_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.Column("query_set", sa.Text),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("access", sa.Text, nullable=False),
+    sa.Column("ranking", sa.Text, nullable=False),
+    sa.Column("candidates", sa.Integer, nullable=False),
+    sa.Column("probes", sa.Integer),
+    sa.Column("k", sa.Integer, nullable=False),
+    sa.Column("queries", sa.Integer, nullable=False),
+    sa.Column("recall", sa.Double, nullable=False),
+    sa.Column("p50_ms", sa.Double, nullable=False),
+    sa.Column("p95_ms", sa.Double, nullable=False),
+    sa.CheckConstraint("recall BETWEEN 0 AND 1", "recall"),
+    sa.Index("recall_history_index_name_measured_at_idx", "index_name", "measured_at"),
+    comment="recall and latency of indexes as they were measured over time",
+)
+
+# Which of them still run, the view hashindex.jobs knows: each holds a lock while it does.
+job = sa.Table(
+    "job",
+    metadata,
+    sa.Column("id", sa.Integer, sa.Identity(always=True), primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="running"),
+    sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("rows_total", sa.BigInteger),
+    sa.Column(
+        "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.Column(
+        "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.Column("ended_at", sa.DateTime(timezone=True)),
+    sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
+    sa.Column("message", sa.Text),
+    sa.CheckConstraint("kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", "kind"),
+    sa.CheckConstraint("state IN ('running', 'done', 'failed')", "state"),
+    comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
 )

@@ -15,6 +15,21 @@ $$;
 COMMENT ON FUNCTION hashindex.rankings(hashindex.model) IS
     'orders of candidates that a model can serve, the plainest first';
 
+CREATE OR REPLACE FUNCTION hashindex.default_ranking(used hashindex.model)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    served text[] := hashindex.rankings(used);
+BEGIN
+    RETURN served[cardinality(served)];
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.default_ranking(hashindex.model) IS
+    'the finest order of candidates that a model can serve, which new indexes have';
+
 -- Its signatures before searches had access paths and rankings.
 DROP FUNCTION IF EXISTS hashindex.check_search_arguments(vector, integer, integer);
 

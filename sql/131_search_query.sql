@@ -29,7 +29,7 @@ BEGIN
             '(SELECT unnest(hashindex_list.ids) AS id, unnest(hashindex_list.codes) AS code '
             'FROM hashindex.%I hashindex_list WHERE hashindex_list.landmark = ANY (%s) OFFSET 0) '
             'hashindex_codes',
-            i.name || '_lists', terms ->> 'lists'
+            i.storage || '_lists', terms ->> 'lists'
         );
     ELSIF i.layout = 'column' THEN
         id := format('%s.%I', base, i.id_column);

@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS %2$L$source$,
-        'sync_' || i.name, format(
+        'sync_' || i.storage, format(
             $body$
 DECLARE
     hashindex_touched %6$s[];
@@ -73,7 +73,7 @@ $body$,
             CASE WHEN hashindex.encoded_in_python(i) THEN hashindex.table_queue_steps(i)
                  ELSE hashindex.table_encode_steps(i) END,
             i.id_type, i.schema_name, i.table_name, format('%I.%I', i.schema_name, i.table_name),
-            CASE WHEN hashindex.has_lists(i) THEN format(', hashindex.%I', i.name || '_lists') END,
+            CASE WHEN hashindex.has_lists(i) THEN format(', hashindex.%I', i.storage || '_lists') END,
             CASE WHEN hashindex.has_lists(i) AND NOT hashindex.encoded_in_python(i)
                 THEN hashindex.table_list_steps(i) END
         )
@@ -160,7 +160,7 @@ BEGIN
         %4$s;
     END IF;
     PERFORM set_config('hnsw.ef_search', hashindex_search_effort, true);$steps$,
-        i.name || '_landmarks', i.name,
+        i.storage || '_landmarks', i.name,
         hashindex.list_statement(i, format(
             written, i.column_name, i.id_column, i.code_schema, i.code_table,
             format('%I.%I', i.schema_name, i.table_name)
@@ -229,7 +229,7 @@ CREATE OR REPLACE FUNCTION hashindex.%1$I() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS %2$L$source$,
-        'sync_' || i.name, format(
+        'sync_' || i.storage, format(
             $body$
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN

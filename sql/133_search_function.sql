@@ -1,6 +1,24 @@
 -- The typed functions of one index: static statements, so that PostgreSQL keeps their plans. Nothing
 -- here executes anything.
 
+-- Of codes that an index was swapped for. A statement may have begun before they were all there, and
+-- call the function that reads them all the same.
+CREATE OR REPLACE FUNCTION hashindex.codes_are_seen(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        'EXISTS (SELECT FROM hashindex.index x WHERE x.storage = %L AND x.swap_state IS DISTINCT FROM ''next'')',
+        i.storage
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.codes_are_seen(hashindex.index) IS
+    'SQL for whether a statement sees the codes that an index goes by';
+
 -- What a search does, by access path, once the query's code and masks are known.
 CREATE OR REPLACE FUNCTION hashindex.search_steps(i hashindex.index, terms jsonb, weighted boolean)
 RETURNS text
@@ -149,7 +167,7 @@ DECLARE
     hashindex_ids %5$s[];
     hashindex_distances double precision[];
 BEGIN
-    PERFORM hashindex.check_search_arguments($1, $2, $3, hashindex_probes, hashindex_ranking, %6$L);
+    PERFORM hashindex.check_search_arguments($1, $2, $3, hashindex_probes, hashindex_ranking, %6$L);%14$s
 %7$s
     IF hashindex_ranking <> 'hamming' THEN
         hashindex_mask_1 := hashindex_planes[1];
@@ -232,6 +250,15 @@ $body$,
     END IF;$old$,
                 i.name, hashindex.filtered_query(scanned, terms, false, 'true', 0.05),
                 hashindex.filtered_query(scanned, terms, true, 'true', 0.05)
+            ) END,
+            -- One from before the codes of another model were all there: it sees every row.
+            CASE WHEN i.storage <> i.name THEN format(
+                $old$
+    IF NOT %1$s THEN
+        RETURN QUERY %2$s;
+        RETURN;
+    END IF;$old$,
+                hashindex.codes_are_seen(i), hashindex.filtered_query(i, terms, false, 'true', NULL)
             ) END
         ),
         CASE WHEN in_python THEN ', query_code bit varying DEFAULT NULL' ELSE '' END

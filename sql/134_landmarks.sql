@@ -64,7 +64,7 @@ BEGIN
     RETURN (
         SELECT substring(pg_get_expr(d.adbin, d.adrelid) FROM '\[[^]]*\]')
         FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-        WHERE a.attrelid = to_regclass(format('hashindex.%I', i.name || '_landmarks')) AND a.attname = 'signs'
+        WHERE a.attrelid = to_regclass(format('hashindex.%I', i.storage || '_landmarks')) AND a.attname = 'signs'
     );
 END
 $$;
@@ -127,7 +127,7 @@ BEGIN
     ) hashindex_landmark
     ORDER BY far LIMIT %7$s$query$,
         hashindex.landmark_distance(i, 'hashindex_point.half'), coalesce(hashindex.landmark_signs('p.point', mean), 'NULL'),
-        hashindex.landmark_point(i, vector_term), i.name || '_landmarks',
+        hashindex.landmark_point(i, vector_term), i.storage || '_landmarks',
         CASE WHEN mean IS NULL THEN hashindex.landmark_distance(i, 'hashindex_point.half') ELSE
             format('hashindex_landmark.signs %s hashindex_point.signs', hashindex.distance_operator('hamming'))
         END,
@@ -152,7 +152,7 @@ BEGIN
     RETURN format(
         $query$ARRAY(SELECT hashindex_landmark.landmark FROM hashindex.%1$I hashindex_landmark
     ORDER BY (%2$s) + 0, hashindex_landmark.landmark LIMIT %3$s)$query$,
-        i.name || '_landmarks',
+        i.storage || '_landmarks',
         hashindex.landmark_distance(i, format('(SELECT p.half FROM (%s) p)', hashindex.landmark_point(i, vector_term))),
         n
     );

@@ -70,7 +70,7 @@ BEGIN
     END IF;
     IF given_up = 'landmarks' THEN
         -- The sign that there is something to go on with.
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.name || '_listed');
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.storage || '_listed');
     ELSIF given_up IS NOT NULL THEN
         PERFORM hashindex.drop_access(i, given_up);
     END IF;
@@ -171,7 +171,7 @@ DECLARE
 BEGIN
     IF drop_access.access = 'landmarks' THEN
         FOREACH part IN ARRAY ARRAY['landmarks', 'lists', 'listed'] LOOP
-            part := format('hashindex.%I', i.name || '_' || part);
+            part := format('hashindex.%I', i.storage || '_' || part);
             -- By IF EXISTS each drop would say what is missing.
             IF to_regclass(part) IS NOT NULL THEN
                 EXECUTE 'DROP TABLE ' || part;

@@ -77,7 +77,7 @@ DECLARE
     hashindex_projection vector;
     hashindex_code bit(%1$s);%2$s
 BEGIN
-    PERFORM hashindex.check_within_arguments($1, $2, %3$s, %1$s);
+    PERFORM hashindex.check_within_arguments($1, $2, %3$s, %1$s);%6$s
 %4$s
     %5$s
 END
@@ -107,7 +107,15 @@ $body$,
                     i, hashindex.lookup_condition(i, (hashindex.codes_of(i)).code, 'hashindex_code')
                 ),
                 every
-            ) ELSE every END
+            ) ELSE every END,
+            CASE WHEN i.storage <> i.name THEN format(
+                $old$
+    IF NOT %1$s THEN
+        RAISE EXCEPTION 'index "%%" has had its model swapped since this statement began', %2$L
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;$old$,
+                hashindex.codes_are_seen(i), i.name
+            ) END
         ),
         CASE WHEN used.network IS NULL THEN '' ELSE ', query_code bit varying DEFAULT NULL' END
     );

@@ -28,16 +28,13 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
     i.name := create_index.name;
+    i.storage := i.name;
     i.model_id := used.id;
     i.metric := coalesce(create_index.metric, used.metric);
     i.layout := create_index.layout;
     i.created_at := now();
     i.access := 'scan';
-    i.ranking := CASE
-        WHEN used.bit_weights IS NOT NULL THEN 'weighted'
-        WHEN used.network IS NULL THEN 'asymmetric'
-        ELSE 'hamming'
-    END;
+    i.ranking := hashindex.default_ranking(used);
     i.candidates := 200;
     -- Under 41 bytes, names made from it (the longest is hashindex_NAME_truncate) are never cut.
     IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
@@ -47,6 +44,11 @@ BEGIN
     IF EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.name) THEN
         RAISE EXCEPTION 'index "%" exists already', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Drop it first, or choose another name.';
+    END IF;
+    -- Its objects have the names that it would take, and it may be called otherwise by now.
+    IF EXISTS (SELECT FROM hashindex.index x WHERE x.storage = i.name) THEN
+        RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
+            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
     IF i.metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', i.metric
@@ -67,12 +69,12 @@ BEGIN
 
     IF i.layout = 'table' THEN
         i.code_schema := 'hashindex';
-        i.code_table := i.name || '_codes';
+        i.code_table := i.storage || '_codes';
         i.code_column := 'code';
     ELSE
         i.code_schema := i.schema_name;
         i.code_table := i.table_name;
-        i.code_column := i.name || '_code';
+        i.code_column := i.storage || '_code';
     END IF;
     INSERT INTO hashindex.index SELECT (i).*;
 
@@ -129,18 +131,15 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    in_python boolean := hashindex.encoded_in_python(i);
 BEGIN
     EXECUTE CASE i.layout
         WHEN 'table' THEN hashindex.table_sync_source(i)
         ELSE hashindex.column_sync_source(i)
     END;
     EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.name,
+        'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.storage,
         format(
-            CASE WHEN in_python
+            CASE WHEN hashindex.encoded_in_python(i)
                 THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
                      'encode %s finds them; the model is evaluated in Python'
                 ELSE 'trigger: keeps the codes of index %s fresh'
@@ -148,6 +147,22 @@ BEGIN
             i.name
         )
     );
+    PERFORM hashindex.create_search_functions(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_functions(hashindex.index) IS
+    'creates an index''s own functions, or replaces them by what this release writes';
+
+CREATE OR REPLACE FUNCTION hashindex.create_search_functions(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    in_python boolean := hashindex.encoded_in_python(i);
+BEGIN
     PERFORM hashindex.drop_old_search(i);
     EXECUTE hashindex.search_function_source(i);
     EXECUTE format(
@@ -170,8 +185,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_functions(hashindex.index) IS
-    'creates an index''s own functions, or replaces them by what this release writes';
+COMMENT ON FUNCTION hashindex.create_search_functions(hashindex.index) IS
+    'creates the functions that search an index, or replaces them';
 
 CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
 RETURNS void
@@ -187,7 +202,7 @@ BEGIN
         EXECUTE format(
             'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s '
             'FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
-            'zz_hashindex_' || i.name, table_name, 'sync_' || i.name
+            'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
         );
         RETURN;
     END IF;
@@ -199,14 +214,14 @@ BEGIN
         FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
             EXECUTE format(
                 'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
-                format('hashindex_%s_%s', i.name, lower(event)), event, part,
+                format('hashindex_%s_%s', i.storage, lower(event)), event, part,
                 CASE event
                     WHEN 'INSERT' THEN 'REFERENCING NEW TABLE AS new_rows'
                     WHEN 'UPDATE' THEN 'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
                     WHEN 'DELETE' THEN 'REFERENCING OLD TABLE AS old_rows'
                     ELSE ''
                 END,
-                'sync_' || i.name
+                'sync_' || i.storage
             );
         END LOOP;
     END LOOP;

@@ -38,9 +38,9 @@ BEGIN
     ),
     named AS (
         SELECT t.*, p.*, format(
-            'hashindex_%s_%s', CASE WHEN t.level = 0 THEN i.name
+            'hashindex_%s_%s', CASE WHEN t.level = 0 THEN i.storage
                 -- The name of the partition may be as long as a name can be.
-                ELSE left(md5(i.name || format(' %I.%I', t.nspname, t.relname)), 20) END, p.part
+                ELSE left(md5(i.storage || format(' %I.%I', t.nspname, t.relname)), 20) END, p.part
         ) AS name
         FROM tables t, parts p
     )

@@ -8,7 +8,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN 'landmarks' IN (i.access, i.building)
-        AND to_regclass(format('hashindex.%I', i.name || '_lists')) IS NOT NULL;
+        AND to_regclass(format('hashindex.%I', i.storage || '_lists')) IS NOT NULL;
 END
 $$;
 
@@ -31,39 +31,39 @@ BEGIN
     PERFORM hashindex.drop_access(i, 'landmarks');
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
-        kind, i.name || '_landmarks', used.dimension
+        kind, i.storage || '_landmarks', used.dimension
     );
     EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.name || '_landmarks',
+        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_landmarks',
         format('landmarks of index %s, that rows of %s are listed under', i.name, base)
     );
     -- One shape for both: CREATE TABLE AS takes the key's type, modifier and collation over.
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I AS SELECT 0 AS landmark, ARRAY[id] AS ids, ARRAY[code] AS codes '
-        'FROM %I.%I WITH NO DATA', kind, i.name || '_lists', i.code_schema, i.code_table
+        'FROM %I.%I WITH NO DATA', kind, i.storage || '_lists', i.code_schema, i.code_table
     );
     EXECUTE format(
         'ALTER TABLE hashindex.%I ALTER landmark SET NOT NULL, ALTER ids SET NOT NULL, '
         'ALTER codes SET NOT NULL, ALTER ids SET STORAGE EXTERNAL, ALTER codes SET STORAGE EXTERNAL',
-        i.name || '_lists'
+        i.storage || '_lists'
     );
-    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', i.name || '_lists');
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', i.storage || '_lists');
     EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.name || '_lists',
+        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_lists',
         format('rows of %s by landmark, for index %s: keys and codes, many to a row', base, i.name)
     );
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%I AS SELECT 0 AS landmark, id, code FROM %I.%I WITH NO DATA',
-        i.name || '_listed', i.code_schema, i.code_table
+        i.storage || '_listed', i.code_schema, i.code_table
     );
     EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.name || '_listed',
+        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_listed',
         format('entries that the lists of index %s are being made of', i.name)
     );
     -- Of whoever owns the codes, be this a member of that role.
     FOREACH part IN ARRAY ARRAY['landmarks', 'lists', 'listed'] LOOP
         EXECUTE format(
-            'ALTER TABLE hashindex.%I OWNER TO %s', i.name || '_' || part,
+            'ALTER TABLE hashindex.%I OWNER TO %s', i.storage || '_' || part,
             (SELECT c.relowner::regrole FROM pg_class c
              WHERE c.oid = format('%I.%I', i.code_schema, i.code_table)::regclass)
         );
@@ -91,17 +91,17 @@ BEGIN
     IF mean IS NOT NULL THEN
         EXECUTE format(
             'ALTER TABLE hashindex.%I ADD signs bit(%s) GENERATED ALWAYS AS (%s) STORED',
-            i.name || '_landmarks', used.dimension, hashindex.landmark_signs('centre', mean)
+            i.storage || '_landmarks', used.dimension, hashindex.landmark_signs('centre', mean)
         );
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (signs bit_hamming_ops) WITH (m = 16, ef_construction = 128)',
-            i.name || '_landmarks'
+            i.storage || '_landmarks'
         );
     -- pgvector's limit on halfvec; without an index probing looks at every landmark.
     ELSIF used.dimension <= 4000 THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 128)',
-            i.name || '_landmarks',
+            i.storage || '_landmarks',
             CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
         );
     END IF;
@@ -140,9 +140,9 @@ BEGIN
     EXECUTE format(
         'INSERT INTO hashindex.%I (landmark, ids, codes) '
         'SELECT e.landmark, array_agg(e.id), array_agg(e.code) FROM hashindex.%I e GROUP BY e.landmark',
-        i.name || '_lists', i.name || '_listed'
+        i.storage || '_lists', i.storage || '_listed'
     );
-    EXECUTE format('DROP TABLE hashindex.%I', i.name || '_listed');
+    EXECUTE format('DROP TABLE hashindex.%I', i.storage || '_listed');
 END
 $$;
 
@@ -193,7 +193,7 @@ BEGIN
     SELECT a.landmark, array_agg(e.id), array_agg(e.code)
     FROM (%2$s) e CROSS JOIN LATERAL (%3$s) a
     GROUP BY a.landmark$statement$,
-        i.name || '_lists', rows_query, hashindex.assigned_landmarks(i, 'e.vector')
+        i.storage || '_lists', rows_query, hashindex.assigned_landmarks(i, 'e.vector')
     );
 END
 $$;

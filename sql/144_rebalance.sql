@@ -26,7 +26,7 @@ BEGIN
         '       coalesce(sum(o.stale), 0), coalesce(max(o.entries), 0), '
         '       (SELECT count(*) FROM hashindex.%1$I) '
         'FROM of_each o',
-        i.name || '_lists', i.name || '_landmarks', i.code_schema, i.code_table
+        i.storage || '_lists', i.storage || '_landmarks', i.code_schema, i.code_table
     ) INTO landmarks, entries, stale, longest, chunks;
 END
 $$;
@@ -52,7 +52,7 @@ BEGIN
         'INSERT INTO hashindex.%1$I (landmark, ids, codes) '
         'SELECT e.landmark, array_agg(e.id), array_agg(e.code) '
         'FROM listed e JOIN %2$I.%3$I c ON c.id = e.id AND c.code = e.code GROUP BY e.landmark',
-        i.name || '_lists', i.code_schema, i.code_table
+        i.storage || '_lists', i.code_schema, i.code_table
     ) USING landmarks;
 END
 $$;
@@ -73,14 +73,14 @@ DECLARE
     i hashindex.index := hashindex.find_index(split_list.name);
     first_new integer;
 BEGIN
-    EXECUTE format('SELECT max(l.landmark) + 1 FROM hashindex.%I l', i.name || '_landmarks')
+    EXECUTE format('SELECT max(l.landmark) + 1 FROM hashindex.%I l', i.storage || '_landmarks')
     INTO first_new;
     EXECUTE format(
-        'UPDATE hashindex.%I l SET centre = $2 WHERE l.landmark = $1', i.name || '_landmarks'
+        'UPDATE hashindex.%I l SET centre = $2 WHERE l.landmark = $1', i.storage || '_landmarks'
     ) USING landmark, centres[1];
     EXECUTE format(
         'INSERT INTO hashindex.%I (landmark, centre) SELECT $1 + u.place::integer - 1, u.centre '
-        'FROM unnest($2) WITH ORDINALITY u(centre, place)', i.name || '_landmarks'
+        'FROM unnest($2) WITH ORDINALITY u(centre, place)', i.storage || '_landmarks'
     ) USING first_new, centres[2:];
     EXECUTE format(
         'WITH taken AS ('
@@ -94,7 +94,7 @@ BEGIN
         ') '
         'INSERT INTO hashindex.%1$I (landmark, ids, codes) '
         'SELECT p.landmark, array_agg(p.id), array_agg(p.code) FROM placed p GROUP BY p.landmark',
-        i.name || '_lists', i.code_schema, i.code_table, i.id_type
+        i.storage || '_lists', i.code_schema, i.code_table, i.id_type
     ) USING landmark, first_new, ids, pieces;
 END
 $$;

@@ -43,12 +43,12 @@ BEGIN
             );
         END IF;
         IF hashindex.has_lists(i) THEN
-            EXECUTE format('GRANT SELECT ON hashindex.%I TO %s', i.name || '_landmarks', holder.role);
+            EXECUTE format('GRANT SELECT ON hashindex.%I TO %s', i.storage || '_landmarks', holder.role);
             EXECUTE format(
                 'GRANT %s ON hashindex.%I TO %s',
                 concat_ws(', ', 'SELECT', CASE WHEN holder.writer THEN 'INSERT' END,
                     CASE WHEN holder.truncator THEN 'TRUNCATE' END),
-                i.name || '_lists', holder.role
+                i.storage || '_lists', holder.role
             );
         END IF;
     END LOOP;

@@ -202,7 +202,7 @@ def test_migrated_tables_equal_those_of_sqlalchemy(url: str, empty_url: str) -> 
 
     def ours(url: str) -> dict[str, Any]:
         found = state(url)
-        names = ("hashindex.model", "hashindex.model_part", "hashindex.index")
+        names = {f"hashindex.{table.name}" for table in tables.metadata.tables.values()}
         return {
             part: [row for row in found[part] if str(row[0]) in names]
             for part in ("relations", "columns", "constraints")

@@ -79,7 +79,7 @@ def test_every_table_type_and_the_schema_say_what_they_are(with_indexes: Connect
     ours = [row for row in found["relations"] if row[0].startswith("hashindex.")]
     # Alembic's own table is made by alembic.
     tables = [row for row in ours if row[1] == "r" and row[0] != "hashindex.alembic_version"]
-    assert len(tables) == 4
+    assert len(tables) == 8
     assert [row[0] for row in tables if row[-1] is None] == []
     comments = dict(found["types"])
     assert comments["hashindex.layer"]

@@ -1,0 +1,175 @@
+-- Another model for an index that is being searched. What is to come is an index beside it, under a
+-- name of its own: encoded, built, searched and kept fresh like any other. Then the two exchange what
+-- they have, all but their names: two rows of the catalog, and the functions that search. No lock is
+-- taken on the table or on codes, so nobody waits. What was before stays, kept fresh, until it is
+-- pruned.
+
+-- Names of objects are made from it, so nothing else may have been made from it before.
+CREATE OR REPLACE FUNCTION hashindex.free_storage(name text)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    -- Room for a number, within the 40 bytes of an index's name.
+    stem text := CASE WHEN octet_length(name) <= 34 THEN name ELSE md5(name) END;
+    number integer := 2;
+BEGIN
+    WHILE EXISTS (
+        SELECT FROM hashindex.index x WHERE format('%s~%s', stem, number) IN (x.name, x.storage)
+    ) LOOP
+        number := number + 1;
+    END LOOP;
+    RETURN format('%s~%s', stem, number);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.free_storage(text) IS
+    'a name for what an index is swapped for, which no index has and no codes are kept under';
+
+-- The row beside that of an index, in one of these states, or NULLs.
+CREATE OR REPLACE FUNCTION hashindex.find_swap(index_name text, states text[])
+RETURNS hashindex.index
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    beside hashindex.index;
+BEGIN
+    SELECT x.* INTO beside FROM hashindex.index x
+    WHERE x.swap_of = index_name AND x.swap_state = ANY (states);
+    RETURN beside;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_swap(text, text[]) IS
+    'catalog row of what an index is swapped for (next, ready), or of what it was before (previous)';
+
+CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+    before hashindex.model;
+    used hashindex.model := hashindex.find_model(model);
+    beside hashindex.index;
+    next_name text;
+    wanted text;
+BEGIN
+    PERFORM hashindex.find_index(begin_swap.name);
+    -- A second one waits here, and then finds what the first has begun.
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = begin_swap.name FOR UPDATE;
+    SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
+    IF used.id IS NULL THEN
+        RAISE EXCEPTION 'model is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    END IF;
+    IF i.swap_of IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
+            USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
+    END IF;
+    wanted := coalesce(begin_swap.access, i.building, i.access);
+    beside := hashindex.find_swap(i.name, '{next,ready}');
+    IF beside.model_id = used.id
+        AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
+        -- A run before was cut off.
+        RETURN beside.name;
+    ELSIF beside.name IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" is being swapped to model % by access path %', i.name,
+            (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
+            coalesce(beside.building, beside.access)
+            USING ERRCODE = 'object_in_use',
+                  HINT = format('Go on with that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
+    END IF;
+    beside := hashindex.find_swap(i.name, '{previous}');
+    IF beside.name IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" has its codes of model % still, from the swap before', i.name,
+            (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
+            USING ERRCODE = 'object_in_use',
+                  HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
+    END IF;
+    next_name := hashindex.free_storage(i.name);
+    PERFORM hashindex.create_index(
+        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
+        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout
+    );
+    UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
+    PERFORM hashindex.configure_index(
+        next_name, nullif(wanted, 'scan'),
+        -- One that was chosen, not come by.
+        CASE WHEN i.ranking <> hashindex.default_ranking(before)
+                AND i.ranking = ANY (hashindex.rankings(used)) THEN i.ranking END,
+        i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
+    );
+    RETURN next_name;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.begin_swap(text, text, text) IS
+    'makes an index of another model beside an index, to be encoded and then exchanged with it; returns its name';
+
+-- From a transaction that begins later on, all of its codes are seen.
+CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    beside hashindex.index;
+BEGIN
+    PERFORM hashindex.find_index(swap_is_ready.name);
+    SELECT x.* INTO beside FROM hashindex.index x
+    WHERE x.swap_of = swap_is_ready.name AND x.swap_state IN ('next', 'ready') FOR UPDATE;
+    IF beside.name IS NULL THEN
+        RAISE EXCEPTION 'index "%" is not being swapped', swap_is_ready.name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Begin with: pg-hashindex index swap.';
+    ELSIF beside.building IS NOT NULL THEN
+        RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Run: pg-hashindex index encode %s', beside.name);
+    END IF;
+    UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS
+    'says that what an index is swapped for is encoded and built';
+
+-- The index takes what is ready, or what was previous, and that takes what the index had.
+CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    beside text;
+BEGIN
+    PERFORM hashindex.find_index(exchange.name);
+    PERFORM FROM hashindex.index x WHERE x.name = exchange.name FOR UPDATE;
+    SELECT x.name INTO beside FROM hashindex.index x
+    WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
+    IF beside IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no codes of another model that are %', exchange.name,
+            coalesce(exchange.state, 'NULL')
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'See: pg-hashindex index show.';
+    END IF;
+    -- In one statement: no two rows may have the same storage at its end.
+    UPDATE hashindex.index x
+    SET (model_id, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
+         probes, trained_rows, chunks, storage)
+        = (o.model_id, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
+           o.ranking, o.candidates, o.probes, o.trained_rows, o.chunks, o.storage)
+    FROM hashindex.index o
+    WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
+    UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
+    PERFORM hashindex.create_search_functions(x) FROM hashindex.index x
+    WHERE x.name IN (exchange.name, beside);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.exchange(text, text) IS
+    'lets an index go by what is ready, or by what was previous; what it went by becomes the previous';
