@@ -1,17 +1,23 @@
-"""``pg-hashindex evaluate``: recall and latency of a live index."""
+"""``pg-hashindex evaluate``: recall and latency of a live index, now and over time."""
+
+from dataclasses import asdict
+from typing import Any
 
 import click
 
+from pg_hashindex import query_sets, recall_history
 from pg_hashindex.code_scores import score_codes
 from pg_hashindex.comparison import Scores
-from pg_hashindex.evaluate import CANDIDATES
+from pg_hashindex.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.evaluate import evaluate as measure
 from pg_hashindex.index import HashIndex
+from pg_hashindex.query_sets import QuerySet
 
 from ._shared import (
     connected,
     database_option,
     json_option,
+    note,
     print_evaluation,
     print_json,
     print_table,
@@ -21,6 +27,13 @@ from ._shared import (
 @click.command()
 @click.argument("index")
 @click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
+@click.option(
+    "--queries-from",
+    metavar="TABLE|QUERY",
+    help="A log of queries: one column of vectors, of which the first ones are asked.",
+)
+@click.option("--set", "set_name", metavar="NAME", help="Ask the queries saved under this name.")
+@click.option("--save", metavar="NAME", help="Save the queries under this name, then ask them.")
 @click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
 @click.option(
     "--candidates",
@@ -28,8 +41,23 @@ from ._shared import (
     multiple=True,
     default=CANDIDATES,
     show_default=True,
-    help="A number of candidates to try; may be given again.",
+    help="A number of candidates to try; may be given again. The index's own is tried too where "
+    "it is to be recorded or judged.",
 )
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 1),
+    metavar="RECALL",
+    help="Exit code 1 where recall is less with the index's own number of candidates.",
+)
+@click.option(
+    "--record/--no-record",
+    default=None,
+    help="Add what is measured to table hashindex.recall_history.  [default: of saved queries]",
+)
+@click.option("--history", is_flag=True, help="Print what was recorded, and measure nothing.")
+@click.option("--sets", is_flag=True, help="Print the saved sets of queries, and measure nothing.")
+@click.option("--drop-set", metavar="NAME", help="Drop a saved set of queries; its history stays.")
 @click.option(
     "--codes",
     is_flag=True,
@@ -51,35 +79,162 @@ def evaluate(
     database_url: str,
     index: str,
     queries: int,
+    queries_from: str | None,
+    set_name: str | None,
+    save: str | None,
     k: int,
     candidates: tuple[int, ...],
+    fail_under: float | None,
+    record: bool | None,
+    history: bool,
+    sets: bool,
+    drop_set: str | None,
     codes: bool,
     labels: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare INDEX with exact search on rows of its own table."""
+    """Compare INDEX with exact search on rows of its own table.
+
+    Recall over time is that of the same queries: --save NAME draws and keeps them, --set NAME asks
+    them again, and each time is recorded. For cron and CI there is --fail-under.
+    """
+    _check_usage(set_name, save, queries_from, history, sets, drop_set)
     scores: dict[str, Scores] = {}
     with connected(database_url) as connection:
         opened = HashIndex.open(connection, index)
+        if history:
+            _print_history(opened, set_name, as_json)
+            return
+        if sets:
+            _print_sets(opened, as_json)
+            return
+        if drop_set is not None:
+            query_sets.drop(opened, drop_set)
+            note(f"dropped query set {drop_set}; what was measured with it stays in the history")
+            return
+        asked = _asked(opened, queries, queries_from, set_name, save, seed)
+        if save is not None:
+            note(f"saved {len(asked.queries)} queries as {save}")
         truths = [None] * codes + [labels] * (labels is not None)
         for truth in truths:
             scores |= score_codes(
                 opened, labels=truth, queries=queries, random_state=seed, progress=True
             )
+        judged = () if fail_under is None else (default_candidates(opened, k),)
         result = measure(
             opened,
-            queries=queries,
+            queries=asked,
             k=k,
-            candidates=candidates,
-            random_state=seed,
+            candidates=(*candidates, *judged),
+            record=record,
             progress=True,
         )
+        _note(opened, result, record)
+    recall = _default_recall(opened, result)
+    passed = None if fail_under is None else recall is not None and recall >= fail_under
     if as_json:
         by_codes = {truth: found.as_dict() for truth, found in scores.items()}
-        print_json(result.as_dict() | ({"codes": by_codes} if scores else {}))
+        fields = result.as_dict() | ({"codes": by_codes} if scores else {})
+        print_json(fields | ({} if passed is None else {"passed": passed}))
+    else:
+        print_evaluation(result)
+        for name_of_truth, found in scores.items():
+            click.echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
+            print_table(
+                ["measure", "value"], [[name, value] for name, value in found.values.items()]
+            )
+    if passed is False:
+        note(
+            f"recall@{k} is {recall:.4f} with the index's own {default_candidates(opened, k)} "
+            f"candidates, less than {fail_under:g}"
+        )
+        raise click.exceptions.Exit(1)
+
+
+def _check_usage(
+    set_name: str | None,
+    save: str | None,
+    queries_from: str | None,
+    history: bool,
+    sets: bool,
+    drop_set: str | None,
+) -> None:
+    if set_name is not None and (save is not None or queries_from is not None):
+        raise click.UsageError("--set asks saved queries: leave --save and --queries-from out")
+    if history + sets + (drop_set is not None) + (save is not None) > 1:
+        raise click.UsageError("--history, --sets, --drop-set and --save do not go together")
+
+
+def _asked(
+    index: HashIndex,
+    queries: int,
+    queries_from: str | None,
+    set_name: str | None,
+    save: str | None,
+    seed: int,
+) -> QuerySet:
+    if set_name is not None:
+        return query_sets.load(index, set_name)
+    if save is not None:
+        query_sets.check_set_name(save)
+    if queries_from is not None:
+        asked = query_sets.of_log(index, queries_from, queries)
+    else:
+        asked = query_sets.draw(index, queries, seed)
+    return asked if save is None else query_sets.save(index, asked, save)
+
+
+def _note(index: HashIndex, result: Evaluation, record: bool | None) -> None:
+    if result.skipped:
+        note(
+            f"{result.skipped} queries are left out: model {index.model} has no code for them, "
+            "since they are none of the rows that it was trained on"
+        )
+    if result.query_set is not None and record is None and not result.recorded:
+        note(f"not recorded: {recall_history.obstacle(index)}")
+
+
+def _default_recall(index: HashIndex, result: Evaluation) -> float | None:
+    own = default_candidates(index, result.k)
+    return next((p.recall for p in result.points if p.candidates == own), None)
+
+
+def _print_history(index: HashIndex, set_name: str | None, as_json: bool) -> None:
+    points = recall_history.history(index, set_name)
+    if as_json:
+        print_json([point.as_dict() for point in points])
         return
-    print_evaluation(result)
-    for name_of_truth, found in scores.items():
-        click.echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
-        print_table(["measure", "value"], [[name, value] for name, value in found.values.items()])
+    k = {point.k for point in points}
+    recall = f"recall@{k.pop()}" if len(k) == 1 else "recall@k"
+    headings = ["measured", "set", "queries", "model", "access", "ranking", "candidates", "probes"]
+    headings += ["k", recall, "p50 ms", "p95 ms"]
+    print_table(
+        headings,
+        [
+            [
+                point.measured_at,
+                point.query_set or "",
+                point.queries,
+                point.model,
+                point.access,
+                point.ranking,
+                point.candidates,
+                "" if point.probes is None else str(point.probes),
+                point.k,
+                point.recall,
+                point.p50_ms,
+                point.p95_ms,
+            ]
+            for point in points
+        ],
+    )
+
+
+def _print_sets(index: HashIndex, as_json: bool) -> None:
+    found = query_sets.list_sets(index)
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    rows: list[list[Any]] = [[one.name, one.queries, one.rows, one.created_at] for one in found]
+    print_table(["name", "queries", "rows of the table", "created"], rows)

@@ -48,6 +48,14 @@ ranking_option = click.option(
 )
 
 
+throttle_option = click.option(
+    "--throttle",
+    type=float,
+    metavar="ROWS_PER_SECOND",
+    help="Encode so many rows a second at the most, and list so many by landmarks.",
+)
+
+
 @click.group()
 def index() -> None:
     """Create, encode, configure, list, show and drop indexes."""
@@ -118,16 +126,18 @@ def create(
 
 @index.command("encode")
 @click.argument("name")
+@throttle_option
 @database_option
 @json_option
-def encode_index(database_url: str, name: str, as_json: bool) -> None:
+def encode_index(database_url: str, name: str, throttle: float | None, as_json: bool) -> None:
     """Encode the rows of index NAME that have no code yet; goes on where a run stopped.
 
     Then builds the access path that was asked for, if another one is in use.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
-        written, waiting = found.encode(progress=True), found.waiting()
+        written = found.encode(progress=True, rows_per_second=throttle)
+        waiting = found.waiting()
         found = HashIndex.open(connection, name)
     if as_json:
         print_json({"name": name, "encoded": written, "waiting": waiting, "access": found.access})
@@ -205,7 +215,7 @@ def list_all(database_url: str, as_json: bool) -> None:
         return
     headings = ["name", "table", "column", "model", "bits", "metric", "layout", "access"]
     headings += ["encoded in"]
-    headings += ["waiting", "created"]
+    headings += ["waiting", "swap", "created"]
     print_table(
         headings,
         [
@@ -259,6 +269,7 @@ def _fields(found: HashIndex) -> dict[str, Any]:
         "candidates": found.candidates,
         "probes": found.probes,
         "encoded_in": found.encoded_in,
+        "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,
     }
 
@@ -276,7 +287,7 @@ def _waiting(found: HashIndex) -> int | None:
 def _shown(heading: str, value: Any) -> Any:
     if heading == "encoded in":
         return LANGUAGES[value]
-    if heading == "waiting":
+    if heading in {"waiting", "swap"}:
         return "" if value is None else str(value)
     return value
 
@@ -296,6 +307,25 @@ def _note_building(found: HashIndex) -> None:
             f"searches go by {found.access} until access by {found.building} is built: "
             f"pg-hashindex index encode {found.name}"
         )
+
+
+def _note_swap(found: HashIndex) -> None:
+    for row in list_indexes(found.connection):
+        if row.swap_of != found.name:
+            continue
+        model = f"{row.model}:{row.model_version}"
+        if row.swap_state == "previous":
+            note(
+                f"the codes of model {model} are kept fresh beside, as {row.name}; return to them: "
+                f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
+                f"{found.name}"
+            )
+        else:
+            note(
+                f"a swap to model {model} is under way, as {row.name}; go on: pg-hashindex index "
+                f"swap {found.name} --model {model}; give it up: pg-hashindex index repair "
+                f"{found.name} --undo"
+            )
 
 
 def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
@@ -342,6 +372,7 @@ def _print_index(found: HashIndex, as_json: bool, *, encoded: bool = False) -> N
     if summary.waiting:
         note(_what_to_do(found, summary.waiting, encoded=encoded))
     _note_building(found)
+    _note_swap(found)
     if lists is not None:
         _note_lists(found, lists, summary.codes)
 

@@ -4,13 +4,18 @@ import click
 
 from ._shared import CatchingGroup
 from .bench import bench
+from .check import check
 from .demo import demo
 from .evaluate import evaluate
+from .grant import grant, revoke
 from .index import index
+from .jobs import jobs
 from .model import model
+from .repair import repair
 from .schema import schema
 from .search import search, within
 from .server import server
+from .swap import prune, rollback, swap
 from .tune import tune
 
 __all__ = ["main"]
@@ -22,5 +27,7 @@ def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""
 
 
-for command in (demo, server, schema, model, index, search, within, evaluate, tune, bench):
+for command in (check, swap, rollback, prune, repair, grant, revoke):
+    index.add_command(command)
+for command in (demo, server, schema, model, index, search, within, evaluate, jobs, tune, bench):
     main.add_command(command)

@@ -11,6 +11,7 @@ from pg_hashindex.hashers import HASHERS
 from pg_hashindex.model import Metric, Model
 from pg_hashindex.sampling import SAMPLE_ROWS, sample_table
 from pg_hashindex.training import check_method_takes, train
+from pg_hashindex.whole_tables import train_on_table
 
 from ._shared import (
     LANGUAGES,
@@ -86,6 +87,12 @@ def model() -> None:
     help="Rows to learn from at the most.",
 )
 @click.option(
+    "--all-rows",
+    is_flag=True,
+    help="Learn from every row of the table, read in blocks; for methods that learn from rows "
+    "alone.",
+)
+@click.option(
     "--param",
     "parameters",
     multiple=True,
@@ -122,6 +129,7 @@ def train_model(
     id_column: str | None,
     metric: Metric,
     sample: int,
+    all_rows: bool,
     parameters: tuple[str, ...],
     seed: int,
     force: bool,
@@ -137,6 +145,10 @@ def train_model(
             "--id is the key that --pairs, --triplets and --graph-query of a table name; give it "
             "with these alone"
         )
+    if all_rows and (file is not None or any(value is not None for value in known.values())):
+        raise click.UsageError(
+            "--all-rows reads a table in blocks, and nothing else that is known about its rows"
+        )
     check_method_takes(method, [what for what, value in known.items() if value is not None])
     given = dict(map(parameter, parameters))
     _add_of_deep(
@@ -145,7 +157,22 @@ def train_model(
     with connected(database_url) as connection:
         # A missing schema or right must not come out after minutes of training.
         store.check_may_save(connection)
-        if file is not None and table is None and column is None:
+        drawn = None
+        if all_rows and table is not None and column is not None:
+            trained = train_on_table(
+                connection,
+                table,
+                column,
+                name,
+                method,
+                n_bits=bits,
+                metric=metric,
+                random_state=seed,
+                parameters=given,
+                force=force,
+                progress=True,
+            )
+        elif file is not None and table is None and column is None:
             drawn = load_sample(file, **known, rows=sample, random_state=seed)
         elif table is not None and column is not None and file is None:
             drawn = sample_table(
@@ -160,23 +187,24 @@ def train_model(
             )
         else:
             raise click.UsageError("give either --table and --column, or --from")
-    # Training may take longer than a server, or what is before it, keeps an idle connection.
-    note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
-    trained = train(
-        drawn.X,
-        name,
-        method,
-        y=drawn.y,
-        pairs=drawn.pairs,
-        triplets=drawn.triplets,
-        graph=drawn.graph,
-        n_bits=bits,
-        metric=metric,
-        random_state=seed,
-        parameters=given,
-        force=force,
-        progress=True,
-    )
+    if drawn is not None:
+        # Training may take longer than a server, or what is before it, keeps an idle connection.
+        note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
+        trained = train(
+            drawn.X,
+            name,
+            method,
+            y=drawn.y,
+            pairs=drawn.pairs,
+            triplets=drawn.triplets,
+            graph=drawn.graph,
+            n_bits=bits,
+            metric=metric,
+            random_state=seed,
+            parameters=given,
+            force=force,
+            progress=True,
+        )
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
@@ -270,6 +298,9 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "layers": f"{' > '.join(steps)} ({stored.size_bytes / 1024:.0f} kB)",
         "evaluated in": LANGUAGES[stored.evaluated_in],
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},
+        "profile": "none"
+        if stored.profile_rows is None
+        else f"of the projections of {stored.profile_rows} rows",
         "checksum": stored.checksum[:16],
         "indexes": ", ".join(stored.indexes) or "none",
     }

@@ -6,17 +6,20 @@ with the next. What it leaves behind of the one that it was at is INVALID: it is
 again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
+import psycopg
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from .catalog import Access, IndexEntry
 from .database import outside_transactions, translated_errors
 from .errors import DatabaseStateError, InUseError
+from .jobs import Job
 from .listing import build_landmarks
+from .pace import Pace
 
 __all__ = ["WHY_OUTSIDE", "build_access", "only_builder"]
 
@@ -45,7 +48,9 @@ _INDEXES: LiteralString = """
 """
 
 
-def build_access(index: IndexEntry, *, progress: bool = False) -> None:
+def build_access(
+    index: IndexEntry, *, progress: bool = False, rows_per_second: float | None = None
+) -> None:
     """Build the access path that is asked for, and have searches go by it.
 
     Does nothing where none is, or where landmarks are and the table has no row to train them on.
@@ -57,43 +62,59 @@ def build_access(index: IndexEntry, *, progress: bool = False) -> None:
         What the database holds of it counts: it may have been configured since it was opened.
     progress : bool
         Whether to draw a bar on stderr.
+    rows_per_second : float, optional
+        How many rows to list by landmarks at the most. PostgreSQL builds its indexes as it does.
 
     Raises
     ------
     InvalidInputError
-        If the connection is inside a transaction.
+        If the connection is inside a transaction, or rows_per_second is not above 0.
     InUseError
         If another session is building it.
     DatabaseStateError
         If the index was dropped, made anew or configured otherwise meanwhile.
     """
+    pace = Pace(rows_per_second)
     # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
-    with translated_errors(), outside_transactions(index.connection, WHY_OUTSIDE):
+    with (
+        translated_errors(index),
+        outside_transactions(index.connection, WHY_OUTSIDE),
+        index.noticing_drops(),
+    ):
         if _building(index) is None:
             return
-        with only_builder(index):
+        with only_builder(index), Job(index.connection, "encode", index.name) as job:
             index.check_current()
             path = _building(index)
-            if path is not None and _BUILDERS[path](index, progress):
+            if path is None:
+                return
+            try:
+                if path == "landmarks":
+                    built = build_landmarks(index, job, pace, progress)
+                else:
+                    built = _build_indexes(index, path, job, progress)
+            except (psycopg.ProgrammingError, psycopg.InternalError) as error:
+                index.check_current()
+                # What is missing may be what another session has taken down.
+                if _building(index) != path:
+                    raise _configured_otherwise(index, path) from error
+                raise
+            if built:
+                job.phase(f"taking {path} into use")
                 _finish(index, path)
 
 
-def _build_lookup(index: IndexEntry, progress: bool) -> bool:
-    _execute(index, _SET_CHUNKS, name=True)
-    _build_indexes(index, progress)
-    # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
-    _execute(index, "ANALYZE {codes}")
-    return True
-
-
-def _build_indexes(index: IndexEntry, progress: bool) -> bool:
-    path = _building(index)
+def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) -> bool:
+    """Build what is not there; return whether all is."""
+    if path == "lookup":
+        _execute(index, _SET_CHUNKS, name=True)
     rows = _execute(index, _INDEXES, name=True).fetchall()
-    for name, create, attach, valid in tqdm(
-        rows, unit="index", desc="indexing codes", disable=not progress
+    for number, (name, create, attach, valid) in enumerate(
+        tqdm(rows, unit="index", desc="indexing codes", disable=not progress), 1
     ):
         if _building(index) != path:
             return False
+        job.phase(f"building index {number} of {len(rows)} for {path}")
         if valid is False:
             _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
         if not valid:
@@ -101,27 +122,26 @@ def _build_indexes(index: IndexEntry, progress: bool) -> bool:
         if attach is not None:
             # Does nothing where it is attached already.
             _execute(index, "{ddl}", ddl=sql.SQL(attach))
+    if path == "lookup":
+        # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
+        _execute(index, "ANALYZE {codes}")
     return True
-
-
-# Each says whether the path is there.
-_BUILDERS: dict[Access, Callable[[IndexEntry, bool], bool]] = {
-    "lookup": _build_lookup,
-    "hnsw": _build_indexes,
-    "landmarks": build_landmarks,
-}
 
 
 def _finish(index: IndexEntry, path: Access) -> None:
     with index.connection.transaction():
         now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
         if now != (path,):
-            raise DatabaseStateError(
-                f"index {index.name!r} was configured otherwise while its access path {path} was "
-                "built, or dropped; see: pg-hashindex index show"
-            )
+            raise _configured_otherwise(index, path)
         _execute(index, "SELECT hashindex.finish_access($1)", name=True)
     _execute(index, "SELECT hashindex.drop_unused($1)", name=True)
+
+
+def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError:
+    return DatabaseStateError(
+        f"index {index.name!r} was configured otherwise while its access path {path} was built, or "
+        "dropped; see: pg-hashindex index show"
+    )
 
 
 def _building(index: IndexEntry) -> Access | None:
@@ -138,7 +158,7 @@ def only_builder(index: IndexEntry) -> Iterator[None]:
     InUseError
         If another session does.
     """
-    lock = "hashtextextended('hashindex.access:' || $1, 0)"
+    lock = "pg_catalog.hashtextextended('hashindex.access:' || $1, 0)"
     row = _execute(index, f"SELECT pg_try_advisory_lock({lock})", name=True).fetchone()
     if row is None or not row[0]:
         raise InUseError(

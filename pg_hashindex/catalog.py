@@ -1,17 +1,20 @@
 """The catalog of indexes: the rows of ``hashindex.index``, and what the database holds for each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, LiteralString, TypeVar
+from typing import Literal, LiteralString, Self, TypeVar
 
+import psycopg
 from psycopg import RawCursor, sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, dict_row
 
 from . import store
 from .database import Connection, prepare, translated_errors
-from .errors import DatabaseStateError
+from .errors import DatabaseStateError, InvalidInputError
 from .model import Metric, Model
 from .network import NetworkKind
 from .store import EvaluatedIn
@@ -40,12 +43,12 @@ _CATALOG = """
            i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
            i.storage, i.swap_of, i.swap_state,
-           m.network ->> 'kind' AS network
+           m.network ->> 'kind'::text AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
 
-# An index that was dropped and made anew has the same names, and codes of another kind. One that has
-# had its model swapped goes on under another name, where nothing was pruned.
+# An index that was dropped and made anew has the same names, and codes of another kind. Codes that
+# an index was swapped from are still the same ones, under another name.
 _CURRENT: LiteralString = """
     EXISTS (
         SELECT FROM hashindex.index i
@@ -269,14 +272,51 @@ class IndexEntry:
                 RawCursor(self.connection).execute(sql.SQL("SELECT ") + self.is_current).fetchone()
             )
         if row is None or not row[0]:
-            raise DatabaseStateError(
-                f"index {self.name!r} was made anew meanwhile, or dropped; open it again with "
-                f"HashIndex.open(connection, {self.name!r})"
-            )
+            raise self._made_anew()
+
+    @contextmanager
+    def noticing_drops(self) -> Iterator[None]:
+        """Where something is missing inside the block, say so if it went with the index itself.
+
+        Raises
+        ------
+        DatabaseStateError
+            If the index was dropped, or made anew.
+        """
+        try:
+            yield
+        except (psycopg.ProgrammingError, psycopg.InternalError, InvalidInputError):
+            if self.connection.info.transaction_status == TransactionStatus.IDLE:
+                self.check_current()
+            raise
+
+    def as_now(self) -> Self:
+        """Return the index as it is now, if its model was swapped since it was opened; else itself.
+
+        Raises
+        ------
+        DatabaseStateError
+            If it was dropped, or made anew.
+        """
+        found = read_entries(type(self), self.connection, "WHERE i.name = %s", [self.name])
+        names = ("schema_name", "table_name", "column_name", "id_column")
+        if (
+            not found
+            or any(getattr(found[0], name) != getattr(self, name) for name in names)
+            or (found[0].storage == self.storage and found[0].model_id != self.model_id)
+        ):
+            raise self._made_anew()
+        return self if found[0].storage == self.storage else found[0]
+
+    def _made_anew(self) -> DatabaseStateError:
+        return DatabaseStateError(
+            f"index {self.name!r} was made anew meanwhile, or dropped; open it again with "
+            f"HashIndex.open(connection, {self.name!r})"
+        )
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""
-        with translated_errors():
+        with translated_errors(self):
             row = self.connection.execute(
                 sql.SQL(_WAITING[self.layout]).format(**self._names())
             ).fetchone()
@@ -287,7 +327,7 @@ class IndexEntry:
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
         names = self._names()
-        with translated_errors():
+        with translated_errors(self):
             cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
             cursor.execute(
                 sql.SQL(_SUMMARY[self.layout]).format(
@@ -313,7 +353,7 @@ class IndexEntry:
 
     def lists(self) -> ListSummary | None:
         """Count what is in the lists of landmarks; reads them all. None without landmarks."""
-        with translated_errors():
+        with translated_errors(self):
             cursor = self.connection.cursor(row_factory=class_row(ListSummary))
             return cursor.execute(
                 """

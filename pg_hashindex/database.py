@@ -2,8 +2,9 @@
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import sqlalchemy as sa
@@ -27,8 +28,12 @@ from .errors import (
     UnknownModelError,
 )
 
+if TYPE_CHECKING:
+    from .catalog import IndexEntry
+
 __all__ = [
     "Connection",
+    "check_idle",
     "connect",
     "create_engine",
     "outside_transactions",
@@ -93,7 +98,7 @@ def prepare(connection: Connection) -> None:
             f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
             "pg_hashindex needs 15 or later; upgrade the server"
         )
-    with connection.transaction():
+    with translated_errors(), connection.transaction():
         extension = connection.execute(
             "SELECT n.nspname, e.extversion FROM pg_extension e "
             "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
@@ -152,6 +157,30 @@ def _without_secrets(parts: Mapping[str, Any]) -> str:
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
 
 
+def check_idle(connection: Connection, why: str) -> None:
+    """Refuse a connection that is inside a transaction, or closed.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    why : str
+        For the message.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is inside a transaction.
+    ConnectionFailedError
+        If it is closed.
+    """
+    if connection.closed:
+        raise ConnectionFailedError("the connection is closed; open another one")
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise InvalidInputError(
+            f"{why}: call it outside a transaction, best on a connection in autocommit mode"
+        )
+
+
 @contextlib.contextmanager
 def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
     """Put a connection into autocommit mode.
@@ -166,11 +195,10 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
     ------
     InvalidInputError
         If it is inside a transaction.
+    ConnectionFailedError
+        If it is closed.
     """
-    if connection.info.transaction_status != TransactionStatus.IDLE:
-        raise InvalidInputError(
-            f"{why}: call it outside a transaction, best on a connection in autocommit mode"
-        )
+    check_idle(connection, why)
     before = connection.autocommit
     connection.autocommit = True
     try:
@@ -181,15 +209,21 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors() -> Iterator[None]:
-    """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`."""
+def translated_errors(index: "IndexEntry | None" = None) -> Iterator[None]:
+    """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
+
+    Parameters
+    ----------
+    index : IndexEntry, optional
+        What the block is about: where a part of it is missing, the message leads to its repair.
+    """
     try:
         yield
     except psycopg.Error as error:
-        raise _translate(error) from error
+        raise _translate(error, index) from error
     except sa.exc.DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
-            raise _translate(error.orig) from error.orig
+            raise _translate(error.orig, index) from error.orig
         raise
 
 
@@ -215,7 +249,37 @@ _INVALID_INPUT = frozenset(
 _OF_OUR_SCHEMA = re.compile(r'\bhashindex\.|schema "hashindex"')
 
 
-def _translate(error: psycopg.Error) -> HashIndexError:
+# The functions of one index, as a context names them; ours take other arguments.
+_OWN_FUNCTION = re.compile(
+    r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
+)
+
+
+def _broken_index(index: "IndexEntry | None", message: str, context: str) -> str | None:
+    """Return the name of the index that something is a part of that does not exist."""
+    if index is not None and _is_missing(index, message):
+        return index.swap_of or index.name
+    # Where triggers run, the index may be another one.
+    found = _OWN_FUNCTION.search(context)
+    return None if found is None else found[2].replace('""', '"')
+
+
+def _is_missing(index: "IndexEntry", message: str) -> bool:
+    """Say whether something that does not exist is a table, column or function of an index."""
+    kind, _, rest = message.removesuffix(" does not exist").partition(" ")
+    name = rest.strip('"')
+    if kind == "column":
+        columns = (index.column_name, index.id_column, index.code_column)
+        return any(name == column or rest.endswith(f".{column}") for column in columns)
+    if kind == "function":
+        return any(f"{verb}_{index.name}" in rest for verb in ("search", "within"))
+    return name.startswith(f"hashindex.{index.storage}_") or name in (
+        index.schema_name,
+        f"{index.schema_name}.{index.table_name}",
+    )
+
+
+def _translate(error: psycopg.Error, index: "IndexEntry | None" = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:
@@ -231,6 +295,13 @@ def _translate(error: psycopg.Error) -> HashIndexError:
         return MissingExtensionError(message)
     if state == "0A000" and re.search("is too old|is older than", message):
         return OldServerError(message)
+    if state in {"42P01", "42703", "42883", "3F000"}:
+        name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
+        if name is not None:
+            return InvalidInputError(
+                f"{message}; what index {name!r} consists of was renamed or dropped: run "
+                f"pg-hashindex index repair {shlex.quote(name)}"
+            )
     if state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
@@ -244,12 +315,17 @@ def _translate(error: psycopg.Error) -> HashIndexError:
     if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
     # From PostgreSQL 18 on a foreign key ON DELETE RESTRICT has a state of its own.
-    if state in {"23503", "23001", "2BP01"}:
+    if state in {"23503", "23001", "2BP01", "55006"}:
         return InUseError(message)
+    if state == "25006":
+        return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)
     if state in _INVALID_INPUT:
         return InvalidInputError(message)
-    if isinstance(error, psycopg.OperationalError) and not state:
+    # Of class 57: the server shuts down, has crashed, or is not up yet.
+    if state in {"57P01", "57P02", "57P03"} or (
+        isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}
+    ):
         return ConnectionFailedError(f"the connection failed: {message}")
     return DatabaseStateError(message)

@@ -32,14 +32,22 @@ from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
-from psycopg.pq import TransactionStatus
 from tqdm import tqdm
 
 from .catalog import IndexEntry
 from .codes import CodeArray, CodeArrayDumper
-from .database import translated_errors
-from .encoding_queries import FIRST_MISSING, PAGE, PRUNE, WRITE
+from .database import check_idle, translated_errors
+from .encoding_queries import (
+    FIRST_MISSING,
+    PAGE,
+    PAGES_OF_TABLE,
+    PRUNE,
+    SAMPLED_MISSING,
+    WRITE,
+)
 from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .jobs import Job
+from .pace import Pace
 from .pages import Page, read_page
 
 __all__ = ["encode_missing"]
@@ -57,30 +65,39 @@ _NETWORK_SECONDS = 2.0
 # Passes that may find changed rows again, where writers make new work as fast as we do it.
 _MOST_PASSES = 10
 
+# Pages that are read to say how many rows there are to be encoded, of tables with twice as many.
+_COUNTED_PAGES = 1000
+
 # Seconds that rows may stay locked by others, without any progress, before we give up.
 _PATIENCE = 60.0
 
 
 def encode_missing(
-    index: IndexEntry, *, batch_rows: int | None = None, progress: bool = False
+    index: IndexEntry,
+    *,
+    batch_rows: int | None = None,
+    progress: bool = False,
+    rows_per_second: float | None = None,
 ) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
-    if index.connection.info.transaction_status != TransactionStatus.IDLE:
-        raise InvalidInputError(
-            "encoding commits batch by batch: call it outside a transaction, best on a connection "
-            "in autocommit mode"
-        )
-    with translated_errors(), _only_encoder(index):
-        return _Encoder(index, batch_rows).run(progress)
+    check_idle(index.connection, "encoding commits batch by batch")
+    pace = Pace(rows_per_second)
+    with (
+        translated_errors(index),
+        index.noticing_drops(),
+        _only_encoder(index),
+        Job(index.connection, "encode", index.name) as job,
+    ):
+        return _Encoder(index, batch_rows, pace, job).run(progress)
 
 
 @contextmanager
 def _only_encoder(index: IndexEntry) -> Iterator[None]:
     # A second encoder would do the same work again, not harm.
     key = f"hashindex.encode:{index.name}"
-    lock = "hashtextextended(%s, 0)"
+    lock = "pg_catalog.hashtextextended(%s, 0)"
     with index.connection.transaction():
         row = index.connection.execute(f"SELECT pg_try_advisory_lock({lock})", [key]).fetchone()
     if row is None or not row[0]:
@@ -104,8 +121,8 @@ class _Batch(NamedTuple):
 class _Encoder:
     """One run over one index."""
 
-    def __init__(self, index: IndexEntry, batch_rows: int | None) -> None:
-        self.index = index
+    def __init__(self, index: IndexEntry, batch_rows: int | None, pace: Pace, job: Job) -> None:
+        self.index, self.pace, self.job = index, pace, job
         self.connection = index.connection
         # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
         with self.connection.transaction():
@@ -114,6 +131,7 @@ class _Encoder:
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
+        self.most_rows = pace.batch(self.most_rows)
         self.adapts = batch_rows is None and index.network == "torch"
         self.batch_rows = (
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
@@ -133,13 +151,14 @@ class _Encoder:
         }
 
     def run(self, progress: bool) -> int:
-        missing = None
-        if progress:
-            with self.connection.transaction():
-                missing = self.index.waiting()
         written, passes = 0, 0
         stuck_since = time.monotonic()
         start = self._first_missing()
+        missing = 0
+        if start is not None:
+            self.job.phase("encoding")
+            missing = self._count_missing(exactly=progress)
+            self.job.expect(missing)
         with tqdm(
             total=missing, unit="row", unit_scale=True, desc="encoding", disable=not progress
         ) as bar:
@@ -148,7 +167,9 @@ class _Encoder:
                 for batch in self._pass(start):
                     written += batch.written
                     left_over = left_over or batch.left_over
-                    bar.update(batch.written + (0 if passes else batch.unknown))
+                    done = batch.written + (0 if passes else batch.unknown)
+                    bar.update(done)
+                    self.job.advance(done)
                 if self.index.encoded_in == "sql":
                     # Rows may have come without a code, in a partition that was attached say.
                     left_over = self._first_missing()
@@ -160,6 +181,7 @@ class _Encoder:
                 elif start is not None and time.monotonic() - stuck_since > _PATIENCE:
                     raise self._stuck(start, written)
                 elif start is not None:
+                    self.job.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
             if self.index.layout == "table":
@@ -169,6 +191,19 @@ class _Encoder:
                 # Something of our own to commit, whoever we are: that waits for all before it.
                 self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
         return written
+
+    def _count_missing(self, *, exactly: bool) -> int:
+        """Count the rows to be encoded, of a large table from some of its pages."""
+        with self.connection.transaction():
+            if not exactly:
+                (pages,) = self._execute(PAGES_OF_TABLE).fetchone()
+                if pages > 2 * _COUNTED_PAGES:
+                    percent: float = 100 * _COUNTED_PAGES / pages
+                    seen: int = self._execute(
+                        SAMPLED_MISSING[self.index.layout], [percent]
+                    ).fetchone()[0]
+                    return round(100 * seen / percent)
+            return self.index.waiting()
 
     def _stuck(self, row: str, written: int) -> DatabaseStateError:
         what = "locked by another transaction"
@@ -203,6 +238,7 @@ class _Encoder:
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
+            self.pace.keep(len(page), self.job.advance)
             start, comparison = page.ids[-1], ">"
 
     def _known(self, page: Page) -> Page:

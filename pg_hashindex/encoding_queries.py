@@ -4,7 +4,7 @@ from typing import LiteralString
 
 from .catalog import Layout
 
-__all__ = ["FIRST_MISSING", "PAGE", "PRUNE", "WRITE"]
+__all__ = ["FIRST_MISSING", "PAGE", "PAGES_OF_TABLE", "PRUNE", "SAMPLED_MISSING", "WRITE"]
 
 # $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no page looks at
 # what earlier ones did.
@@ -40,6 +40,26 @@ FIRST_MISSING: dict[Layout, LiteralString] = {
         SELECT b.{id}::text FROM {table} b
         WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
         ORDER BY b.{id} LIMIT 1
+    """,
+}
+
+# To count all that is missing takes as long as encoding a few rows in a hundred.
+PAGES_OF_TABLE: LiteralString = """
+    SELECT greatest(
+        pg_relation_size({table_name}::regclass),
+        (SELECT sum(pg_relation_size(p.relid)) FROM pg_partition_tree({table_name}::regclass) p)
+    )::bigint / current_setting('block_size')::integer
+"""
+
+# $1 is how many pages in a hundred are read.
+SAMPLED_MISSING: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
+        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+    """,
+    "column": """
+        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
+        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
     """,
 }
 

@@ -11,6 +11,7 @@ __all__ = [
     "HashIndexError",
     "InUseError",
     "InvalidInputError",
+    "LowerRecallError",
     "MissingExtensionError",
     "MissingRightsError",
     "MissingSchemaError",
@@ -52,6 +53,10 @@ class DuplicateNameError(HashIndexError):
 
 class InUseError(HashIndexError):
     """Something else depends on the object, so it cannot be dropped."""
+
+
+class LowerRecallError(HashIndexError):
+    """Another model would find fewer of the true neighbours than the one in use."""
 
 
 class ConnectionFailedError(HashIndexError):

@@ -1,41 +1,52 @@
 """How good a live index is: recall against brute force in the database, and latency."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from pgvector import Vector
-from psycopg import RawCursor, sql
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from .database import translated_errors
-from .errors import InvalidInputError
-from .index import HashIndex
-from .search import Hit, as_count
-from .vectors import as_rows
+from . import recall_history
+from .catalog import IndexEntry, read_entries
+from .errors import DatabaseStateError, InvalidInputError
+from .measuring import Measured, Measuring, OperatingPoint
+from .query_sets import QuerySet, draw, load, of_vectors
+from .search import as_count
 
-__all__ = ["Evaluation", "OperatingPoint", "evaluate"]
+__all__ = [
+    "Evaluation",
+    "Measured",
+    "OperatingPoint",
+    "default_candidates",
+    "evaluate",
+    "measure_defaults",
+]
 
 #: Candidate counts tried unless told otherwise.
 CANDIDATES = (50, 100, 200, 400, 800)
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
-    """What one number of candidates gives; times in milliseconds, as the client sees them."""
-
-    candidates: int
-    recall: float
-    p50_ms: float
-    p95_ms: float
-
-
-@dataclass(frozen=True)
 class Evaluation:
-    """Recall and latency of an index over a range of candidate counts."""
+    """Recall and latency of an index over a range of candidate counts.
+
+    Parameters
+    ----------
+    index : str
+    queries : int
+        How many were asked.
+    k : int
+    points : list of OperatingPoint
+    exact_p50_ms, exact_p95_ms : float
+        Of exact search.
+    query_set : str or None
+        The saved set that was used.
+    skipped : int
+        Queries that were not asked, since the index's model has no code for them.
+    recorded : bool
+        Whether it was added to the history.
+    """
 
     index: str
     queries: int
@@ -43,28 +54,24 @@ class Evaluation:
     points: list[OperatingPoint]
     exact_p50_ms: float
     exact_p95_ms: float
+    query_set: str | None = None
+    skipped: int = 0
+    recorded: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class _Query:
-    vector: Vector
-    # The key of the row that is the query, to be left out of its own answers: as the typed search
-    # gives it, and as text.
-    row_id: Any = None
-    row_id_text: str | None = None
-
-
 def evaluate(
-    index: HashIndex,
+    index: IndexEntry,
     *,
-    queries: int | ArrayLike = 200,
+    queries: int | ArrayLike | QuerySet = 200,
+    query_set: str | None = None,
     k: int = 10,
     candidates: Sequence[int] = CANDIDATES,
     random_state: int = 0,
+    record: bool | None = None,
     progress: bool = False,
 ) -> Evaluation:
     """Measure recall@k and latency of an index.
@@ -72,13 +79,20 @@ def evaluate(
     Parameters
     ----------
     index : HashIndex
-    queries : int or array-like (n, dimension)
+    queries : int, array-like (n, dimension) or QuerySet
         A number of rows drawn from the table, each left out of its own answers; or vectors from
         elsewhere. Of an index that is encoded in Python, rows that have a code are drawn.
+    query_set : str, optional
+        Name of a saved set to use instead; see `pg_hashindex.query_sets`. Queries that the index's
+        model has no code for are left out and counted.
     k : int
     candidates : sequence of int
+        The index's own number is added where the evaluation is recorded.
     random_state : int
         Seed of the draw.
+    record : bool, optional
+        Whether to add what is measured to ``hashindex.recall_history``. By default, where the
+        queries are a saved set, and the session can write there.
     progress : bool
         Whether to draw a bar on stderr.
 
@@ -91,106 +105,108 @@ def evaluate(
     Raises
     ------
     InvalidInputError
-        If there is nothing to search, or a number is out of range.
+        If there is nothing to search, no such set, or a number is out of range.
+    DatabaseStateError
+        If it is to be recorded and cannot be; nothing is measured then. Or if the index was given
+        another model meanwhile; nothing is recorded then.
     """
-    if k < 1:
-        raise InvalidInputError(f"k must be 1 or more, got {k}")
+    _check_k(k)
     if not candidates or min(candidates) < 1:
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
-    for what, count in (("k", k), ("candidates", max(candidates))):
-        as_count(what, count)
-    asked = _queries(index, queries, random_state)
-    if index.encoded_in == "python":
-        # Read before anything is timed.
-        _ = index.loaded_model
-    steps = len(asked) * (1 + len(candidates))
-    with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:
-        exact = [_timed(bar, _exact, index, query, k) for query in asked]
-        worst = [hits[-1].distance if hits else -np.inf for hits, _ in exact]
-        wanted = sum(len(hits) for hits, _ in exact)
-        if not wanted:
-            raise InvalidInputError(
-                f"{index.qualified_table} has fewer than two rows with a vector to compare, or "
-                "none with a code to be a query"
-            )
-        points = []
-        for count in sorted(set(candidates)):
-            found = [_timed(bar, _search, index, query, k, count) for query in asked]
-            correct = sum(
-                sum(hit.distance <= limit for hit in hits)
-                for (hits, _), limit in zip(found, worst, strict=True)
-            )
-            p50, p95 = _percentiles(found)
-            points.append(OperatingPoint(count, correct / wanted, p50, p95))
-    return Evaluation(index.name, len(asked), k, points, *_percentiles(exact))
-
-
-def _queries(index: HashIndex, queries: int | ArrayLike, random_state: int) -> list[_Query]:
-    if not isinstance(queries, int):
-        return [_Query(Vector(row.astype(np.float32))) for row in as_rows(queries, index.dimension)]
-    if queries < 1:
-        raise InvalidInputError(f"queries must be 1 or more, got {queries}")
-    rng = np.random.default_rng(random_state)
-    names = {
-        "id": sql.Identifier(index.id_column),
-        "column": sql.Identifier(index.column_name),
-        "table": index.table,
-        "type": sql.SQL(index.id_type),
-        # Where SQL cannot encode a row that has no code, the model may not know it either.
-        "usable": sql.SQL("true")
-        if index.encoded_in == "sql"
-        else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
-    }
-    with translated_errors():
-        # Keys alone, so that the draw is repeatable and uniform without moving the vectors.
-        ids = index.connection.execute(
-            sql.SQL(
-                "SELECT b.{id}::text FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "
-                "ORDER BY b.{id}"
-            ).format(**names)
-        ).fetchall()
-        drawn = rng.permutation(len(ids))[:queries]
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        rows = (
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL(
-                    "SELECT {column}, {id}, {id}::text FROM {table} "
-                    "WHERE {id} = ANY ($1::text[]::{type}[]) AND {column} IS NOT NULL ORDER BY 2"
-                ).format(**names),
-                [[ids[position][0] for position in drawn]],
-                binary=index.binary_ids,
-            )
-            .fetchall()
+    as_count("candidates", max(candidates))
+    index = _as_it_is(index)
+    asked = _queries(index, queries, query_set, random_state)
+    if record is None:
+        record = asked.name is not None and recall_history.obstacle(index) is None
+    elif record and (reason := recall_history.obstacle(index)) is not None:
+        raise DatabaseStateError(
+            f"the evaluation cannot be recorded: {reason}; evaluate without recording, or as a "
+            "role that may write to hashindex.recall_history"
         )
-    return [_Query(*row) for row in rows]
+    counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
+    measuring = Measuring([index], asked, k)
+    steps = len(measuring.asked) * (1 + len(counts))
+    with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:
+        exact = measuring.find_truth(bar.update)
+        points = [measuring.measure(index, count, bar.update) for count in counts]
+    if record:
+        recall_history.record(index, asked.name, points)
+    return Evaluation(
+        index.name,
+        len(measuring.asked),
+        k,
+        [OperatingPoint(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points],
+        *exact,
+        query_set=asked.name,
+        skipped=measuring.skipped,
+        recorded=record,
+    )
 
 
-def _exact(index: HashIndex, query: _Query, k: int) -> list[Hit]:
-    rows = index.connection.execute(
-        "SELECT id, distance FROM hashindex.exact_search(%s, %s, %s)",
-        [index.name, query.vector, k + (query.row_id_text is not None)],
-        prepare=True,
-        binary=True,
-    ).fetchall()
-    return [Hit(*row) for row in rows if row[0] != query.row_id_text][:k]
+def measure_defaults(
+    indexes: Sequence[IndexEntry], queries: QuerySet, k: int = 10, progress: bool = False
+) -> list[Measured]:
+    """Measure indexes of one table against each other, each by its own defaults.
+
+    Parameters
+    ----------
+    indexes : sequence of HashIndex
+        Of the same table, column and metric.
+    queries : QuerySet
+        Those that one of the indexes has no code for are asked of none.
+    k : int
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    list of Measured
+        One for each index.
+
+    Raises
+    ------
+    InvalidInputError
+        If the indexes are not of one table, k is out of range, or no query has a right answer: the
+        table has fewer than two rows, or every query was left out.
+    """
+    _check_k(k)
+    measuring = Measuring(indexes, queries, k)
+    steps = len(measuring.asked) * (1 + len(indexes))
+    with tqdm(total=steps, unit="query", desc="comparing", disable=not progress) as bar:
+        measuring.find_truth(bar.update)
+        return [
+            measuring.measure(index, default_candidates(index, k), bar.update) for index in indexes
+        ]
 
 
-def _search(index: HashIndex, query: _Query, k: int, candidates: int) -> list[Hit]:
-    more = query.row_id_text is not None
-    hits = index.search(query.vector, k + more, candidates=candidates + more)
-    return [hit for hit in hits if not more or hit.id != query.row_id][:k]
+def default_candidates(index: IndexEntry, k: int) -> int:
+    """Return how many candidates a search for k answers keeps that names none."""
+    return max(index.candidates, k)
 
 
-def _timed(bar: Any, function: Any, *arguments: Any) -> tuple[list[Hit], float]:
-    start = time.perf_counter()
-    with translated_errors():
-        hits = function(*arguments)
-    elapsed = time.perf_counter() - start
-    bar.update()
-    return hits, elapsed * 1000
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise InvalidInputError(f"k must be 1 or more, got {k}")
+    as_count("k", k)
 
 
-def _percentiles(timed: Sequence[tuple[list[Hit], float]]) -> tuple[float, float]:
-    milliseconds: NDArray[np.float64] = np.array([elapsed for _, elapsed in timed])
-    return float(np.percentile(milliseconds, 50)), float(np.percentile(milliseconds, 95))
+def _as_it_is(index: IndexEntry) -> IndexEntry:
+    """Read an index again: searches go by the model that it has now, whenever it was opened."""
+    found = read_entries(type(index), index.connection, "WHERE i.name = %s", [index.name])
+    # The same one has read its model already.
+    return index if not found or found[0] == index else found[0]
+
+
+def _queries(
+    index: IndexEntry,
+    queries: int | ArrayLike | QuerySet,
+    query_set: str | None,
+    random_state: int,
+) -> QuerySet:
+    if query_set is not None:
+        return load(index, query_set)
+    if isinstance(queries, QuerySet):
+        return queries
+    if isinstance(queries, int):
+        return draw(index, queries, random_state)
+    return of_vectors(index, queries)

@@ -1,18 +1,12 @@
 """Indexes: binding a table's vectors to a model, and everything done with such a binding."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-import sqlalchemy as sa
-from numpy.typing import ArrayLike
-from pgvector import Bit, Vector
-from psycopg import RawCursor, sql
-
-from . import encoding, search, within
+from . import encoding, search, swapping
 from .access import build_access
 from .catalog import (
     Access,
-    IndexEntry,
     IndexSummary,
     Layout,
     ListSummary,
@@ -21,9 +15,14 @@ from .catalog import (
 )
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError, UnknownIndexError
+from .health import Health, check
+from .jobs import Job
 from .model import Metric
+from .query_sets import QuerySet
 from .rebalancing import Rebalanced, rebalance
-from .search import Hit
+from .repairing import Repaired, repair
+from .searchable import SearchableIndex
+from .swapping import Swapped
 
 __all__ = [
     "Access",
@@ -39,7 +38,7 @@ _CONFIGURE = "SELECT hashindex.configure_index(%s, %s, %s, %s, %s)"
 
 
 @dataclass(frozen=True)
-class HashIndex(IndexEntry):
+class HashIndex(SearchableIndex):
     """An index, on the connection that it was made or opened with.
 
     Made by `create` or `open`, not by hand.
@@ -126,7 +125,13 @@ class HashIndex(IndexEntry):
             )
         return found[0]
 
-    def encode(self, *, batch_rows: int | None = None, progress: bool = False) -> int:
+    def encode(
+        self,
+        *,
+        batch_rows: int | None = None,
+        progress: bool = False,
+        rows_per_second: float | None = None,
+    ) -> int:
         """Encode every row that has a vector but no code; then build the access path asked for.
 
         Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
@@ -140,6 +145,9 @@ class HashIndex(IndexEntry):
             a neural network as many as it encodes in about two seconds.
         progress : bool
             Whether to draw a bar on stderr.
+        rows_per_second : float, optional
+            Rows to encode, and to list by landmarks, in a second at the most; as many as there can
+            be by default. PostgreSQL builds its own indexes as fast as it does.
 
         Returns
         -------
@@ -149,194 +157,20 @@ class HashIndex(IndexEntry):
         Raises
         ------
         InvalidInputError
-            If the connection is inside a transaction, or a row has another dimension.
+            If the connection is inside a transaction, a row has another dimension, or
+            rows_per_second is not above 0.
         InUseError
             If another session is encoding this index, or building its access path.
         DatabaseStateError
             If others keep rows locked for a minute, or the index was dropped or made anew since it
             was opened, or configured otherwise while its access path was built.
         """
-        written = encoding.encode_missing(self, batch_rows=batch_rows, progress=progress)
-        build_access(self, progress=progress)
+        with Job(self.connection, "encode", self.name):
+            written = encoding.encode_missing(
+                self, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
+            )
+            build_access(self, progress=progress, rows_per_second=rows_per_second)
         return written
-
-    def search(
-        self,
-        query: ArrayLike | Vector,
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        probes: int | None = None,
-        ranking: Ranking | None = None,
-        where: sa.ColumnElement[bool] | None = None,
-    ) -> list[Hit]:
-        """Find the nearest rows: candidates by code, then the exact distance.
-
-        Where the index is encoded in Python, the query's code is computed here; the first search
-        reads the model.
-
-        Parameters
-        ----------
-        query : array-like (dimension,)
-        k : int
-            Answers wanted.
-        candidates : int, optional
-            Rows kept by code before the exact order; the index's own number, or k where that is
-            more, by default.
-        probes : int, optional
-            Landmarks whose lists are read, 1 to 1000, where access is by landmarks; the index's
-            own number by default. Where they leave fewer than k rows, more are read.
-        ranking : {"hamming", "asymmetric", "weighted"}, optional
-            The order of candidates; the index's own by default.
-        where : sqlalchemy condition, optional
-            On columns of the searched table; restricts the candidates, not the answers.
-
-        Returns
-        -------
-        list of Hit
-            ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
-            the negative inner product).
-
-        Raises
-        ------
-        InvalidInputError
-            If the query, k, candidates or the condition cannot be used, or the model has codes
-            only of the rows that it was trained on and the query is none of them.
-        DatabaseStateError
-            If the query's code is computed here, and the index was dropped or made anew since it
-            was opened.
-        """
-        return search.search(
-            self, query, k, candidates=candidates, probes=probes, ranking=ranking, where=where
-        )
-
-    def search_like(
-        self,
-        row_id: Any,
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        probes: int | None = None,
-        ranking: Ranking | None = None,
-        where: sa.ColumnElement[bool] | None = None,
-    ) -> list[Hit]:
-        """Find the rows nearest to another row of the table, which is left out itself.
-
-        Parameters
-        ----------
-        row_id : Any
-            The row's key, or its text.
-        k, candidates, probes, ranking, where
-            As `search`.
-
-        Returns
-        -------
-        list of Hit
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such row, or it has no vector; else as `search`, but a row that has a
-            code is always known.
-        DatabaseStateError
-            As `search`, for a row that has no code.
-        """
-        k = search.as_count("k", k)
-        more = None if candidates is None else search.as_count("candidates", candidates) + 1
-        key, vector, code = self._row(row_id)
-        # One more of each for the row itself, which would always be found.
-        hits = search.search(
-            self,
-            vector,
-            k + 1,
-            candidates=more,
-            probes=probes,
-            ranking=ranking,
-            where=where,
-            code=code,
-        )
-        return [hit for hit in hits if hit.id != key][:k]
-
-    def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
-        """Find every row whose code differs from the query's in no more than radius bits.
-
-        Fast by access path ``lookup``, while the radius is small; a scan of all codes elsewhere.
-
-        Parameters
-        ----------
-        query : array-like (dimension,)
-        radius : int
-            0 to the number of bits.
-
-        Returns
-        -------
-        list of Hit
-            ``(id, distance)``, where the distance is the number of bits that differ; the nearest
-            first, ties by the key.
-
-        Raises
-        ------
-        InvalidInputError
-            If the query or the radius cannot be used, or the model has codes only of the rows that
-            it was trained on and the query is none of them.
-        DatabaseStateError
-            As `search`.
-        """
-        return within.within(self, query, radius)
-
-    def within_like(self, row_id: Any, radius: int) -> list[Hit]:
-        """Find every row whose code is within a radius of another row's, which is left out itself.
-
-        Parameters
-        ----------
-        row_id : Any
-            The row's key, or its text.
-        radius : int
-            As `within`.
-
-        Returns
-        -------
-        list of Hit
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such row, or it has no vector; else as `search_like`.
-        DatabaseStateError
-            As `search_like`.
-        """
-        key, vector, code = self._row(row_id)
-        hits = within.within(self, vector, radius, code=code)
-        return [hit for hit in hits if hit.id != key]
-
-    def _row(self, row_id: Any) -> tuple[Any, Vector, Bit | None]:
-        """Read a row's key and vector, and its code where searches have to bring that."""
-        with translated_errors():
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            row = (
-                RawCursor(self.connection)
-                .execute(
-                    sql.SQL(
-                        "SELECT b.{id}, b.{column}, {code}::text FROM {table} b "
-                        "WHERE b.{id} = $1::text::{type}"
-                    ).format(
-                        id=sql.Identifier(self.id_column),
-                        column=sql.Identifier(self.column_name),
-                        code=self.code_of_row,
-                        table=self.table,
-                        type=sql.SQL(self.id_type),
-                    ),
-                    [str(row_id)],
-                    binary=self.binary_ids,
-                )
-                .fetchone()
-            )
-        if row is None or row[1] is None:
-            raise InvalidInputError(
-                f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"
-            )
-        code = None if self.encoded_in == "sql" or row[2] is None else Bit(row[2])
-        return row[0], row[1], code
 
     def configure(
         self,
@@ -410,6 +244,236 @@ class HashIndex(IndexEntry):
             If the index was dropped or made anew since it was opened.
         """
         return rebalance(self, progress=progress)
+
+    def swap(
+        self,
+        model: str,
+        *,
+        access: Access | None = None,
+        tolerance: float = 0.01,
+        force: bool = False,
+        k: int = 10,
+        queries: int | QuerySet = 200,
+        rows_per_second: float | None = None,
+        random_state: int = 0,
+        progress: bool = False,
+    ) -> Swapped:
+        """Give the index another model, while it is searched and its table is written to.
+
+        The new codes are made beside the old ones, which takes as long as `encode`; a run that was
+        cut off goes on where it stopped when it is called again. Both are then compared on the same
+        queries, and the searches of the index go by the new ones from one moment to the next. The
+        old codes are kept fresh until `prune`, so that `rollback` can return to them.
+
+        Parameters
+        ----------
+        model : str
+            ``name`` or ``name:version``, of the same dimension.
+        access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+            How searches will find candidates; as now by default.
+        tolerance : float
+            By how much recall may fall, 0 to 1.
+        force : bool
+            Whether to take the new codes however much it falls.
+        k : int
+            Answers that are compared.
+        queries : int or QuerySet
+            Rows drawn from the table to be searched for; or saved queries.
+        rows_per_second : float, optional
+            As `encode`.
+        random_state : int
+            Seed of the draw.
+        progress : bool
+            Whether to draw bars on stderr.
+
+        Returns
+        -------
+        Swapped
+            The models and their recall. Open the index anew to see what it is now; searches by
+            this object follow it.
+
+        Raises
+        ------
+        LowerRecallError
+            If recall would fall by more than the tolerance. The index stays as it is; the new codes
+            stay beside, to be taken by ``force`` or dropped by `repair` with ``undo``.
+        UnknownModelError, InvalidInputError
+            If the model cannot serve the index.
+        InUseError
+            If another session is swapping it, a swap to another model is under way, the codes of
+            the swap before are still there, or transactions kept the table in use for a minute.
+        """
+        return swapping.swap(
+            self,
+            model,
+            access=access,
+            tolerance=tolerance,
+            force=force,
+            k=k,
+            queries=queries,
+            rows_per_second=rows_per_second,
+            random_state=random_state,
+            progress=progress,
+        )
+
+    def rollback(self) -> str:
+        """Return to the codes that the index had before the last swap: at once, they are fresh.
+
+        Those that it has now become the previous ones: another rollback returns to them.
+
+        Returns
+        -------
+        str
+            The model that the index has now, as ``name:version``.
+
+        Raises
+        ------
+        DatabaseStateError
+            If there are none.
+        InUseError
+            As `swap`.
+        """
+        return swapping.rollback(self)
+
+    def prune(self) -> str:
+        """Drop the codes that the index had before the last swap.
+
+        Returns
+        -------
+        str
+            The model that they were made with, as ``name:version``.
+
+        Raises
+        ------
+        DatabaseStateError
+            If there are none.
+        InUseError
+            As `swap`.
+        """
+        return swapping.prune(self)
+
+    def grant(self, role: str, *, as_: Literal["reader", "owner"] = "reader") -> None:
+        """Let a role search the index, or maintain it.
+
+        Parameters
+        ----------
+        role : str
+            Its name as it is, without quotes; ``public`` for everybody, as reader.
+        as_ : {"reader", "owner"}
+            A reader must hold SELECT on the key and the vectors of the table, and gets what
+            searches read beside them. An owner must own the table, or be a member of its owner, to
+            which what the index consists of is given.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such role.
+        DatabaseStateError
+            If it does not hold on the table what it needs.
+        MissingRightsError
+            If the caller may not grant this.
+        """
+        if as_ not in ("reader", "owner"):
+            raise InvalidInputError(f"a role is granted reader or owner, not {as_!r}")
+        with translated_errors(), self.connection.transaction():
+            self.connection.execute(f"SELECT hashindex.grant_{as_}(%s, %s)", [self.name, role])
+
+    def revoke(self, role: str) -> None:
+        """Take from a role what it holds on the index; its rights on the table stay as they are.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such role.
+        InUseError
+            If it may write to the table, whose codes its writes have to keep fresh.
+        MissingRightsError
+            If the caller may not revoke this.
+        """
+        with translated_errors(), self.connection.transaction():
+            self.connection.execute("SELECT hashindex.revoke_all(%s, %s)", [self.name, role])
+
+    def check(self, *, full: bool = False) -> Health:
+        """Look for what is wrong with the index, or could be better; change nothing.
+
+        Needs SELECT on the table, its codes and the catalog. Where row security hides rows from the
+        caller, it looks at the others.
+
+        Parameters
+        ----------
+        full : bool
+            Whether to look at all rows, which takes minutes for millions, not at a sample.
+
+        Returns
+        -------
+        Health
+            The finding of each check, with what to do about it. Where the table or the codes are
+            not there, only checks of such things are.
+
+        Raises
+        ------
+        UnknownIndexError
+            If the index was dropped.
+        MissingRightsError
+            If the table or the codes may not be read.
+        """
+        return check(self, full=full)
+
+    def repair(
+        self,
+        *,
+        table: str | None = None,
+        column: str | None = None,
+        id_column: str | None = None,
+        full: bool = False,
+        undo: bool = False,
+        progress: bool = False,
+    ) -> Repaired:
+        """Bring the index back into order, after whatever happened to it and to its table.
+
+        It follows a table, schema or column that was renamed; makes functions, triggers, codes and
+        parts of the access path anew that are missing, and enables triggers; takes codes away
+        whose rows are gone, and those that may be wrong since triggers were away; encodes; and
+        finishes a swap. Where all is well it changes nothing. Each step is committed, so a run that
+        was cut off can be run again. An index whose table or vector column is gone is dropped.
+
+        Parameters
+        ----------
+        table : str, optional
+            The table that is searched, as SQL writes it; found by the triggers by default.
+        column, id_column : str, optional
+            Its vector and key column, by bare names; found by the codes by default.
+        full : bool
+            Whether to compare every code with a fresh encoding; else some of them, and those of
+            tables whose triggers were away.
+        undo : bool
+            Whether to give a swap up that was begun, instead of finishing it.
+        progress : bool
+            Whether to draw bars on stderr.
+
+        Returns
+        -------
+        Repaired
+            What was done. Open the index anew to see what it is now.
+
+        Raises
+        ------
+        InvalidInputError
+            If none or several columns could be those of the index, or the type of its key or the
+            dimension of its vectors has changed.
+        InUseError
+            If another session is repairing or encoding it, or transactions kept the table in use
+            for a minute.
+        """
+        return repair(
+            self,
+            table=table,
+            column=column,
+            id_column=id_column,
+            full=full,
+            undo=undo,
+            progress=progress,
+        )
 
     def drop(self) -> None:
         """Drop the index with its codes and triggers; the table and the model stay."""

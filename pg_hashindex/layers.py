@@ -73,7 +73,11 @@ class Layer:
             raise InvalidInputError(f"a layer of kind {self.kind} has scale {self.scale}")
         # Kept as the float32 that the database holds, so that both sides compute with one value.
         if self.scale is not None:
-            object.__setattr__(self, "scale", float(np.float32(self.scale)))
+            try:
+                with np.errstate(over="ignore"):
+                    object.__setattr__(self, "scale", float(np.float32(self.scale)))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidInputError(f"scale must be a number, got {self.scale!r}") from error
             if not (np.isfinite(self.scale) and self.scale > 0):
                 raise InvalidInputError(f"scale must be finite and above 0, got {self.scale}")
         if (self.nearest is not None) != (self.kind in _WITH_NEAREST):
@@ -104,7 +108,20 @@ class Layer:
             )
         if value is None:
             return
-        array = np.ascontiguousarray(value, dtype=np.float32)
+        try:
+            given = np.asarray(value)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{what} of a layer of kind {self.kind} cannot be read as an array: {error}"
+            ) from error
+        if given.dtype.kind not in "fiub":
+            raise InvalidInputError(
+                f"{what} of a layer of kind {self.kind} must be numbers, got an array of "
+                f"{given.dtype}"
+            )
+        # What is no float32 is refused below.
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(given, dtype=np.float32)
         if array.ndim != ndim or not 1 <= max(array.shape) <= MAX_DIMENSION or 0 in array.shape:
             raise InvalidInputError(
                 f"{what} of a layer of kind {self.kind} have shape {array.shape}; "

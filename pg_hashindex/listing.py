@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from .catalog import IndexEntry
 from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .jobs import Job
 from .landmark_tables import LandmarkTables
 from .landmarks import (
     Landmarks,
@@ -27,6 +28,7 @@ from .landmarks import (
     train_landmarks,
     training_rows,
 )
+from .pace import Pace
 
 __all__ = ["build_landmarks"]
 
@@ -54,6 +56,10 @@ _PAGE: LiteralString = """
     ORDER BY c.id LIMIT $2
 """
 
+_TO_LIST: LiteralString = """
+    SELECT count(*) FROM {codes} c WHERE $1::text IS NULL OR c.id > $1::text::{type}
+"""
+
 _LIST: LiteralString = """
     INSERT INTO {listed} (landmark, id, code)
     SELECT l.landmark, c.id, c.code
@@ -65,13 +71,16 @@ _LIST: LiteralString = """
 """
 
 
-def build_landmarks(index: IndexEntry, progress: bool) -> bool:
+def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> bool:
     """Train landmarks and list every row that has a code, from where a run before has stopped.
 
     Parameters
     ----------
     index : IndexEntry
         On a connection in autocommit mode.
+    job : Job
+    pace : Pace
+        Of listing.
     progress : bool
         Whether to draw bars on stderr.
 
@@ -90,10 +99,13 @@ def build_landmarks(index: IndexEntry, progress: bool) -> bool:
         If the index was configured otherwise meanwhile, or dropped.
     """
     builder = _Builder(index, progress)
-    if not builder.has_tables() and not builder.train():
-        return False
+    if not builder.has_tables():
+        job.phase("training landmarks")
+        if not builder.train():
+            return False
+    job.phase("waiting for writers, to have triggers list what they write")
     builder.begin()
-    builder.list_rows()
+    builder.list_rows(job, pace)
     return True
 
 
@@ -192,15 +204,16 @@ class _Builder(LandmarkTables):
             page = self.page(_SAMPLE, [100 * wanted / rows, most, _SEED], most)
         return page.vectors
 
-    def list_rows(self) -> None:
+    def list_rows(self, job: Job, pace: Pace) -> None:
         landmarks = Landmarks(self._landmarks(), spherical=self.spherical)
-        (rows,) = self.execute("SELECT count(*) FROM {codes}").fetchone()
         # By the column, which bare would be the text.
         row = self.execute(
             "SELECT e.id::text FROM {listed} e ORDER BY e.id DESC LIMIT 1"
         ).fetchone()
         last = None if row is None else row[0]
-        batch = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
+        (rows,) = self.execute(_TO_LIST, [last]).fetchone()
+        job.phase("listing rows by landmarks", rows)
+        batch = pace.batch(max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension)))
         with tqdm(
             total=rows, unit="row", unit_scale=True, desc="listing", disable=not self.progress
         ) as bar:
@@ -212,8 +225,10 @@ class _Builder(LandmarkTables):
                     self.execute(_LIST, [page.ids, first, second])
                     last = page.ids[-1]
                     bar.update(len(page))
+                    job.advance(len(page))
                 if len(page) < batch:
                     return
+                pace.keep(len(page), job.advance)
 
     def _landmarks(self) -> NDArray[np.float32]:
         # As the database rounded them, so that triggers and pages assign alike.

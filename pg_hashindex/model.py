@@ -5,10 +5,12 @@ import io
 import json
 import re
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,6 +20,7 @@ from . import codes
 from .errors import InvalidInputError
 from .layers import MAX_DIMENSION, Layer
 from .network import Network
+from .profiles import Profile
 from .vectors import as_rows
 
 __all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
@@ -45,6 +48,7 @@ UNREADABLE = (
     MemoryError,
     RuntimeError,
     struct.error,
+    tokenize.TokenError,
     zlib.error,
     zipfile.BadZipFile,
 )
@@ -80,6 +84,9 @@ class Model:
         float32. None where all count the same.
     network : Network, optional
         A last step that Python alone evaluates.
+    profile : Profile, optional
+        How the projections of its training rows were spread, for checks of an index; it says
+        nothing about what the model does, and the checksum does not cover it.
 
     Raises
     ------
@@ -97,12 +104,14 @@ class Model:
     version: int | None = None
     bit_weights: NDArray[np.floating] | None = None
     network: Network | None = None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
         if self.metric not in get_args(Metric):
             raise InvalidInputError(f"metric {self.metric!r} is unknown; use l2, cosine or ip")
-        if not 1 <= self.dimension <= MAX_DIMENSION:
+        dimension: Any = self.dimension
+        if not (1 <= dimension <= MAX_DIMENSION and isinstance(dimension, Integral)):
             raise InvalidInputError(f"dimension {self.dimension} is not in 1 to {MAX_DIMENSION}")
         if not 1 <= len(self.layers) + (self.network is not None) <= MAX_LAYERS:
             raise InvalidInputError(
@@ -118,6 +127,10 @@ class Model:
         n_bits = self.n_bits
         if self.bit_weights is not None:
             object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
+        if self.profile is not None and self.profile.n_bits != n_bits:
+            raise InvalidInputError(
+                f"the profile is of {self.profile.n_bits} bits, the model gives {n_bits}"
+            )
 
     @property
     def n_bits(self) -> int:
@@ -225,6 +238,8 @@ class Model:
         }
         if self.network is not None:
             header["network"] = self.network.spec()
+        if self.profile is not None:
+            header["profile"] = self.profile.as_dict()
         arrays: dict[str, NDArray[Any]] = {
             "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         }
@@ -261,6 +276,11 @@ class Model:
                         f"the model file has format {header['format']}, this release reads "
                         f"{' and '.join(map(str, _FILE_FORMATS))}; upgrade pg_hashindex"
                     )
+                if len(header["layers"]) > MAX_LAYERS:
+                    raise InvalidInputError(
+                        f"the model file has {len(header['layers'])} layers; a model has 1 to "
+                        f"{MAX_LAYERS}"
+                    )
                 layers = [
                     Layer(
                         spec["kind"],
@@ -276,16 +296,20 @@ class Model:
                 network = None
                 if "network" in header:
                     network = Network.from_parts(header["network"], [archive["network"].data])
+                profile = None
+                if "profile" in header:
+                    profile = Profile.from_dict(header["profile"])
             model = cls(
                 header["name"],
                 header["method"],
                 header["dimension"],
                 layers,
                 header["metric"],
-                header["parameters"],
-                header["training"],
+                dict(header["parameters"]),
+                dict(header["training"]),
                 bit_weights=bit_weights,
                 network=network,
+                profile=profile,
             )
         except InvalidInputError:
             raise

@@ -11,6 +11,7 @@ from .access import WHY_OUTSIDE, only_builder
 from .catalog import IndexEntry, long_list
 from .database import outside_transactions, translated_errors
 from .errors import InvalidInputError
+from .jobs import Job
 from .landmark_tables import LandmarkTables
 from .landmarks import Landmarks, train_landmarks
 
@@ -56,8 +57,9 @@ class Rebalanced(NamedTuple):
 def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
     """Take stale entries out and divide long lists; see `HashIndex.rebalance`."""
     with (
-        translated_errors(),
+        translated_errors(index),
         outside_transactions(index.connection, WHY_OUTSIDE),
+        index.noticing_drops(),
         only_builder(index),
     ):
         index.check_current()
@@ -69,7 +71,8 @@ def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
             raise InvalidInputError(
                 f"index {index.name!r} has the access path {row and row[0]}; lists are of landmarks"
             )
-        return _Rebalancer(index, progress).run()
+        with Job(index.connection, "rebalance", index.name) as job:
+            return _Rebalancer(index, progress).run(job)
 
 
 class _Rebalancer(LandmarkTables):
@@ -77,9 +80,11 @@ class _Rebalancer(LandmarkTables):
         super().__init__(index)
         self.progress = progress
 
-    def run(self) -> Rebalanced:
+    def run(self, job: Job) -> Rebalanced:
         before = self._lists()
         numbers = list(before)
+        # Counted are entries, which are rows of lists.
+        job.phase("compacting lists", sum(before.values()))
         with tqdm(
             total=len(numbers), unit="list", desc="compacting", disable=not self.progress
         ) as bar:
@@ -87,15 +92,17 @@ class _Rebalancer(LandmarkTables):
                 part = numbers[start : start + _BATCH_LISTS]
                 self.execute("SELECT hashindex.compact_lists($1, $2)", [self.index.name, part])
                 bar.update(len(part))
+                job.advance(sum(before[number] for number in part))
         after = self._lists()
         # Fewer where writers have added some meanwhile.
         stale = max(0, sum(before.values()) - sum(after.values()))
         mean = sum(after.values()) / max(1, len(after))
         long = [n for n, size in after.items() if size > long_list(mean)]
-        added = [
-            self._split(number, after[number], mean)
-            for number in tqdm(long, unit="list", desc="splitting", disable=not self.progress)
-        ]
+        job.phase("dividing long lists", sum(after[number] for number in long))
+        added = []
+        for number in tqdm(long, unit="list", desc="splitting", disable=not self.progress):
+            added.append(self._split(number, after[number], mean))
+            job.advance(after[number])
         return Rebalanced(stale, sum(n > 0 for n in added), sum(added))
 
     def _split(self, number: int, size: int, mean: float) -> int:

@@ -126,7 +126,11 @@ def downgrade(connection: sa.Connection) -> None:
             )
         _run(
             connection,
+            # It calls a function; its table goes by the revision that made it.
+            "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS guarded ON hashindex.index; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
         )
         # In one statement, since some call others; without CASCADE, which could reach the user's.

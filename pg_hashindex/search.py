@@ -58,7 +58,7 @@ def search(
         code = code_of(index, vector)
     defaults = (candidates, probes, ranking)
     arguments = "($1, $2, $3, $4, $5" + (")" if index.encoded_in == "sql" else ", $6)")
-    with translated_errors():
+    with translated_errors(index):
         if where is not None:
             statement, values = filtered_query(index, vector, k, defaults, where, code)
             found = RawCursor(index.connection).execute(statement, values, binary=index.binary_ids)
@@ -84,12 +84,9 @@ def code_of(index: IndexEntry, query: Vector) -> Bit:
 
     Raises
     ------
-    DatabaseStateError
-        If the index was dropped or made anew since it was opened.
     InvalidInputError
         If the model has codes only of the rows that it was trained on, and the query is none.
     """
-    index.check_current()
     model, row = index.loaded_model, query.to_numpy()[None]
     if model.network is not None and not model.network.knows(row).all():
         raise InvalidInputError(

@@ -20,6 +20,7 @@ from .errors import DatabaseStateError, InUseError, MissingRightsError
 from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
+from .profiles import Profile
 
 __all__ = [
     "EvaluatedIn",
@@ -45,7 +46,8 @@ class StoredModel:
     """What the database knows about a model, without its layers.
 
     ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
-    ``size_bytes`` counts layers and network.
+    ``size_bytes`` counts layers and network. ``profile_rows`` is how many rows its profile was made
+    of, None where it has none.
     """
 
     name: str
@@ -64,6 +66,7 @@ class StoredModel:
     weighted: bool
     network: NetworkKind | None
     evaluated_in: EvaluatedIn
+    profile_rows: int | None
 
 
 def save(connection: Connection, model: Model) -> Model:
@@ -103,16 +106,17 @@ def save(connection: Connection, model: Model) -> Model:
         with connection.transaction():
             # Two savers of one name must not both compute the same next version.
             connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended('hashindex.model:' || %s, 0))",
+                "SELECT pg_advisory_xact_lock("
+                "pg_catalog.hashtextextended('hashindex.model:' || %s, 0))",
                 [model.name],
             )
             row = connection.execute(
                 f"""
                 INSERT INTO hashindex.model (
                     name, version, method, dimension, n_bits, metric, parameters, training,
-                    checksum, bit_weights, network, layers
+                    checksum, bit_weights, network, profile, layers
                 )
-                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
                        ARRAY[{", ".join(layers)}]
                 FROM hashindex.model WHERE name = %s
                 RETURNING id, version
@@ -128,6 +132,7 @@ def save(connection: Connection, model: Model) -> Model:
                     model.checksum,
                     None if model.bit_weights is None else Vector(model.bit_weights),
                     None if model.network is None else Jsonb(model.network.spec()),
+                    None if model.profile is None else Jsonb(model.profile.as_dict()),
                     *values,
                     model.name,
                 ],
@@ -191,7 +196,7 @@ def load(connection: Connection, reference: str) -> Model:
         prepare(connection)
         row = connection.execute(
             "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
-            "bit_weights, network FROM hashindex.find_model(%s)",
+            "bit_weights, network, profile FROM hashindex.find_model(%s)",
             [reference],
         ).fetchone()
         assert row is not None  # noqa: S101
@@ -221,6 +226,7 @@ def load(connection: Connection, reference: str) -> Model:
             version=row[7],
             bit_weights=None if row[9] is None else row[9].to_numpy(),
             network=network,
+            profile=None if row[11] is None else Profile.from_dict(row[11]),
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
@@ -300,8 +306,11 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                        SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
                    ) AS indexes,
                    m.bit_weights IS NOT NULL AS weighted,
-                   m.network ->> 'kind' AS network,
-                   CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in
+                   m.network ->> 'kind'::text AS network,
+                   CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in,
+                   CASE WHEN jsonb_typeof(m.profile -> 'rows') = 'number' THEN
+                       (m.profile -> 'rows')::integer
+                   END AS profile_rows
             FROM hashindex.model m {which}
             """.encode(),  # noqa: S608
             values,

@@ -138,8 +138,7 @@ index = sa.Table(
     sa.UniqueConstraint("swap_of", "swap_state"),
     sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", "storage"),
     sa.CheckConstraint(
-        "(swap_of IS NULL) = (swap_state IS NULL) "
-        "AND swap_state IN ('next', 'ready', 'previous')",
+        "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'ready', 'previous')",
         "swap_state",
     ),
     sa.CheckConstraint("layout IN ('table', 'column')", "layout"),
@@ -154,9 +153,7 @@ index = sa.Table(
 query_set = sa.Table(
     "query_set",
     metadata,
-    sa.Column(
-        "index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), primary_key=True
-    ),
+    sa.Column("index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), primary_key=True),
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column(
         "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
@@ -216,6 +213,9 @@ job = sa.Table(
     sa.Column("rows_total", sa.BigInteger),
     sa.Column(
         "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
+    sa.Column(
+        "phase_started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
     ),
     sa.Column(
         "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()

@@ -1,7 +1,7 @@
 """Training a model: fit on most rows, and measure on those held back."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from . import codes
 from .errors import InvalidInputError
 from .hashers import HASHERS, make_hasher
+from .hashers.base import Hasher
+from .hashers.rows import BlockSource, RowSource
 from .hashers.supervision import Labels, SparseRows, Supervision
 from .metrics import precision_at_k, recall_at_k
 from .model import Metric, Model, check_model_name
+from .profiles import Profile
 from .vectors import as_rows
 
 __all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
@@ -24,10 +27,18 @@ _HELD_BACK_ROWS = 500
 _RECALL_K = 10
 _RECALL_CANDIDATES = 200
 _PRECISION_K = 50
+# A profile of so many rows errs by little, and fewer do where codes are long.
+_PROFILE_ROWS = 20_000
+_LEAST_PROFILE_ROWS = 1_000
+_PROFILE_VALUES = 10_000_000
+# A network may take 30 ms for each.
+_NETWORK_PROFILE_ROWS = 2_000
+# Of rows that are read in blocks, those that the others are measured among.
+_MEASURED_ROWS = 50_000
 
 
 def train(
-    X: NDArray[Any],
+    X: NDArray[Any] | BlockSource,
     name: str,
     method: str,
     *,
@@ -46,7 +57,9 @@ def train(
 
     Parameters
     ----------
-    X : floating (n, d)
+    X : floating (n, d), or callable
+        The rows; or, for methods that learn from rows alone, a function without arguments that
+        returns a fresh iterator of blocks (n_i, d) at every call.
     name : str
         Of the model.
     method : str
@@ -68,13 +81,15 @@ def train(
     Returns
     -------
     Model
-        With ``training`` holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones``
-        (least, mean and greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and
-        ``recall`` of the held-back rows as queries among the others; with labels,
-        ``label_precision`` of those of them that have one. Both rank all rows by the weights of
-        bits as they were learned, which a search rounds. Rows are held back as `held_back` says;
-        where none can be, there is neither. A transductive method, which gives codes to the rows
-        of its training alone, learns from the rows held back too, but not from their labels.
+        With a ``profile`` of the rows that it was fitted on, 20,000 of more, and ``training``
+        holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and
+        greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the
+        held-back rows as queries among the others; with labels, ``label_precision`` of those of
+        them that have one. Both rank all rows by the weights of bits as they were learned, which a
+        search rounds. Of rows in blocks, 50,000 are what they rank. Rows are held back as
+        `held_back` says; where none can be, there is neither. A transductive method, which gives
+        codes to the rows of its training alone, learns from the rows held back too, but not from
+        their labels.
 
     Raises
     ------
@@ -101,14 +116,10 @@ def train(
     hasher.check_parameters()
     known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     check_method_takes(method, [what for what, value in known.items() if value is not None])
+    if callable(X):
+        return _train_in_blocks(RowSource(X), hasher, name, metric, random_state, force, known)
     X = as_rows(X)
-    least = max(1000, 10 * int(n_bits or X.shape[1]))
-    if len(X) < least and not force:
-        raise InvalidInputError(
-            f"{len(X)} rows are too few to learn {n_bits or X.shape[1]} bits from: a model needs "
-            f"{least}, or it is bad without any sign of it; train on more rows, learn fewer bits, "
-            "or force it"
-        )
+    _check_enough(len(X), X.shape[1], hasher, force)
     supervision = Supervision.read(len(X), y, pairs, triplets, graph)
     hidden = held_back(len(X), supervision, random_state)
     seen = np.setdiff1d(np.arange(len(X)), hidden)
@@ -125,7 +136,54 @@ def train(
         graph=kept.graph,
     ).to_model(name, metric=metric)
     measured = _measure(model, X, seen, hidden, supervision.labels)
-    return hasher.to_model(name, metric=metric, training=measured)
+    return replace(
+        hasher.to_model(name, metric=metric, training=measured),
+        profile=_profile(model, X, seen, random_state),
+    )
+
+
+def _train_in_blocks(
+    source: RowSource,
+    hasher: Hasher,
+    name: str,
+    metric: Metric,
+    random_state: int,
+    force: bool,
+    known: Mapping[str, Any],
+) -> Model:
+    if given := [what for what, value in known.items() if value is not None]:
+        raise InvalidInputError(
+            f"{' and '.join(given)} cannot be given for rows in blocks; train on an array"
+        )
+    if hasher.transductive:
+        raise InvalidInputError(
+            f"{hasher.method} encodes the rows of its training alone, which it holds in memory; "
+            "train it on an array"
+        )
+    _check_enough(source.n_rows, source.dimension, hasher, force)
+    hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
+    seen = np.setdiff1d(np.arange(source.n_rows), hidden)
+    model = hasher.fit(source.restricted_to(seen).blocks).to_model(name, metric=metric)
+    rng = np.random.default_rng(random_state)
+    among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
+    X = source.rows(np.concatenate([hidden, among]))
+    parts = np.split(np.arange(len(X)), [len(hidden)])
+    measured = _measure(model, X, parts[1], parts[0], None)
+    return replace(
+        hasher.to_model(name, metric=metric, training=measured),
+        profile=_profile(model, X, parts[1], random_state),
+    )
+
+
+def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
+    n_bits = hasher.n_bits or dimension
+    least = max(1000, 10 * n_bits)
+    if n_rows < least and not force:
+        raise InvalidInputError(
+            f"{n_rows} rows are too few to learn {n_bits} bits from: a model needs "
+            f"{least}, or it is bad without any sign of it; train on more rows, learn fewer bits, "
+            "or force it"
+        )
 
 
 def check_method_takes(method: str, known: Collection[str]) -> None:
@@ -216,6 +274,14 @@ def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
         columns = codes.pack((bits ^ bits[0]).T)
         found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
     return len(found)
+
+
+def _profile(model: Model, X: NDArray[Any], seen: NDArray[np.intp], random_state: int) -> Profile:
+    drawn = np.random.default_rng(random_state).permutation(seen)
+    most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
+    if model.network is not None and model.network.kind == "torch":
+        most = min(most, _NETWORK_PROFILE_ROWS)
+    return Profile.of(model.project(X[np.sort(drawn[:most])]))
 
 
 def _measure(

@@ -34,7 +34,7 @@ def within(
     if code is None and index.encoded_in == "python":
         code = code_of(index, vector)
     arguments = "($1, $2)" if index.encoded_in == "sql" else "($1, $2, $3)"
-    with translated_errors():
+    with translated_errors(index):
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         rows = (
             RawCursor(index.connection)

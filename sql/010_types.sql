@@ -4,6 +4,8 @@
 -- From here to the end of the transaction names resolve in pg_catalog first, then where pgvector
 -- lives. Functions keep this path (SET search_path FROM CURRENT), so that no caller's path, and no
 -- temporary object, can put another meaning on what they call.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 DO $$
 BEGIN
     IF current_setting('server_version_num')::integer < 150000 THEN

@@ -18,11 +18,29 @@ DECLARE
     total double precision;
 BEGIN
     -- What goes in must never come out as a projection.
-    IF cardinality(layers) = 0 THEN
-        RAISE EXCEPTION 'there are no layers to evaluate'
+    IF cardinality(layers) NOT BETWEEN 1 AND 64 THEN
+        RAISE EXCEPTION 'there are % layers to evaluate; a model has 1 to 64',
+            coalesce(nullif(cardinality(layers), 0)::text, 'no')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
     END IF;
     FOREACH layer IN ARRAY layers LOOP
+        -- Where something is missing, NULL would come out, or nonsense.
+        IF (CASE
+            WHEN layer.kind = 'affine' THEN layer.weights IS NULL OR layer.bias IS NULL
+            WHEN layer.kind = 'shift' THEN layer.bias IS NULL
+            WHEN layer.kind = 'rbf' THEN NOT coalesce(
+                layer.weights IS NOT NULL AND layer.scale > 0 AND layer.scale < 'Infinity', false
+            )
+            WHEN layer.kind = 'affinity' THEN NOT coalesce(
+                layer.scale > 0 AND layer.scale < 'Infinity'
+                AND layer.nearest BETWEEN 1 AND cardinality(layer.weights), false
+            )
+            WHEN layer.kind IN ('normalize', 'relu', 'tanh', 'sin', 'cos', 'network') THEN false
+            ELSE true
+        END) THEN
+            RAISE EXCEPTION 'a layer is malformed: %', hashindex.layer_problem(layer, vector_dims(x))
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
+        END IF;
         expected := vector_dims(coalesce(layer.weights[1], layer.bias));
         IF expected <> vector_dims(x) THEN
             RAISE EXCEPTION 'the vector has % dimensions, the model takes %',

@@ -18,7 +18,8 @@ BEGIN
     SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = layers_of.model_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
-            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            USING ERRCODE = 'serialization_failure',
+                  HINT = 'Run the transaction again. Where a database was restored without its rows, restore those of schema hashindex first, or give its indexes up: pg-hashindex index repair --orphans.';
     END IF;
     RETURN kept;
 END

@@ -28,6 +28,14 @@ DECLARE
     hashindex_snapshot_is_old boolean :=
         current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
+    -- A partition that was detached keeps its triggers, and has no rows of the index's any more.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> (%7$L, %8$L) AND to_regclass(%9$L) IS NOT NULL
+        AND NOT EXISTS (
+            SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass(%9$L)
+        )
+    THEN
+        RETURN NULL;
+    END IF;
     IF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = (%7$L, %8$L) THEN
             TRUNCATE %1$s%10$s;

@@ -177,7 +177,9 @@ DECLARE
     );
 BEGIN
     RETURN format(
-        $query$SELECT coalesce(s.fars[ceil(5 * %1$s::double precision * least(1, 8.0 / nullif(cardinality(%2$s), 0)))::integer], %4$s)
+        $query$SELECT coalesce(s.fars[least(
+        ceil(5 * %1$s::double precision * least(1, 8.0 / nullif(cardinality(%2$s), 0))), 2147483647
+    )::integer], %4$s)
     FROM (SELECT array_agg(n.far ORDER BY n.far) AS fars FROM (%3$s) n) s$query$,
         terms ->> 'kept', terms ->> 'lists',
         hashindex.near_codes(i, 'landmarks', terms || jsonb_build_object('lists', spread, 'order', 'none')),

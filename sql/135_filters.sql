@@ -236,9 +236,13 @@ LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    plans refcursor;
     plan json;
 BEGIN
-    EXECUTE 'EXPLAIN (FORMAT JSON) ' || statement INTO plan;
+    -- By a cursor, which takes one statement alone.
+    OPEN plans FOR EXECUTE 'EXPLAIN (FORMAT JSON) ' || statement;
+    FETCH plans INTO plan;
+    CLOSE plans;
     matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
     cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
 END

@@ -66,7 +66,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    is_array boolean;
+    shape text;
 BEGIN
     IF wanted IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute a
@@ -76,8 +76,9 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     -- One column, unique at every moment (a deferred constraint is not), never NULL.
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory = 'A'
-    INTO id_column, id_type, is_array
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod),
+           CASE t.typcategory WHEN 'A' THEN 'an array' WHEN 'C' THEN 'composite' END
+    INTO id_column, id_type, shape
     FROM pg_index x
     JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
     JOIN pg_type t ON t.oid = a.atttypid
@@ -95,8 +96,8 @@ BEGIN
             USING ERRCODE = 'invalid_table_definition',
                   HINT = format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);',
                                 table_name, wanted, wanted);
-    ELSIF is_array THEN
-        RAISE EXCEPTION 'key "%" of % is of type %, an array', id_column, table_name, id_type
+    ELSIF shape IS NOT NULL THEN
+        RAISE EXCEPTION 'key "%" of % is of type %, %', id_column, table_name, id_type, shape
             USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of a scalar type.';
     END IF;
 END
@@ -104,3 +105,46 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
+
+-- Names of their own that the statements of an index use: variables, and tables of a query.
+CREATE OR REPLACE FUNCTION hashindex.is_reserved(name text)
+RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN name ~ ('^hashindex_(candidate|codes?|distances|found|ids|kept|landmark|list|listed|lists'
+        '|mask|masked_[1248]|masks|mask_[1248]|matching|model_layers|more|narrow|near|of|planes|point'
+        '|probed|probes|projection|radius|ranking|rows?|search_effort|settings|share|sizes'
+        '|snapshot_is_old|threshold|touched|wide|within)$');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.is_reserved(text) IS
+    'whether the statements of an index mean something else by a name';
+
+CREATE OR REPLACE FUNCTION hashindex.check_names(table_name regclass, code_column text)
+RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    taken text;
+BEGIN
+    SELECT format('table %s', table_name) INTO taken
+    FROM pg_class c WHERE c.oid = table_name AND hashindex.is_reserved(c.relname);
+    SELECT coalesce(taken, format('column "%s" of %s', a.name, table_name)) INTO taken
+    FROM (
+        SELECT a.attname::text AS name FROM pg_attribute a WHERE a.attrelid = table_name AND NOT a.attisdropped
+        UNION ALL SELECT code_column
+    ) a
+    WHERE taken IS NOT NULL OR hashindex.is_reserved(a.name) LIMIT 1;
+    IF taken IS NOT NULL THEN
+        RAISE EXCEPTION '% has a name by which searches mean something else', taken
+            USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it, or for the index that it is made for.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_names(regclass, text) IS
+    'refuses a table whose name, or the name of one of whose columns, stands for something else in searches';

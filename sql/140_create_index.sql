@@ -76,16 +76,35 @@ BEGIN
         i.code_table := i.table_name;
         i.code_column := i.storage || '_code';
     END IF;
+    PERFORM hashindex.check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
 
+    PERFORM hashindex.create_codes(i, create_index.table_name);
+    PERFORM hashindex.create_functions(i);
+    PERFORM hashindex.create_triggers(i, create_index.table_name);
+    PERFORM hashindex.grant_like_table(i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text) IS
+    'creates an index: codes, triggers, search function; rows there already are still to be encoded';
+
+CREATE OR REPLACE FUNCTION hashindex.create_codes(i hashindex.index, table_name regclass)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+BEGIN
     IF i.layout = 'table' THEN
         -- CREATE TABLE AS takes the key's type, modifier and collation over as they are.
         EXECUTE format(
             'CREATE %s TABLE %I.%I AS SELECT %I AS id, NULL::bit(%s) AS code FROM %s WITH NO DATA',
             -- Codes must not outlive the rows of an unlogged table in a crash.
             (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
-             FROM pg_class c WHERE c.oid = create_index.table_name),
-            i.code_schema, i.code_table, i.id_column, used.n_bits, create_index.table_name
+             FROM pg_class c WHERE c.oid = create_codes.table_name),
+            i.code_schema, i.code_table, i.id_column, used.n_bits, create_codes.table_name
         );
         EXECUTE format(
             'ALTER TABLE %I.%I ADD PRIMARY KEY (id), ALTER COLUMN code SET NOT NULL',
@@ -99,32 +118,29 @@ BEGIN
                     ELSE 'codes of index %s, written by pg-hashindex index encode, since its model is '
                          'evaluated in Python; triggers on %s take away those of rows that change'
                 END,
-                i.name, create_index.table_name
+                i.name, create_codes.table_name
             )
         );
     ELSE
         -- A generated column is computed after the triggers that would read it.
         IF EXISTS (
             SELECT FROM pg_attribute a
-            WHERE a.attrelid = create_index.table_name AND a.attname = i.column_name
+            WHERE a.attrelid = create_codes.table_name AND a.attname = i.column_name
               AND a.attgenerated <> ''
         ) THEN
-            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, create_index.table_name
+            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, create_codes.table_name
                 USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
         END IF;
         EXECUTE format(
             'ALTER TABLE %s ADD COLUMN %I bit(%s)',
-            create_index.table_name, i.code_column, used.n_bits
+            create_codes.table_name, i.code_column, used.n_bits
         );
     END IF;
-    PERFORM hashindex.create_functions(i);
-    PERFORM hashindex.create_triggers(i, create_index.table_name);
-    PERFORM hashindex.grant_like_table(i.name);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text) IS
-    'creates an index: codes, triggers, search function; rows there already are still to be encoded';
+COMMENT ON FUNCTION hashindex.create_codes(hashindex.index, regclass) IS
+    'makes the code table of an index, or the code column in its table';
 
 CREATE OR REPLACE FUNCTION hashindex.create_functions(i hashindex.index)
 RETURNS void
@@ -182,11 +198,32 @@ BEGIN
         'within_' || i.name, CASE WHEN in_python THEN ', bit varying' ELSE '' END,
         format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
     );
+    -- Those that are new, too, be it a member of that role who made them.
+    PERFORM hashindex.give(i, hashindex.owner_of(i));
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_search_functions(hashindex.index) IS
     'creates the functions that search an index, or replaces them';
+
+CREATE OR REPLACE FUNCTION hashindex.has_trigger(
+    i hashindex.index, table_name regclass, trigger_name text
+)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_trigger t
+        WHERE t.tgrelid = table_name AND t.tgname = trigger_name
+          AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.has_trigger(hashindex.index, regclass, text) IS
+    'whether a table has a trigger of an index by that name';
 
 CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
 RETURNS void
@@ -199,11 +236,13 @@ DECLARE
 BEGIN
     IF i.layout = 'column' THEN
         -- Triggers fire in order of their names: after the user's own, which may change the vector.
-        EXECUTE format(
-            'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s '
-            'FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
-            'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
-        );
+        IF NOT hashindex.has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
+            EXECUTE format(
+                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s '
+                'FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
+                'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
+            );
+        END IF;
         RETURN;
     END IF;
     -- A statement on the parent of partitions fires the parent's triggers only, one on a partition
@@ -212,6 +251,9 @@ BEGIN
         SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
     LOOP
         FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
+            CONTINUE WHEN hashindex.has_trigger(
+                i, part, format('hashindex_%s_%s', i.storage, lower(event))
+            );
             EXECUTE format(
                 'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
                 format('hashindex_%s_%s', i.storage, lower(event)), event, part,
@@ -229,4 +271,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_triggers(hashindex.index, regclass) IS
-    'creates the triggers that keep the codes of an index fresh';
+    'creates the triggers that keep the codes of an index fresh, where they are not there';

@@ -1,5 +1,130 @@
--- Triggers run with the writer's own rights, searches with the reader's: whoever may write or read
--- the table must be able to do the same to its codes, or creating an index would break the writers.
+-- Triggers run with the writer's own rights, searches with the reader's: whoever may write or read the
+-- table must be able to do the same to its codes, or creating an index would break the writers.
+-- Roles go by oid here, 0 for PUBLIC.
+
+CREATE OR REPLACE FUNCTION hashindex.find_role(role text)
+RETURNS oid
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    -- No role can have that name.
+    id oid := CASE WHEN role = 'public' THEN 0 ELSE (SELECT r.oid FROM pg_roles r WHERE r.rolname = role) END;
+BEGIN
+    IF id IS NULL THEN
+        RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Write its name as it is, without quotes; see SELECT rolname FROM pg_roles.';
+    END IF;
+    RETURN id;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_role(text) IS 'a role by its name (public: 0), or an error';
+
+CREATE OR REPLACE FUNCTION hashindex.role_term(role oid)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN role = 0 THEN 'PUBLIC' ELSE role::regrole::text END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.role_term(oid) IS 'SQL for a role to grant to';
+
+-- Only what it does not hold: who may not pass a right on can then still do so where it is not needed.
+CREATE OR REPLACE FUNCTION hashindex.grant_rights(role oid, kind text, object text, rights text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    me oid := r.oid FROM pg_roles r WHERE r.rolname = current_user;
+    named text := CASE kind WHEN 'SCHEMA' THEN format('SCHEMA %s', object::regnamespace)
+        ELSE format('TABLE %s', object::regclass) END;
+    missing text[];
+    refused text[];
+BEGIN
+    SELECT array_agg(m.wanted), array_agg(m.wanted) FILTER (WHERE NOT m.allowed)
+    INTO missing, refused
+    FROM (
+        SELECT u.wanted, CASE kind
+            WHEN 'SCHEMA' THEN has_schema_privilege(me, object::regnamespace, u.wanted || ' WITH GRANT OPTION')
+            ELSE has_table_privilege(me, object::regclass, u.wanted || ' WITH GRANT OPTION')
+        END AS allowed
+        FROM unnest(rights) u(wanted)
+        WHERE NOT CASE kind
+            WHEN 'SCHEMA' THEN has_schema_privilege(role, object::regnamespace, u.wanted)
+            ELSE has_table_privilege(role, object::regclass, u.wanted)
+        END
+    ) m;
+    IF refused IS NOT NULL THEN
+        RAISE EXCEPTION 'role % may not grant % on %', current_user, array_to_string(refused, ', '), object
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('Have its owner run: GRANT %s ON %s TO %s;',
+                                array_to_string(refused, ', '), named, hashindex.role_term(role));
+    ELSIF missing IS NOT NULL THEN
+        EXECUTE format(
+            'GRANT %s ON %s TO %s', array_to_string(missing, ', '), named, hashindex.role_term(role)
+        );
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.grant_rights(oid, text, text, text[]) IS
+    'grants rights on a table or schema, out of several those that a role has not';
+
+-- Recall and jobs are for every reader to see; saved queries are vectors of rows that he may not see.
+CREATE OR REPLACE FUNCTION hashindex.shared_tables(kinds text[])
+RETURNS SETOF text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'hashindex.' || t.name
+    FROM (VALUES
+        ('model', 'read'), ('model_part', 'read'), ('index', 'read'), ('recall_history', 'read'),
+        ('job', 'read'), ('jobs', 'read'), ('query_set', 'kept'), ('saved_query', 'kept')
+    ) t(name, kind)
+    WHERE t.kind = ANY (kinds) AND to_regclass('hashindex.' || t.name) IS NOT NULL;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.shared_tables(text[]) IS
+    'tables that all indexes share: those that readers read, and those that are kept from them';
+
+CREATE OR REPLACE FUNCTION hashindex.grant_reading(i hashindex.index, role oid)
+RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+BEGIN
+    PERFORM hashindex.grant_rights(role, 'SCHEMA', 'hashindex', '{USAGE}');
+    PERFORM hashindex.grant_rights(role, 'TABLE', t, '{SELECT}') FROM hashindex.shared_tables('{read}') t;
+    IF i.layout = 'table' THEN
+        PERFORM hashindex.grant_rights(role, 'TABLE', format('%I.%I', i.code_schema, i.code_table), '{SELECT}');
+    ELSIF has_column_privilege(role, base, i.id_column, 'SELECT')
+        AND has_column_privilege(role, base, i.column_name, 'SELECT')
+        AND NOT has_column_privilege(role, base, i.code_column, 'SELECT')
+    THEN
+        -- One who reads some columns of the table.
+        EXECUTE format('GRANT SELECT (%I) ON %s TO %s', i.code_column, base, hashindex.role_term(role));
+    END IF;
+    IF hashindex.has_lists(i) THEN
+        PERFORM hashindex.grant_rights(role, 'TABLE', format('hashindex.%I', i.storage || t), '{SELECT}')
+        FROM unnest('{_landmarks,_lists}'::text[]) t;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.grant_reading(hashindex.index, oid) IS
+    'grants a role what a search reads beside the table itself';
+
 CREATE OR REPLACE FUNCTION hashindex.grant_like_table(index_name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -9,11 +134,11 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     holder record;
-    writes text := 'SELECT, INSERT, UPDATE, DELETE';
+    hint text;
 BEGIN
     FOR holder IN
         SELECT
-            CASE WHEN acl.grantee = 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END AS role,
+            acl.grantee AS role,
             bool_or(acl.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')) AS writer,
             bool_or(acl.privilege_type = 'TRUNCATE') AS truncator
         FROM (
@@ -28,29 +153,29 @@ BEGIN
           AND acl.grantee <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
         GROUP BY acl.grantee
     LOOP
-        EXECUTE format('GRANT USAGE ON SCHEMA hashindex TO %s', holder.role);
-        EXECUTE format(
-            'GRANT SELECT ON hashindex.model, hashindex.model_part, hashindex.index TO %s',
-            holder.role
-        );
-        IF i.layout = 'table' THEN
-            EXECUTE format(
-                'GRANT %s ON %I.%I TO %s',
-                concat_ws(', ',
-                    CASE WHEN holder.writer THEN writes ELSE 'SELECT' END,
-                    CASE WHEN holder.truncator THEN 'TRUNCATE' END),
-                i.code_schema, i.code_table, holder.role
-            );
-        END IF;
-        IF hashindex.has_lists(i) THEN
-            EXECUTE format('GRANT SELECT ON hashindex.%I TO %s', i.storage || '_landmarks', holder.role);
-            EXECUTE format(
-                'GRANT %s ON hashindex.%I TO %s',
-                concat_ws(', ', 'SELECT', CASE WHEN holder.writer THEN 'INSERT' END,
-                    CASE WHEN holder.truncator THEN 'TRUNCATE' END),
-                i.storage || '_lists', holder.role
-            );
-        END IF;
+        BEGIN
+            PERFORM hashindex.grant_reading(i, holder.role);
+            IF i.layout = 'table' THEN
+                PERFORM hashindex.grant_rights(
+                    holder.role, 'TABLE', format('%I.%I', i.code_schema, i.code_table),
+                    CASE WHEN holder.writer THEN '{INSERT,UPDATE,DELETE}' ELSE '{}' END::text[]
+                        || CASE WHEN holder.truncator THEN '{TRUNCATE}' ELSE '{}' END::text[]
+                );
+            END IF;
+            IF hashindex.has_lists(i) THEN
+                PERFORM hashindex.grant_rights(
+                    holder.role, 'TABLE', format('hashindex.%I', i.storage || '_lists'),
+                    CASE WHEN holder.writer THEN '{INSERT}' ELSE '{}' END::text[]
+                        || CASE WHEN holder.truncator THEN '{TRUNCATE}' ELSE '{}' END::text[]
+                );
+            END IF;
+        EXCEPTION WHEN insufficient_privilege THEN
+            -- An index is not refused for it: others than its maker grant rights on what all share.
+            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+            RAISE WARNING 'role % holds rights on %, and got none on index "%": %',
+                hashindex.role_term(holder.role), base, i.name, SQLERRM
+                USING ERRCODE = 'warning', HINT = hint;
+        END;
     END LOOP;
 END
 $$;

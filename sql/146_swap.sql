@@ -96,6 +96,7 @@ BEGIN
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
+    PERFORM hashindex.give(x, hashindex.owner_of(i)) FROM hashindex.index x WHERE x.name = next_name;
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- One that was chosen, not come by.
@@ -156,6 +157,14 @@ BEGIN
             coalesce(exchange.state, 'NULL')
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'See: pg-hashindex index show.';
+    END IF;
+    -- Whoever encodes or builds goes by the names of both the index and its storage.
+    IF NOT (
+        SELECT bool_and(pg_try_advisory_xact_lock(hashtextextended(format('hashindex.%s:%s', w.work, n.name), 0)))
+        FROM unnest(ARRAY[exchange.name, beside]) n(name), unnest('{encode,access}'::text[]) w(work)
+    ) THEN
+        RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name
+            USING ERRCODE = 'lock_not_available', HINT = 'Wait for it.';
     END IF;
     -- In one statement: no two rows may have the same storage at its end.
     UPDATE hashindex.index x

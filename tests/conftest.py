@@ -3,12 +3,16 @@
 import pytest
 
 pytest_plugins = (
+    "fixtures.canary",
     "fixtures.servers",
     "fixtures.databases",
     "fixtures.deep",
     "fixtures.items",
+    "fixtures.jobs",
     "fixtures.known",
     "fixtures.landmarks",
+    "fixtures.roles",
+    "fixtures.tenants",
     "fixtures.usps",
 )
 

@@ -53,7 +53,7 @@ def test_the_five_minutes_of_the_readme(
     url = server.uri(DATABASE)
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
     shell = [block for block in blocks("README.md", "sh") if "model train" in block]
-    assert len(shell) == 3
+    assert len(shell) == 4
     if find_spec("torch") is None:
         shell = [block for block in shell if "--method bgdh" not in block]
     for line in "".join(shell).replace("\\\n", "").splitlines():
@@ -65,7 +65,8 @@ def test_the_five_minutes_of_the_readme(
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 0, f"{line}\n{result.output}"
     with connect(url) as connection:
-        for block in [*blocks("README.md", "sql"), *blocks("docs/sql.md", "sql")]:
+        pages = ("README.md", "docs/sql.md", "docs/maintenance.md")
+        for block in [block for page in pages for block in blocks(page, "sql")]:
             for statement in block.split(";\n"):
                 if statement.strip():
                     rows = connection.execute(statement.encode()).fetchall()

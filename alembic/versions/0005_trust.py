@@ -48,8 +48,7 @@ def upgrade() -> None:
     op.create_check_constraint(
         op.f("index_swap_state_check"),
         "index",
-        "(swap_of IS NULL) = (swap_state IS NULL) "
-        "AND swap_state IN ('next', 'ready', 'previous')",
+        "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'ready', 'previous')",
         schema="hashindex",
     )
     op.create_table(
@@ -137,6 +136,12 @@ def upgrade() -> None:
             "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
         sa.Column(
+            "phase_started_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            server_default=sa.func.now(),
+        ),
+        sa.Column(
             "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
         sa.Column("ended_at", sa.DateTime(timezone=True)),
@@ -164,7 +169,8 @@ def downgrade() -> None:
             WHERE i.swap_of IS NOT NULL OR i.storage <> i.name
             ORDER BY i.swap_of NULLS LAST LIMIT 1;
             IF in_use.swap_of IS NOT NULL THEN
-                RAISE EXCEPTION 'index "%" has codes of another model beside its own', in_use.swap_of
+                RAISE EXCEPTION 'index "%" has codes of another model beside its own',
+                    in_use.swap_of
                     USING ERRCODE = 'object_in_use',
                           HINT = 'Run: pg-hashindex index prune, or drop the index.';
             ELSIF in_use.name IS NOT NULL THEN
@@ -176,6 +182,8 @@ def downgrade() -> None:
         $$
         """
     )
+    # Of sql/, where functions stay behind; a view would keep its table.
+    op.execute("DROP VIEW IF EXISTS hashindex.jobs")
     for table in ("job", "recall_history", "saved_query", "query_set"):
         op.drop_table(table, schema="hashindex")
     for column in ("swap_state", "swap_of", "storage"):

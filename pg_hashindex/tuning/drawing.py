@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pgvector import Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
 from ..binary_vectors import decode_vectors, dimension_of
-from ..caller_queries import columns_of, find_query
 from ..database import Connection, translated_errors
 from ..errors import InvalidInputError
 from ..model import Metric
+from ..queries import read_log
 from ..search import as_count
 from ..table_source import TableRow, TableSource
 from .tables import check_table, counted
@@ -144,7 +143,7 @@ def draw(
         vectors = _vectors(found, source)
         logged = None
         if effort.queries_from is not None:
-            logged = _logged(connection, effort.queries_from, effort.queries, vectors.shape[1])
+            logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
     whole = len(found) < wanted
     _check_enough(source, len(found), n_held, k, whole)
     order = np.random.default_rng(effort.random_state).permutation(len(found))
@@ -206,38 +205,6 @@ def _decode(found: list[TableRow], source: TableSource, out: NDArray[np.float32]
                 f"{out.shape[1]} and {dimension_of(row.vector)}; a model takes one"
             )
     decode_vectors([row.vector for row in found], out)
-
-
-def _logged(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
-    what = "queries"
-    relation = find_query(connection, what, query)
-    columns = columns_of(connection, relation)
-    if len(columns) != 1 or columns[0].type_code != connection.adapters.types["vector"].oid:
-        raise InvalidInputError(
-            f"{what}: a log of queries has one column, of type vector; this has "
-            + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
-        )
-    rows = (
-        # Raw, and with a parameter: the extended protocol takes one statement alone.
-        RawCursor(connection)
-        .execute(
-            sql.SQL("SELECT * FROM {} known(query) WHERE query IS NOT NULL LIMIT $1").format(
-                relation
-            ),
-            [most],
-        )
-        .fetchall()
-    )
-    found: list[Vector] = [row[0] for row in rows]
-    if not found:
-        raise InvalidInputError(f"{what}: {query!r} returns no vector")
-    for vector in found:
-        if vector.dimensions() != dimension:
-            raise InvalidInputError(
-                f"{what}: there is one of {vector.dimensions()} dimensions, and the rows have "
-                f"{dimension}"
-            )
-    return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
 
 
 def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..catalog import Access
 from ..database import Connection, prepare, translated_errors
 from ..index import HashIndex
+from ..jobs import Job
 from ..model import Metric
 from .advice import Advice
 from .bench import Bench, Step
@@ -123,14 +124,20 @@ def _tune(
     deadline = time.monotonic() + 60 * effort.minutes
     with translated_errors():
         prepare(connection)
+    subject = task.table if task.index is None else task.index.name
     # First, since it says best what is wrong with the connection or its role.
-    with scratch(connection) as made:
-        if on_step is not None:
-            on_step(f"drawing rows of {task.table}")
+    with scratch(connection) as made, Job(connection, "tune", subject) as job:
+
+        def say(message: str) -> None:
+            job.phase(message)
+            if on_step is not None:
+                on_step(message)
+
+        say(f"drawing rows of {task.table}")
         drawn = draw(
             connection, task.table, task.column, task.id_column, effort, goal.k, task.metric
         )
-        bench = Bench(made, drawn, goal, task.metric, deadline, on_step)
+        bench = Bench(made, drawn, goal, task.metric, deadline, say)
         bench.load()
         if task.index is None:
             candidates = of_table(bench, effort.random_state)

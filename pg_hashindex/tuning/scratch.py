@@ -42,7 +42,7 @@ _LEFT_OVER = """
     WHERE nspname ~ ('^' || $1 || '[0-9a-f]{12}$') AND pg_has_role(nspowner, 'USAGE')
 """
 
-_LOCK: LiteralString = "hashtextextended('hashindex.tune:' || $1, 0)"
+_LOCK: LiteralString = "pg_catalog.hashtextextended('hashindex.tune:' || $1, 0)"
 
 
 class Scratch:

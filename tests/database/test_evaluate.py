@@ -3,30 +3,15 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.recall import brute_force_recall
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.codes import hamming_distances
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.evaluate import evaluate
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
-
-
-def brute_force_recall(
-    model: Model, vectors: NDArray[np.float32], k: int, candidates: int
-) -> float:
-    """Every row as a query among the others."""
-    codes = model.encode(vectors)
-    correct = 0
-    for row, query in enumerate(vectors):
-        others = np.delete(np.arange(len(vectors)), row)
-        exact = np.linalg.norm(vectors[others] - query, axis=1)
-        hamming = hamming_distances(codes[row : row + 1], codes[others])[0]
-        kept = np.lexsort((others, hamming))[:candidates]
-        correct += int((np.sort(exact[kept])[:k] <= np.sort(exact)[k - 1] + 1e-6).sum())
-    return correct / (k * len(vectors))
 
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])

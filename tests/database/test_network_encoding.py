@@ -5,6 +5,7 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -101,8 +102,8 @@ def test_a_change_that_commits_between_snapshot_and_lock(
     """The statement that writes codes sees the old version, and locks the new one."""
     create = encoding._Encoder.__init__
 
-    def slow(self: encoding._Encoder, index: HashIndex, batch_rows: int | None) -> None:
-        create(self, index, batch_rows)
+    def slow(self: encoding._Encoder, *arguments: Any) -> None:
+        create(self, *arguments)
         self.names["unchanged"] = sql.SQL(
             "b.xmin::text = s.version AND (SELECT pg_sleep(0.6)) IS NOT NULL"
         )

@@ -161,8 +161,9 @@ def test_an_index_that_was_made_anew_since_it_was_opened(
     found = again.search(vectors[6], candidates=30)
     expected = by_hand(again.loaded_model, vectors, vectors[6], 10, 30)
     assert [hit.id for hit in found] == expected
-    # By the row's own code, which is the new model's, even an object of before finds the same.
-    assert encoded.search_like(7, 9, candidates=29) == found[1:]
+    assert again.search_like(7, 9, candidates=29) == found[1:]
+    with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
+        encoded.search_like(7)
 
 
 def test_a_condition_takes_the_model_of_now(

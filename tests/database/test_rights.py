@@ -1,21 +1,17 @@
 """Everything runs with the caller's own rights; who may use the table may use its index."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.databases import run_as_admin
+from fixtures.roles import As, denied
 from pgvector import Vector
-from psycopg import sql
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.database import Connection
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index import HashIndex, Layout
 from pg_hashindex.model import Model
-from pg_hashindex.server import EmbeddedServer
 
 QUERY = "[1,2,3,4,5,6,7,8]"
 SEARCHES = (
@@ -24,39 +20,6 @@ SEARCHES = (
     f"""SELECT count(*) FROM hashindex.search('items_idx', '{QUERY}', 10, NULL,
         '{{"category": "a"}}')""",
 )
-
-As = Callable[[str], Connection]
-
-
-@pytest.fixture
-def as_role(server: EmbeddedServer, url: str) -> Iterator[Callable[[str], Connection]]:
-    """Open a session as a role of that name, made for the test."""
-    roles: list[str] = []
-    sessions: list[Connection] = []
-
-    def open_session(role: str) -> Connection:
-        if role not in roles:
-            run_as_admin(server, f"CREATE ROLE {role} LOGIN")
-            roles.append(role)
-        sessions.append(connect(url.replace("postgres@", f"{role}@")))
-        return sessions[-1]
-
-    yield open_session
-    for session in sessions:
-        session.close()
-    with connect(url) as admin:
-        for role in roles:
-            admin.execute(
-                sql.SQL("DROP OWNED BY {}; DROP ROLE {}").format(
-                    sql.Identifier(role), sql.Identifier(role)
-                )
-            )
-
-
-@contextmanager
-def denied() -> Iterator[None]:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        yield
 
 
 @pytest.fixture

@@ -1,0 +1,93 @@
+"""The tables of docs/reliability.md, from what `reliability.py` measured."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
+
+
+def tables(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return each table by its mark."""
+    return {
+        "faults": _faults(report.get("faults", [])),
+        "soak": _soak(report["soak"]) if "soak" in report else "Not measured yet.",
+        "soak-times": _times(report["soak"]) if "soak" in report else "Not measured yet.",
+    }
+
+
+def with_tables(text: str, report: Mapping[str, Any]) -> str:
+    """Return a page with the tables of a report in it."""
+    for mark, table in tables(report).items():
+        text = re.sub(
+            rf"(<!-- {mark} -->\n).*?(<!-- end -->)",
+            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",
+            text,
+            flags=re.DOTALL,
+        )
+    return text
+
+
+def write_page(report: Mapping[str, Any]) -> None:
+    """Write the tables into the page, and print them."""
+    for table in tables(report).values():
+        print(f"\n{table}")
+    PAGE.write_text(with_tables(PAGE.read_text(), report))
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _faults(found: list[dict[str, Any]]) -> str:
+    names = ("runs", "operations", "faults", "rows", "lost")
+    rows = [[line["test"], *(f"{line[name]:,}" for name in names)] for line in found]
+    sums = [f"{sum(line[name] for line in found):,}" for name in names]
+    headings = ["test", "runs", "operations", "faults", "rows checked", "lost"]
+    return _table(headings, [*rows, ["all", *sums]])
+
+
+def _soak(found: Mapping[str, Any]) -> str:
+    minutes = found["seconds"] / 60
+    statements = sum(int(script["number"]) for script in found["scripts"].values())
+    errors = [*found["client_errors"], *found["reader_errors"], *found["operator_errors"]]
+    exchange = sorted(found["exchange_ms"])
+    rss = found["rss_mb"]
+    rows = [
+        ["minutes, rows", f"{minutes:.1f}, {found['rows']:,}"],
+        ["statements of pgbench", f"{statements:,}"],
+        ["searches from Python", f"{found['python_searches']:,}"],
+        ["swaps, returns, prunes", f"{found['swaps']}, {found['rollbacks']}, {found['prunes']}"],
+        ["errors that a client saw", f"{len(errors)}"],
+        ["answers held against the exact search", f"{found['checked']:,}"],
+        ["wrong answers", f"{found['wrong']}"],
+        ["codes checked in the end, lost", f"{found['codes_checked']:,}, {found['codes_lost']}"],
+        [
+            "exchange, ms: median, longest",
+            f"{exchange[len(exchange) // 2]:.1f}, {exchange[-1]:.1f}" if exchange else "",
+        ],
+        [
+            "memory of the operator, MB: start, peak, end",
+            f"{rss['start']:.0f}, {rss['peak']:.0f}, {rss['end']:.0f}",
+        ],
+    ]
+    return _table(["soak", ""], rows)
+
+
+def _times(found: Mapping[str, Any]) -> str:
+    return _table(
+        ["statement", "number", "median ms", "longest ms", "beside a switch", "longest of them ms"],
+        [
+            [
+                name,
+                f"{script['number']:,}",
+                f"{script['median_ms']:.2f}",
+                f"{script['longest_ms']:.0f}",
+                f"{script['beside_exchanges']:,}",
+                f"{script['longest_beside_ms']:.0f}",
+            ]
+            for name, script in found["scripts"].items()
+        ],
+    )

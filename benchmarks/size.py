@@ -1,0 +1,123 @@
+"""Measure what a client needs for a large table: seconds and peak memory of each command.
+
+    python benchmarks/size.py [--rows 1000000] [--quick]
+
+An embedded server with PostgreSQL's default settings holds synthetic rows of 384 dimensions, made
+as those of `retrieval.py`. Each command runs as users run it, as a process of its own; its peak
+memory is what the operating system saw, libraries and interpreter included. Training sees every
+row. The swap encodes all rows anew, compares both models, and switches; a health check and a
+rollback follow.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hashing import ROOT, machine
+from retrieval_data import draw
+from retrieval_server import database, running
+from semi_supervised_runs import write
+
+OUTPUT = ROOT / "benchmarks/results/size.json"
+QUICK_ROWS = 5_000
+#: Greatest peaks in MB, by the word that a command is named by.
+BARS = {"train": 2_000, "encode": 1_000, "swap": 1_000}
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("train", "model train first --method itq --bits 128 --table items --column embedding "
+              "--metric cosine --all-rows"),
+    ("train", "model train second --method sgh --bits 128 --table items --column embedding "
+              "--metric cosine --all-rows"),
+    ("create", "index create items_idx --table items --column embedding --model first --no-encode"),
+    ("encode", "index encode items_idx"),
+    ("check", "index check items_idx"),
+    ("swap", "index swap items_idx --model second --force"),
+    ("rollback", "index rollback items_idx"),
+    ("landmarks", "index configure items_idx --access landmarks"),
+    ("check", "index check items_idx --full"),
+)  # fmt: skip
+
+
+# The peak of a process counts what it was forked from: so it is forked from one that is small.
+_SMALL = """
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=open(sys.argv[1], "w"))
+_, status, usage = os.wait4(process.pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
+"""
+
+
+def run(command: str, uri: str) -> dict[str, Any]:
+    """Run a command, and return its seconds and its peak memory."""
+    program = Path(sys.executable).with_name("pg-hashindex")
+    environment = os.environ | {"PG_HASHINDEX_DATABASE_URL": uri}
+    started = time.perf_counter()
+    with tempfile.NamedTemporaryFile() as said:
+        small = [sys.executable, "-c", _SMALL, said.name, str(program), *command.split()]
+        done = subprocess.run(small, env=environment, stdout=subprocess.PIPE, check=True)
+        exit_code, peak_kib = json.loads(done.stdout)
+        seconds = time.perf_counter() - started
+        tail = said.read().decode(errors="replace")[-2_000:]
+    return {
+        "seconds": round(seconds, 1),
+        "peak_mb": round(peak_kib * 1024 / 1e6),
+        "exit_code": exit_code,
+        **({"said": tail} if exit_code not in (0, 1) else {}),
+    }
+
+
+def results(rows: int, folder: Path) -> Iterator[dict[str, Any]]:
+    drawn = draw(folder, "synthetic-1m", 10, rows)
+    # No settings at all: those that PostgreSQL comes with.
+    with running({}) as server, database(server, drawn) as opened:
+        uri = server.uri(opened.name)
+        for kind, command in COMMANDS:
+            yield {"kind": kind, "command": command, **run(command, uri)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
+    parser.add_argument("--folder", type=Path, default=shared / "data", help="of packages.npz")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, no file kept")
+    args = parser.parse_args()
+    if not (args.folder / "packages.npz").exists():
+        sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
+    rows = QUICK_ROWS if args.quick else args.rows
+    scratch = Path(tempfile.gettempdir()) / "size_quick.json"
+    output = args.output or (scratch if args.quick else OUTPUT)
+    entries = []
+    print(f"{'seconds':>8}{'peak MB':>9}{'exit':>6}  pg-hashindex ...")
+    for entry in results(rows, args.folder):
+        print(
+            f"{entry['seconds']:8.1f}{entry['peak_mb']:9}{entry['exit_code']:6}  "
+            f"{entry['command']}",
+            flush=True,
+        )
+        entries.append(entry)
+        bars = [
+            {
+                "bar": f"{kind}: peak memory of the client at most {most} MB",
+                "value": max(peaks),
+                "met": max(peaks) <= most,
+            }
+            for kind, most in BARS.items()
+            if (peaks := [e["peak_mb"] for e in entries if e["kind"] == kind])
+        ]
+        write(output, {"machine": machine(), "rows": rows, "bars": bars, "commands": entries})
+    for bar in bars:
+        print(f"{'met    ' if bar['met'] else 'NOT MET'} {bar['bar']}: {bar['value']}")
+    print(output)
+
+
+if __name__ == "__main__":
+    main()

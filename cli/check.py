@@ -1,0 +1,79 @@
+"""``pg-hashindex index check``: how an index is, and what to do about it."""
+
+from typing import Any
+
+import click
+
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.health import Health, Status
+from pg_hashindex.index import HashIndex
+
+from ._shared import connected, database_option, json_option, print_json, print_table
+
+__all__ = ["check"]
+
+_EXIT_CODES: dict[Status, int] = {"ok": 0, "warning": 1, "broken": 2}
+# Of a command that could not look, which elsewhere is 1, or 2 where it was not understood.
+_UNKNOWN = 3
+
+
+class _FailedError(click.ClickException):
+    exit_code = _UNKNOWN
+
+
+class _MisunderstoodError(click.UsageError):
+    exit_code = _UNKNOWN
+
+
+class _CheckCommand(click.Command):
+    """A command whose errors are told apart from what it finds."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _MisunderstoodError(error.format_message(), error.ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader has had enough: click ends quietly
+        except (HashIndexError, OSError, UnicodeError) as error:
+            raise _FailedError(" ".join(str(error).split())) from error
+
+
+@click.command(cls=_CheckCommand)
+@click.argument("name")
+@click.option("--full", is_flag=True, help="Look at all rows: a minute or more for each million.")
+@database_option
+@json_option
+def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
+    """Check index NAME, and say what to do about what is found; nothing is changed.
+
+    Exit code 0 where all is well, 1 with warnings, 2 where something is broken, and 3 where the
+    index could not be checked. Large tables are looked at by samples.
+    """
+    with connected(database_url) as connection:
+        found = HashIndex.open(connection, name).check(full=full)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print(found)
+    raise click.exceptions.Exit(_EXIT_CODES[found.status])
+
+
+def _print(found: Health) -> None:
+    print_table(
+        ["check", "status", "value", "detail"],
+        [
+            # Text, so that a column of numbers and of none stands to one side.
+            [f.check, f.status, "" if f.value is None else f"{f.value:.4g}", f.detail]
+            for f in found.findings
+        ],
+    )
+    for finding in found.findings:
+        if finding.advice is not None:
+            click.echo(f"\n{finding.check}: {finding.advice}")

@@ -1,0 +1,75 @@
+"""``pg-hashindex jobs``: long runs, how far they are, and how to go on with dead ones."""
+
+from datetime import timedelta
+
+import click
+
+from pg_hashindex.jobs import JobRow, end_dead, list_jobs
+
+from ._shared import connected, database_option, json_option, note, print_json, print_table
+
+
+@click.command()
+@click.option("--all", "ended", is_flag=True, help="List those that are done or failed too.")
+@click.option("--forget", is_flag=True, help="Give up dead jobs, so that they are listed no more.")
+@database_option
+@json_option
+def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
+    """List jobs that run, and dead ones with the command that goes on with each.
+
+    A job is dead where it was killed, or its server or its connection was: it holds the lock of a
+    running one no more. Running the command again goes on where it stopped.
+    """
+    with connected(database_url) as connection:
+        if forget:
+            note(f"gave up {end_dead(connection)} dead jobs")
+        found = list_jobs(connection, ended=ended)
+    if as_json:
+        print_json([job.as_dict() for job in found])
+        return
+    print_table(
+        ["id", "kind", "of", "state", "phase", "rows", "rows/s", "left", "started", "heartbeat"],
+        [
+            [
+                job.id,
+                job.kind,
+                job.subject,
+                job.state,
+                job.phase,
+                _rows(job),
+                f"{job.rows_per_second:.0f}" if job.rows_per_second else "",
+                "" if job.time_left is None else _span(job.time_left),
+                job.started_at,
+                f"{job.heartbeat_at:%H:%M:%S}",
+            ]
+            for job in found
+        ],
+    )
+    if not found:
+        note("no job runs, and none is dead")
+    for job in found:
+        if job.state == "dead":
+            note(f"job {job.id} is dead; {_how(job)}")
+        elif job.state == "failed" and job.message is not None:
+            note(f"job {job.id} failed: {' '.join(job.message.split())}")
+
+
+def _rows(job: JobRow) -> str:
+    # What is done is all, whatever was foreseen.
+    if job.rows_total is None or job.state == "done":
+        return str(job.rows_done or "")
+    return f"{job.rows_done} of {job.rows_total}"
+
+
+def _span(left: timedelta) -> str:
+    return str(timedelta(seconds=round(left.total_seconds())))
+
+
+def _how(job: JobRow) -> str:
+    if job.resume is not None:
+        return f"go on with: {job.resume}"
+    if job.kind == "tune":
+        return "run pg-hashindex tune again: it drops what was left, and begins anew"
+    if job.kind == "swap" and job.is_index:
+        return "it made no codes, or was through: see pg-hashindex index show"
+    return f"there is no index {job.subject} any more: pg-hashindex jobs --forget"

@@ -1,0 +1,250 @@
+-- Bringing an index back into order: what pg-hashindex index repair is made of. Tables and columns
+-- may have been renamed or dropped, triggers disabled, indexes dropped, partitions attached.
+
+-- Without those that are parts of another of them. A partition that was detached keeps its triggers.
+CREATE OR REPLACE FUNCTION hashindex.triggered_tables(i hashindex.index)
+RETURNS TABLE (schema_name text, table_name text, divided boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH triggered AS (
+        SELECT DISTINCT t.tgrelid FROM pg_trigger t
+        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+    )
+    SELECT n.nspname::text, c.relname::text, c.relkind = 'p'
+    FROM triggered t
+    JOIN pg_class c ON c.oid = t.tgrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE NOT EXISTS (
+        SELECT FROM pg_partition_ancestors(t.tgrelid) a JOIN triggered above ON above.tgrelid = a.relid
+        WHERE a.relid <> t.tgrelid
+    )
+    ORDER BY 1, 2;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.triggered_tables(hashindex.index) IS
+    'tables that the triggers of an index stand on, whatever they are called now';
+
+CREATE OR REPLACE FUNCTION hashindex.fitting_columns(i hashindex.index, base regclass)
+RETURNS TABLE (part text, column_name text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+BEGIN
+    RETURN QUERY
+    SELECT p.part, a.attname::text
+    FROM pg_attribute a
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN a.atttypid = 'vector'::regtype AND a.atttypmod IN (-1, used.dimension) THEN 'vector'
+            WHEN a.atttypid = 'bit'::regtype AND a.atttypmod = used.n_bits THEN 'code'
+        END AS part
+    ) p
+    WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped AND p.part IS NOT NULL
+    UNION ALL
+    SELECT 'key', k.id_column
+    FROM (
+        SELECT DISTINCT a.attname::text AS name
+        FROM pg_index x
+        JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        JOIN pg_type t ON t.oid = a.atttypid
+        WHERE x.indrelid = base AND x.indisunique AND x.indisvalid AND x.indimmediate
+          AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
+          AND t.typcategory NOT IN ('A', 'C')
+    ) u
+    CROSS JOIN LATERAL hashindex.find_key(base, u.name) k
+    WHERE k.id_type = i.id_type
+    ORDER BY 1, 2;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.fitting_columns(hashindex.index, regclass) IS
+    'columns of a table that could be the vector, the key or the code of an index, by their types';
+
+-- Another type of key, or another dimension, is another index.
+CREATE OR REPLACE FUNCTION hashindex.check_binding(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    key record;
+BEGIN
+    PERFORM hashindex.check_names(base, i.code_column);
+    PERFORM hashindex.check_vector_column(base, i.column_name, m.dimension)
+    FROM hashindex.model m WHERE m.id = i.model_id;
+    PERFORM hashindex.check_names(base, i.code_column);
+    key := hashindex.find_key(base, i.id_column);
+    IF key.id_type <> i.id_type THEN
+        RAISE EXCEPTION 'key "%" of % is of type % now, index "%" was made for %',
+            i.id_column, base, key.id_type, i.name, i.id_type
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Drop the index, and make it anew.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_binding(hashindex.index) IS
+    'refuses an index whose table or columns can no longer be what it was made for';
+
+CREATE OR REPLACE FUNCTION hashindex.rebind(
+    name text, base regclass, column_name text, id_column text, code_column text
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+BEGIN
+    PERFORM hashindex.find_index(rebind.name);
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = rebind.name FOR UPDATE;
+    SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = rebind.base;
+    i.column_name := rebind.column_name;
+    i.id_column := rebind.id_column;
+    IF i.layout = 'column' THEN
+        i.code_schema := i.schema_name;
+        i.code_table := i.table_name;
+        i.code_column := rebind.code_column;
+    END IF;
+    PERFORM hashindex.check_binding(i);
+    UPDATE hashindex.index x
+    SET schema_name = i.schema_name, table_name = i.table_name, column_name = i.column_name,
+        id_column = i.id_column, code_schema = i.code_schema, code_table = i.code_table,
+        code_column = i.code_column
+    WHERE x.name = i.name;
+    PERFORM hashindex.create_functions(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.rebind(text, regclass, text, text, text) IS
+    'has an index follow its table, vector column, key and code column to other names';
+
+-- What is missing is made; what an empty table of codes lacks, pg-hashindex index encode brings.
+CREATE OR REPLACE FUNCTION hashindex.restore_codes(name text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(restore_codes.name);
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
+    ) THEN
+        RETURN false;
+    END IF;
+    PERFORM hashindex.create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    PERFORM hashindex.give(i, hashindex.owner_of(i));
+    PERFORM hashindex.grant_like_table(i.name);
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.restore_codes(text) IS
+    'makes the code table or code column of an index anew, if it is missing; returns whether it was';
+
+-- To tell whether CREATE OR REPLACE has changed any.
+CREATE OR REPLACE FUNCTION hashindex.function_texts(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN coalesce(string_agg(pg_get_functiondef(p.oid), E'\n' ORDER BY p.proname, p.oid), '')
+    FROM pg_proc p
+    WHERE p.pronamespace = 'hashindex'::regnamespace
+      AND p.proname IN ('sync_' || i.storage, 'search_' || i.name, 'within_' || i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.function_texts(hashindex.index) IS
+    'texts of an index''s own functions as they are now';
+
+-- As SQL writes it under any search_path.
+CREATE OR REPLACE FUNCTION hashindex.full_name(relation regclass)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format('%I.%I', n.nspname, c.relname)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.full_name(regclass) IS 'name of a relation with its schema, quoted';
+
+-- Disabled ones too, whoever disabled them: codes do not stay right without.
+CREATE OR REPLACE FUNCTION hashindex.restore_triggers(name text)
+RETURNS TABLE (table_name text, what text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(restore_triggers.name);
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    own regproc := format('hashindex.%I', 'sync_' || i.storage)::regproc;
+    names text[] := CASE i.layout
+        WHEN 'column' THEN ARRAY['zz_hashindex_' || i.storage]
+        ELSE ARRAY(SELECT format('hashindex_%s_%s', i.storage, event)
+                   FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event)
+    END;
+    present record;
+    unseen text[] := '{}';
+BEGIN
+    FOR present IN
+        SELECT t.tgname, hashindex.full_name(t.tgrelid) AS relation FROM pg_trigger t
+        WHERE t.tgfoid = own AND t.tgparentid = 0 AND NOT (
+            t.tgname = ANY (names) AND t.tgrelid IN (SELECT p.part FROM hashindex.parts_of(base) p)
+        )
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', present.tgname, present.relation);
+        table_name := present.relation;
+        what := 'foreign';
+        RETURN NEXT;
+    END LOOP;
+    FOR present IN
+        SELECT t.tgname, hashindex.full_name(t.tgrelid) AS relation FROM pg_trigger t
+        WHERE t.tgfoid = own AND t.tgenabled NOT IN ('O', 'A')
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', present.relation, present.tgname);
+        table_name := present.relation;
+        what := 'disabled';
+        unseen := unseen || table_name;
+        RETURN NEXT;
+    END LOOP;
+    FOR present IN
+        SELECT DISTINCT hashindex.full_name(p.part) AS relation
+        FROM hashindex.parts_of(base) p CROSS JOIN unnest(names) n(name)
+        -- PostgreSQL itself makes those of rows for partitions.
+        WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex.has_trigger(i, p.part, n.name)
+    LOOP
+        table_name := present.relation;
+        what := 'missing';
+        unseen := unseen || table_name;
+        RETURN NEXT;
+    END LOOP;
+    PERFORM hashindex.create_triggers(i, base);
+    FOR present IN
+        SELECT DISTINCT t.relation FROM hashindex.unverified_tables(i) t WHERE t.relation <> ALL (unseen)
+    LOOP
+        table_name := present.relation;
+        what := 'unverified';
+        RETURN NEXT;
+    END LOOP;
+    PERFORM hashindex.mark_unverified(i.name, t::regclass) FROM unnest(unseen) t;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.restore_triggers(text) IS
+    'makes the triggers of an index that are missing, enables disabled ones, and drops those of partitions that were detached; returns the tables, by what was wrong';

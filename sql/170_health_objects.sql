@@ -1,0 +1,216 @@
+-- Whether what an index consists of is there and as it has to be: its table, codes, triggers and
+-- functions. Every check returns (check_name, status, value, detail, advice); status is ok, warning
+-- (answers are right, but could be better or faster, or will not stay right) or broken. Nothing
+-- here writes, and the caller's own rights are all that it takes.
+
+-- Of an advised command: a name as a shell takes it for one word.
+CREATE OR REPLACE FUNCTION hashindex.shell_word(word text)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word
+        ELSE '''' || replace(word, '''', '''\''''') || '''' END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.shell_word(text) IS 'a text quoted for a shell, where it needs that';
+
+-- Whether a session holds the lock that runs of pg-hashindex take by such a name.
+CREATE OR REPLACE FUNCTION hashindex.is_at_work(lock_name text)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(lock_name, 0)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.is_at_work(text) IS
+    'whether a session holds the advisory lock of this name, as encoding, building and swapping do';
+
+-- The table and its partitions, of whatever level.
+CREATE OR REPLACE FUNCTION hashindex.parts_of(table_name regclass)
+RETURNS TABLE (part regclass, is_partition boolean)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT p.relid, p.relid <> table_name
+    FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.parts_of(regclass) IS 'a table and all of its partitions';
+
+CREATE OR REPLACE FUNCTION hashindex.health_of_table(i hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    wrong text[] := '{}';
+    fault text;
+    key_type text;
+BEGIN
+    IF base IS NULL THEN
+        wrong := wrong || concat_ws(
+            '', format('table %I.%I is gone', i.schema_name, i.table_name),
+            (SELECT format(', the triggers of the index are on %s: it was renamed', min(t.tgrelid::regclass::text))
+             FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+             WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+               AND NOT c.relispartition
+             HAVING count(*) > 0)
+        );
+    ELSE
+        SELECT CASE
+            WHEN a.attname IS NULL THEN format('column "%s" of %s is gone', i.column_name, base)
+            WHEN a.written <> 'vector' THEN
+                format('column "%s" of %s is of type %s, not vector', i.column_name, base, a.written)
+            WHEN a.atttypmod NOT IN (-1, used.dimension) THEN
+                format('column "%s" of %s holds vectors of %s dimensions, the model takes %s',
+                       i.column_name, base, a.atttypmod, used.dimension)
+        END INTO fault
+        FROM (VALUES (1)) v LEFT JOIN (
+            SELECT x.attname, x.atttypmod, format_type(x.atttypid, NULL) AS written FROM pg_attribute x
+            WHERE x.attrelid = base AND x.attname = i.column_name AND x.attnum > 0 AND NOT x.attisdropped
+        ) a ON true;
+        wrong := wrong || array_remove(ARRAY[fault], NULL);
+        BEGIN
+            SELECT k.id_type INTO key_type FROM hashindex.find_key(base, i.id_column) k;
+            IF key_type <> i.id_type THEN
+                wrong := wrong || format('key "%s" of %s is of type %s, and was of %s',
+                                         i.id_column, base, key_type, i.id_type);
+            END IF;
+        EXCEPTION WHEN undefined_column OR invalid_table_definition THEN
+            wrong := wrong || SQLERRM;
+        END;
+        wrong := wrong || ARRAY(
+            SELECT format('%s has tables that inherit from it', base) FROM pg_class c
+            WHERE c.oid = base AND c.relkind = 'r'
+              AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = base)
+        );
+    END IF;
+    IF codes IS NULL AND i.layout = 'table' THEN
+        wrong := wrong || format('code table %I.%I is gone', i.code_schema, i.code_table);
+    ELSIF codes IS NOT NULL THEN
+        fault := format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+            WHERE a.attrelid = codes AND a.attname = i.code_column AND a.attnum > 0 AND NOT a.attisdropped;
+        IF fault IS DISTINCT FROM format('bit(%s)', used.n_bits) THEN
+            wrong := wrong || format(
+                CASE WHEN fault IS NULL THEN 'code column "%s" of %s is gone'
+                     ELSE 'code column "%s" of %s is of type %s, the model gives bit(%s)' END,
+                i.code_column, codes, fault, used.n_bits
+            );
+        END IF;
+        -- Triggers and the encoder write by it.
+        IF i.layout = 'table' AND NOT EXISTS (
+            SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
+            WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1
+              AND x.indpred IS NULL AND a.attname = 'id'
+        ) THEN
+            wrong := wrong || format('code table %s has lost its primary key', codes);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT 'table', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'broken' END,
+        cardinality(wrong)::double precision,
+        CASE WHEN wrong = '{}' THEN 'table, column, key and codes are there' ELSE array_to_string(wrong, '; ') END,
+        CASE WHEN wrong <> '{}' THEN format(
+            'pg-hashindex index repair %s follows what was renamed and makes codes anew; an index whose table or '
+            'vector column is gone it drops', hashindex.shell_word(i.name)
+        ) END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.health_of_table(hashindex.index) IS
+    'health: whether table, column, key and codes of an index are there, as they were';
+
+CREATE OR REPLACE FUNCTION hashindex.health_of_triggers(i hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    faults text[];
+    all_of_partitions boolean;
+    shown text;
+BEGIN
+    IF base IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT coalesce(array_agg(
+               format('%s on %s %s', e.name, e.part, e.fault) ORDER BY e.is_partition, e.part::text, e.name
+           ), '{}'),
+           coalesce(bool_and(e.is_partition AND i.layout = 'table'), false)
+    INTO faults, all_of_partitions
+    FROM (
+        SELECT n.name, p.part, p.is_partition, CASE
+            WHEN t.tgname IS NULL THEN 'is missing'
+            -- Others fire for replication alone, or not at all.
+            WHEN t.tgenabled NOT IN ('O', 'A') THEN 'is disabled'
+        END AS fault
+        FROM hashindex.parts_of(base) p
+        CROSS JOIN unnest(CASE i.layout
+            WHEN 'column' THEN ARRAY['zz_hashindex_' || i.storage]
+            ELSE ARRAY(SELECT format('hashindex_%s_%s', i.storage, event)
+                       FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event)
+        END) n(name)
+        LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
+            AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+    ) e
+    WHERE e.fault IS NOT NULL;
+    shown := array_to_string(faults[:5], '; ')
+        || CASE WHEN cardinality(faults) > 5 THEN format('; and %s more', cardinality(faults) - 5) ELSE '' END;
+    RETURN QUERY SELECT 'triggers',
+        CASE WHEN faults = '{}' THEN 'ok' WHEN all_of_partitions THEN 'warning' ELSE 'broken' END,
+        cardinality(faults)::double precision,
+        CASE WHEN faults = '{}' THEN 'all there and enabled'
+             -- A statement on the table above fires the triggers there.
+             WHEN all_of_partitions THEN shown || ': what is written straight to these partitions is not seen'
+             ELSE shown || ': what is written is not seen' END,
+        CASE WHEN faults <> '{}' THEN format(
+            'pg-hashindex index repair %s, which sees to what was written meanwhile, too', hashindex.shell_word(i.name)
+        ) END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.health_of_triggers(hashindex.index) IS
+    'health: whether the triggers that keep codes fresh are there and enabled, on partitions too';
+
+CREATE OR REPLACE FUNCTION hashindex.health_of_functions(i hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    code text := CASE WHEN hashindex.encoded_in_python(i) THEN ', bit varying' ELSE '' END;
+    missing text[] := ARRAY(
+        SELECT s.signature FROM unnest(ARRAY[
+            format('hashindex.%I()', 'sync_' || i.storage),
+            format('hashindex.%I(vector, integer, integer, integer, text%s)', 'search_' || i.name, code),
+            format('hashindex.%I(vector, integer%s)', 'within_' || i.name, code)
+        ]) s(signature)
+        WHERE to_regprocedure(s.signature) IS NULL
+    );
+BEGIN
+    RETURN QUERY SELECT 'functions', CASE WHEN missing = '{}' THEN 'ok' ELSE 'broken' END,
+        cardinality(missing)::double precision,
+        CASE WHEN missing = '{}' THEN 'all there' ELSE array_to_string(missing, '; ') || ' missing' END,
+        CASE WHEN missing <> '{}' THEN 'pg-hashindex index repair ' || hashindex.shell_word(i.name) END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.health_of_functions(hashindex.index) IS
+    'health: whether an index''s own functions are there';

@@ -1,0 +1,97 @@
+"""``pg-hashindex index check``: findings, advice, and exit codes for cron and CI."""
+
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from click.testing import Result
+from fixtures.health import profiled
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
+
+Run = Callable[..., Result]
+
+
+def test_an_index_that_is_well(on: Run, index: HashIndex) -> None:
+    lines = on("index", "check", "items_idx").stdout.splitlines()
+    assert lines[0].split() == ["check", "status", "value", "detail"]
+    assert [line.split()[1] for line in lines[1:]] == ["ok"] * (len(lines) - 1)
+    assert {"triggers", "wrong_codes", "bits"} < {line.split()[0] for line in lines}
+    assert on("index", "check", "items_idx", "--full").stdout.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "status", "check"),
+    [
+        ("UPDATE items SET embedding = NULL", 0, "ok", None),
+        ("DELETE FROM hashindex.items_idx_codes WHERE id = 3", 1, "warning", "rows_without_code"),
+        ("DELETE FROM hashindex.items_idx_codes", 2, "broken", "rows_without_code"),
+        ("ALTER TABLE items RENAME TO goods", 2, "broken", "table"),
+    ],
+)
+def test_exit_codes(
+    on: Run,
+    connection: Connection,
+    items: str,
+    model: object,
+    fault: str,
+    code: int,
+    status: str,
+    check: str | None,
+) -> None:
+    HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    ).encode()
+    connection.execute(fault.encode())
+    found = json.loads(on("index", "check", "items_idx", "--json", code=code).stdout)
+    assert (found["name"], found["status"], found["full"]) == ("items_idx", status, False)
+    worst = [f for f in found["findings"] if f["status"] == status != "ok"]
+    assert [f["check"] for f in worst] == ([check] if check else [])
+    printed = on("index", "check", "items_idx", code=code).stdout
+    for finding in worst:
+        assert set(finding) == {"check", "status", "value", "detail", "advice"}
+        assert f"\n{check}: {finding['advice']}\n" in printed
+
+
+def test_what_could_not_be_checked_is_no_finding(
+    run: Run, on: Run, url: str, connection: Connection, index: HashIndex
+) -> None:
+    assert "index 'nothing' does not exist" in on("index", "check", "nothing", code=3).output
+    assert "No such option" in on("index", "check", "items_idx", "--ful", code=3).output
+    assert "no database" in run("index", "check", "items_idx", code=3).output
+    wrong = url.replace("test_", "no_such_test_")
+    output = run("index", "check", "items_idx", "--database-url", wrong, code=3).output
+    assert "cannot connect to" in output
+    connection.execute("DROP SCHEMA hashindex CASCADE")
+    output = on("index", "check", "items_idx", code=3).output
+    assert output.startswith("Error: the schema hashindex is missing or old")
+
+
+def test_what_a_model_remembers_of_its_training(
+    on: Run, connection: Connection, lsh_model: Model, vectors: NDArray[np.float32]
+) -> None:
+    store.save(connection, lsh_model)
+    store.save(connection, profiled(lsh_model, vectors))
+    shown = {name: on("model", "show", name).stdout for name in ("lsh", "profiled")}
+    lines = {name: re.search("profile +(.*)", text) for name, text in shown.items()}
+    assert [found and found[1] for found in lines.values()] == [
+        "none",
+        "of the projections of 300 rows",
+    ]
+    assert json.loads(on("model", "show", "profiled", "--json").stdout)["profile_rows"] == 300
+
+
+def test_help_tells_the_exit_codes(run: Run) -> None:
+    text = " ".join(run("index", "check", "--help").output.split())
+    assert (
+        "Exit code 0 where all is well, 1 with warnings, 2 where something is broken, and 3 where "
+        "the index could not be checked."
+    ) in text

@@ -1,0 +1,85 @@
+"""The command that lists jobs."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fixtures.jobs import add_job
+
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+from pg_hashindex.jobs import Job
+from pg_hashindex.model import Model
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def index(connection: Connection, items: str, model: Model) -> HashIndex:
+    return HashIndex.create(connection, "my idx", table=items, column="embedding", model="lsh")
+
+
+def test_nothing_runs(on: Run, connection: Connection) -> None:
+    result = on("jobs")
+    assert "no job runs, and none is dead" in result.stderr
+    assert json.loads(on("jobs", "--json").stdout) == []
+
+
+def test_one_that_runs(on: Run, index: HashIndex) -> None:
+    with Job(index.connection, "encode", "my idx") as job:
+        job.phase("encoding", 400)
+        index.connection.execute(
+            "UPDATE hashindex.job SET rows_done = 100, phase_started_at = now() - interval '50 s', "
+            "heartbeat_at = now()"
+        )
+        result = on("jobs")
+        heading, line = result.stdout.splitlines()
+        assert heading.split() == [
+            "id", "kind", "of", "state", "phase", "rows", "rows/s", "left", "started", "heartbeat",
+        ]  # fmt: skip
+        assert "encode  my idx  running  encoding  100 of 400  2       0:02:30" in line
+        assert result.stderr == ""
+        (found,) = json.loads(on("jobs", "--json").stdout)
+    assert (found["kind"], found["subject"], found["state"]) == ("encode", "my idx", "running")
+    assert (found["rows_done"], found["rows_total"]) == (100, 400)
+    assert (found["rows_per_second"], found["time_left"]) == (2, 150)
+    assert found["pid"] == index.connection.info.backend_pid
+    assert found["resume"] is None
+
+
+def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
+    for kind, subject in (
+        ("encode", "my idx"), ("tune", "items"), ("swap", "my idx"), ("encode", "gone"),
+    ):  # fmt: skip
+        add_job(index.connection, kind, subject)
+    result = on("jobs")
+    assert result.stdout.count("dead") == 4
+    assert result.stderr.splitlines() == [
+        "job 1 is dead; go on with: pg-hashindex index encode 'my idx'",
+        "job 2 is dead; run pg-hashindex tune again: it drops what was left, and begins anew",
+        "job 3 is dead; it made no codes, or was through: see pg-hashindex index show",
+        "job 4 is dead; there is no index gone any more: pg-hashindex jobs --forget",
+    ]
+    resume = [job["resume"] for job in json.loads(on("jobs", "--json").stdout)]
+    assert resume == ["pg-hashindex index encode 'my idx'", None, None, None]
+    # As it says.
+    on("index", "encode", "my idx")
+    assert result.stdout.count("dead") == 4
+    assert on("jobs").stdout.count("dead") == 3
+    forgotten = on("jobs", "--forget")
+    assert "gave up 3 dead jobs" in forgotten.stderr
+    assert "dead" not in forgotten.stdout
+    everything = on("jobs", "--all")
+    assert everything.stdout.count("failed") == 4
+    assert everything.stdout.count("done") == 1
+    assert "job 1 failed: superseded: a later run went on with it" in everything.stderr
+    assert "job 4 failed: given up" in everything.stderr
+
+
+def test_encoding_at_a_pace(on: Run, index: HashIndex) -> None:
+    result = on("index", "encode", "my idx", "--throttle", "1e6")
+    assert "encoded 300 rows" in result.stderr
+    assert "rows_per_second must be above 0" in on(
+        "index", "encode", "my idx", "--throttle", "0", code=1
+    ).stderr  # fmt: skip

@@ -1,0 +1,70 @@
+"""``pg-hashindex index repair``."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def made(connection: Connection, items: str, model: Model) -> HashIndex:
+    index = HashIndex.create(connection, "it's", table=items, column="embedding", model="lsh")
+    index.encode()
+    return index
+
+
+def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
+    result = on("index", "repair", "it's")
+    assert (result.stdout, result.stderr.splitlines()[-1]) == ("", "index it's is in order")
+    made.connection.execute(
+        'ALTER TABLE items RENAME TO things; DELETE FROM hashindex."it\'s_codes" WHERE id < 5'
+    )
+    failed = on("search", "it's", "--like", 7, code=1)
+    assert failed.stderr.count("\n") == 1
+    assert """run pg-hashindex index repair 'it'"'"'s'""" in failed.stderr
+    assert on("index", "repair", "it's").stdout.splitlines() == [
+        'followed the table from "public"."items" to "public"."things"',
+        "encoded 4 rows",
+    ]
+    on("search", "it's", "--like", 7)
+    done = json.loads(on("index", "repair", "it's", "--json").stdout)
+    assert done == {"name": "it's", "done": [], "left": [], "dropped": False}
+
+
+def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
+    made.connection.execute('UPDATE hashindex."it\'s_codes" SET code = ~code WHERE id = 7')
+    failed = on("index", "repair", "it's", "--json", code=1)
+    assert len(json.loads(failed.stdout)["left"]) == 1
+    assert "--full" in failed.stderr
+    assert on("index", "repair", "it's", "--full").stdout.splitlines() == [
+        "removed 1 codes that were not those of their rows",
+        "encoded 1 rows",
+    ]
+
+
+def test_an_index_without_its_table(on: Run, made: HashIndex) -> None:
+    made.connection.execute("DROP TABLE items")
+    done = on("index", "repair", "it's")
+    assert done.stdout == 'dropped the index: table "public"."items" is gone\n'
+    on("index", "repair", "it's", code=1)
+
+
+def test_orphans(on: Run, made: HashIndex) -> None:
+    assert on("index", "repair", "--orphans", "--json").stdout == "[]\n"
+    made.connection.execute("DELETE FROM hashindex.index")
+    lines = on("index", "repair", "--orphans").stdout.splitlines()
+    assert lines[-1] == 'dropped table hashindex."it\'s_codes"'
+    assert len(lines) == 8
+    assert "belongs to an index" in on("index", "repair", "--orphans").stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["i", "--orphans"], ["--orphans", "--full"]])
+def test_arguments_that_do_not_go_together(on: Run, arguments: list[str]) -> None:
+    on("index", "repair", *arguments, code=2)

@@ -1,0 +1,82 @@
+"""``pg-hashindex index swap``, ``rollback`` and ``prune``."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from pg_hashindex.cli import main
+
+from pg_hashindex import store
+from pg_hashindex.database import Connection
+from pg_hashindex.evaluate import evaluate
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def swapped(connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]) -> str:
+    HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
+    for name, seed in (("better", 1), ("worse", 2)):
+        n_bits = 30 if name == "better" else 2
+        found = LSH(n_bits=n_bits, random_state=seed).fit(vectors).to_model(name)
+        store.save(connection, found)
+    return "items_idx"
+
+
+def run(url: str, *arguments: str, code: int = 0) -> tuple[str, str]:
+    done = CliRunner().invoke(main, ["index", *arguments, "--database-url", url])
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done.stdout, done.stderr
+
+
+def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
+    HashIndex.open(connection, swapped).configure(candidates=12)
+    before = evaluate(HashIndex.open(connection, swapped), queries=50, candidates=[12])
+    out, _ = run(url, "swap", swapped, "--model", "better", "--queries", "50", "--json")
+    result = json.loads(out)
+    assert (result["model_before"], result["model"]) == ("lsh:1", "better:1")
+    assert result["before"]["recall"] == pytest.approx(before.points[0].recall)
+    assert result["after"]["recall"] > result["before"]["recall"]
+    _, err = run(url, "show", swapped)
+    assert "index rollback items_idx" in err
+    assert "index prune items_idx" in err
+    out, _ = run(url, "list", "--json")
+    assert [(row["name"], row["swap"]) for row in json.loads(out)] == [
+        ("items_idx", None), ("items_idx~2", "previous of items_idx")
+    ]  # fmt: skip
+    _, err = run(url, "rollback", swapped)
+    assert "goes by model lsh:1 again" in err
+    out, _ = run(url, "rollback", swapped, "--json")
+    assert json.loads(out) == {"name": swapped, "model": "better:1"}
+    _, err = run(url, "prune", swapped)
+    assert "dropped the codes of model lsh:1" in err
+    _, err = run(url, "prune", swapped, code=1)
+    assert err.startswith("Error: index 'items_idx' has no codes of a model before")
+
+
+def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:
+    _, err = run(url, "configure", swapped, "--candidates", "20")
+    _, err = run(url, "swap", swapped, "--model", "worse", code=1)
+    assert "by more than the tolerance of 0.01: index 'items_idx' keeps model lsh:1" in err
+    _, err = run(url, "show", swapped)
+    assert "a swap to model worse:1 is under way, as items_idx~2" in err
+    out, err = run(url, "swap", swapped, "--model", "worse", "--force")
+    assert [line.split()[0] for line in out.splitlines()] == ["model", "lsh:1", "worse:1"]
+    assert "index items_idx goes by model worse:1" in err
+
+
+def test_a_saved_set_is_compared_on(url: str, swapped: str) -> None:
+    done = CliRunner().invoke(
+        main, ["evaluate", swapped, "--queries", "30", "--save", "mine", "--database-url", url]
+    )
+    assert done.exit_code == 0, done.output
+    out, _ = run(url, "swap", swapped, "--model", "better", "--set", "mine", "--json")
+    assert json.loads(out)["before"]["queries"] == 30
+    _, err = run(url, "swap", swapped, "--model", "lsh", "--set", "none", code=1)
+    assert "has no query set 'none'" in err

@@ -1,0 +1,271 @@
+"""Any name that PostgreSQL takes does, for tables, schemas, columns, keys, indexes and models."""
+
+import re
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from fixtures.canary import PAYLOADS, assert_unharmed
+from fixtures.catalog import catalog
+from fixtures.checks import assert_fresh
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex import store
+from pg_hashindex.database import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.evaluate import evaluate
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import HashIndex, Layout
+from pg_hashindex.model import Model
+
+WORDS = [
+    '"', '""', "'", "''", "$$", "$function$", "%", "%%", "%s", "%I", "%1$s", "%(a)s", "{}", "{0}",
+    ".", ";", "--", "/*", "*/", "\\", "\\'", ":", ":x", "$1", "?", "(", ")", "[", "]", ",", "~",
+    "#", " ", "\t", "\n", "\r\n", "\x01", "\x7f", "é", "☃", "\U0001f600", "\u0301", "\u202e", "İ",
+    "select", "table", "NULL", "public", "user", "a", "B", "_", "0", "id", "code",
+    "far", "distance", "hashindex", "items", "DROP TABLE public.canary",
+]  # fmt: skip
+
+
+def cut(name: str, most: int) -> str:
+    return name.encode()[:most].decode(errors="ignore")
+
+
+def names(most: int, words: list[str] = WORDS) -> st.SearchStrategy[str]:
+    """Names of so many bytes at most, of parts that mean something somewhere."""
+    return st.lists(st.sampled_from(words), min_size=1, max_size=12).map(
+        lambda parts: cut("".join(parts), most)
+    )
+
+
+model_words = [word for word in WORDS if ":" not in word and word > "\x1f" and "\n" not in word]
+columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
+
+
+@settings(
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    schema=names(63).filter(lambda name: not name.startswith("pg_")),
+    table=names(63),
+    named=columns,
+    index_name=names(40),
+    model_name=names(63, model_words),
+    layout=st.sampled_from(["table", "column"]),
+)
+@example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "table")
+@example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "column")
+@example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "☃" * 13, "é" * 63, "column")
+@example("user", "table", ["order", "group", "select", "where"], "limit", "NULL", "table")
+def test_any_names(
+    canary: Connection,
+    vectors: NDArray[np.float32],
+    schema: str,
+    table: str,
+    named: list[str],
+    index_name: str,
+    model_name: str,
+    layout: Layout,
+) -> None:
+    connection = canary
+    key, category, vector, other = named
+    ids = {
+        "schema": sql.Identifier(schema),
+        "table": sql.Identifier(schema, table),
+        "key": sql.Identifier(key),
+        "category": sql.Identifier(category),
+        "vector": sql.Identifier(vector),
+        "other": sql.Identifier(other),
+    }
+
+    def run(statement: Any) -> None:
+        connection.execute(sql.SQL(statement).format(**ids))
+
+    before = catalog(connection)
+    run("CREATE SCHEMA IF NOT EXISTS {schema}")
+    run(
+        "CREATE TABLE {table} ({other} int, {key} bigint PRIMARY KEY, {category} text, "
+        "{vector} vector(8))"
+    )
+    run(
+        "INSERT INTO {table} ({key}, {category}, {vector}) SELECT n, chr(97 + n % 3), "
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 40) n"
+    )
+    for version in (1, 2):
+        fitted = LSH(n_bits=10, random_state=version).fit(vectors)
+        store.save(connection, fitted.to_model(model_name))
+    index = HashIndex.create(
+        connection,
+        index_name,
+        table=ids["table"].as_string(connection),
+        column=vector,
+        model=f"{model_name}:1",
+        layout=layout,
+    )
+    assert index.encode(batch_rows=25) == 40
+    run("UPDATE {table} SET {vector} = '[1,2,3,4,5,6,7,8]' WHERE {key} = 7")
+    run("DELETE FROM {table} WHERE {key} = 9")
+    assert_fresh(index)
+
+    query = np.arange(1, 9, dtype=np.float32)
+    assert index.search(query, 1) == [(7, 0.0)]
+    assert index.search_like(7, 3) == index.search(query, 4)[1:]
+    assert len(index.within(query, 10)) == 39
+    field: sa.ColumnElement[Any] = sa.Table(
+        table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema
+    ).columns[category]
+    filtered = index.search(query, 40, where=field == "b")
+    # Of 40 rows every third is of category b.
+    assert len(filtered) == len([n for n in range(1, 41) if n % 3 == 1 and n != 9])
+    by_name = connection.execute(
+        "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 40, NULL, "
+        "jsonb_build_object(%s::text, 'b'))",
+        [index_name, Vector(query), category],
+    ).fetchall()
+    assert by_name == filtered
+    assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
+
+    row = connection.execute(
+        "SELECT hashindex.begin_swap(%s, %s)", [index_name, f"{model_name}:2"]
+    ).fetchone()
+    assert row is not None
+    HashIndex.open(connection, row[0]).encode()
+    connection.execute("SELECT hashindex.swap_is_ready(%s)", [index_name])
+    connection.execute("SELECT hashindex.exchange(%s, 'ready')", [index_name])
+    swapped = HashIndex.open(connection, index_name)
+    assert swapped.model_version == 2
+    assert swapped.search(query, 1) == [(7, 0.0)]
+    run("INSERT INTO {table} ({key}, {vector}) VALUES (41, '[1,2,3,4,5,6,7,9]')")
+    assert_fresh(swapped)
+    assert_unharmed(connection, "names")
+
+    swapped.drop()
+    store.drop(connection, model_name)
+    run("DROP TABLE {table}")
+    if schema not in ("public", "hashindex"):
+        run("DROP SCHEMA {schema}")
+    assert catalog(connection) == before
+
+
+@pytest.mark.parametrize("access", ["lookup", "hnsw", "landmarks"])
+def test_payloads_as_names(
+    canary: Connection, items: str, vectors: NDArray[np.float32], model: Model, access: Any
+) -> None:
+    """Of all things at once, by the access paths that make tables and indexes of their own."""
+    connection = canary
+    for number, payload in enumerate(PAYLOADS[number::3][0] for number in range(3)):
+        table, column = sql.Identifier(payload[:63]), sql.Identifier(f"v{payload}"[:63])
+        connection.execute(
+            sql.SQL("CREATE TABLE {} AS SELECT id, embedding AS {} FROM items").format(
+                table, column
+            )
+        )
+        connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(table))
+        index = HashIndex.create(
+            connection,
+            payload[:40],
+            table=table.as_string(connection),
+            column=f"v{payload}"[:63],
+            model="lsh",
+            access=access,
+        )
+        index.encode()
+        index = HashIndex.open(connection, payload[:40])
+        assert index.access == access
+        assert index.search(vectors[number], 1)[0].id == number + 1
+        assert index.lists() is None or access == "landmarks"
+        connection.execute(
+            sql.SQL("UPDATE {} SET {} = '[1,2,3,4,5,6,7,8]' WHERE id = 5").format(table, column)
+        )
+        assert_fresh(index)
+        index.drop()
+        assert_unharmed(connection, payload)
+
+
+RESERVED_TABLES = ("hashindex_codes", "hashindex_within", "hashindex_row", "hashindex_list")
+RESERVED_COLUMNS = ("hashindex_code", "hashindex_kept", "hashindex_touched", "hashindex_mask_4")
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_names_that_searches_have_for_their_own(
+    connection: Connection, items: str, model: Model, layout: Layout
+) -> None:
+    """They would be taken for what is in the table: a row security that is not applied, say."""
+    before = catalog(connection)
+    for name in (*RESERVED_TABLES, *RESERVED_COLUMNS):
+        table = name if name in RESERVED_TABLES else items
+        with connection.transaction(force_rollback=True):
+            if table == name:
+                connection.execute(f"ALTER TABLE items RENAME TO {name}".encode())
+            else:
+                connection.execute(f"ALTER TABLE items ADD {name} text".encode())
+            with pytest.raises(InvalidInputError, match=f"{name}.* has a name by which searches"):
+                HashIndex.create(
+                    connection,
+                    "items_idx",
+                    table=table,
+                    column="embedding",
+                    model="lsh",
+                    layout=layout,
+                )
+    assert catalog(connection) == before
+
+
+def test_an_index_whose_codes_would_have_such_a_name(
+    connection: Connection, items: str, model: Model
+) -> None:
+    with pytest.raises(InvalidInputError, match='column "hashindex_code" of items has a name'):
+        HashIndex.create(
+            connection,
+            "hashindex",
+            table=items,
+            column="embedding",
+            model="lsh",
+            layout="column",
+        )
+    HashIndex.create(connection, "hashindex", table=items, column="embedding", model="lsh").encode()
+
+
+def test_every_such_name_is_known(index: HashIndex, connection: Connection) -> None:
+    """Whatever the functions of an index call their variables and tables, of any access path."""
+    found: set[str] = set()
+    for access in ("scan", "lookup", "hnsw", "landmarks"):
+        if access == "landmarks" and index.layout == "column":
+            continue
+        index.configure(access=access).encode()  # type: ignore[arg-type]
+        rows = connection.execute(
+            "SELECT DISTINCT w[1] FROM pg_proc p, regexp_matches(p.prosrc, "
+            r"'(?<![\w.''])hashindex_\w+', 'g') w "
+            "WHERE p.proname ~ '^(search|within|sync)_items_idx$'"
+        ).fetchall()
+        found |= {row[0] for row in rows}
+    text = connection.execute(
+        'SELECT hashindex.filtered_query(i, \'{"query": "$1", "k": "1", "kept": "1", '
+        '"code": "x"}\', false, \'true\', 0.5) FROM hashindex.index i'
+    ).fetchone()
+    assert text is not None
+    found |= set(re.findall(r"(?<![\w.'])hashindex_\w+", text[0]))
+    assert len(found) > 30
+    unknown = connection.execute(
+        "SELECT n FROM unnest(%s::text[]) n WHERE NOT hashindex.is_reserved(n)", [list(found)]
+    ).fetchall()
+    assert unknown == []
+
+
+def test_names_that_no_role_has(connection: Connection, items: str, model: Model) -> None:
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    for payload in PAYLOADS:
+        with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):
+            index.grant(payload)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match='role "NULL" does not exist'):
+        index.connection.execute("SELECT hashindex.grant_reader('items_idx', NULL)")

@@ -1,0 +1,200 @@
+"""What is cut off: a command from a prepared database to a complete one, and its second run."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import alembic.command
+import numpy as np
+
+from pg_hashindex import schema
+from pg_hashindex.catalog import Access, Layout
+from pg_hashindex.database import connect, create_engine
+from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
+from pg_hashindex.index import HashIndex
+from pg_hashindex.tuning import Effort, Goal, tune_index
+
+BATCH = 100
+QUERIES = 8
+
+Step = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command that is cut off.
+
+    Parameters
+    ----------
+    name : str
+    prepare : callable
+        Brings a database with table items and models to where the command begins.
+    act : callable
+        The command.
+    again : callable, optional
+        What an operator runs after it was cut off; the command itself by default.
+    writes : bool
+        Whether somebody writes to the table meanwhile.
+    atomic : bool
+        Whether it changes everything or nothing.
+    """
+
+    name: str
+    prepare: Step
+    act: Step
+    again: Step | None = None
+    writes: bool = True
+    atomic: bool = False
+
+    @property
+    def second(self) -> Step:
+        return self.again or self.act
+
+
+def create(model: str, layout: Layout = "table", access: Access = "scan") -> Step:
+    def step(url: str) -> None:
+        with connect(url) as connection:
+            HashIndex.create(
+                connection, "items_idx", table="items", column="embedding", model=model,
+                layout=layout, access=access,
+            )  # fmt: skip
+
+    return step
+
+
+def encode(url: str) -> None:
+    with connect(url) as connection:
+        HashIndex.open(connection, "items_idx").encode(batch_rows=BATCH)
+
+
+def configure(access: Access) -> Step:
+    def step(url: str) -> None:
+        with connect(url) as connection:
+            HashIndex.open(connection, "items_idx").configure(access=access).encode()
+
+    return step
+
+
+def swap(model: str, access: Access | None = None) -> Step:
+    def step(url: str) -> None:
+        with connect(url) as connection:
+            index = HashIndex.open(connection, "items_idx")
+            # Run again after it went through, it would begin a swap to the model that is there.
+            if index.model != model:
+                index.swap(model, access=access, force=True, queries=QUERIES)
+
+    return step
+
+
+def prune(url: str) -> None:
+    with connect(url) as connection:
+        # The second run of one that went through.
+        with contextlib.suppress(DatabaseStateError):
+            HashIndex.open(connection, "items_idx").prune()
+
+
+def rollback_from(model: str) -> Step:
+    def step(url: str) -> None:
+        with connect(url) as connection:
+            index = HashIndex.open(connection, "items_idx")
+            if index.model == model:
+                index.rollback()
+
+    return step
+
+
+def drop(url: str) -> None:
+    with connect(url) as connection, contextlib.suppress(UnknownIndexError):
+        HashIndex.open(connection, "items_idx").drop()
+
+
+def create_again(model: str, layout: Layout) -> Step:
+    def step(url: str) -> None:
+        with contextlib.suppress(DuplicateNameError):
+            create(model, layout)(url)
+
+    return step
+
+
+def rebalance(url: str) -> None:
+    with connect(url) as connection:
+        HashIndex.open(connection, "items_idx").rebalance()
+
+
+def disorder(url: str) -> None:
+    """Leave stale entries in lists, and many rows in one of them."""
+    with connect(url) as connection:
+        connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0")
+        rng = np.random.default_rng(5)
+        near = 9 + 0.1 * rng.standard_normal((300, 8))
+        connection.cursor().executemany(
+            "INSERT INTO items VALUES (%s, 'n', %s::real[]::vector)",
+            [(9_000 + n, row.tolist()) for n, row in enumerate(near)],
+        )
+
+
+def upgrade(url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        schema.upgrade(connection)
+    engine.dispose()
+
+
+def downgrade(revision: str) -> Step:
+    def step(url: str) -> None:
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            alembic.command.downgrade(schema._config(connection), revision)
+        engine.dispose()
+
+    return step
+
+
+def tune(url: str) -> None:
+    with connect(url) as connection:
+        tune_index(
+            HashIndex.open(connection, "items_idx"),
+            Goal(recall=0.5),
+            Effort(sample=1_000, queries=20, minutes=0.05),
+        )
+
+
+def after(*steps: Step) -> Step:
+    def step(url: str) -> None:
+        for each in steps:
+            each(url)
+
+    return step
+
+
+PLAIN = after(create("lsh"), encode)
+LISTED = after(create("lsh", access="landmarks"), encode)
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("create", after(), create("lsh"), create_again("lsh", "table"), atomic=True),
+        Scenario("encode-table", create("lsh"), encode),
+        Scenario("encode-column", create("lsh", "column"), encode),
+        Scenario("encode-known-table", create("known"), encode),
+        Scenario("encode-known-column", create("known", "column"), encode),
+        Scenario("landmarks", PLAIN, configure("landmarks")),
+        Scenario("landmarks-to-scan", LISTED, configure("scan")),
+        Scenario("hnsw", PLAIN, configure("hnsw")),
+        Scenario("lookup", PLAIN, configure("lookup")),
+        Scenario("rebalance", after(LISTED, disorder), rebalance, writes=False),
+        Scenario("swap", PLAIN, swap("other")),
+        Scenario("swap-column", after(create("lsh", "column"), encode), swap("other"), writes=True),
+        Scenario("swap-to-landmarks", PLAIN, swap("other", "landmarks")),
+        Scenario("swap-known", after(create("known"), encode), swap("known_other")),
+        Scenario("rollback", after(PLAIN, swap("other")), rollback_from("other"), atomic=True),
+        Scenario("prune", after(PLAIN, swap("other")), prune, atomic=True),
+        Scenario("drop", LISTED, drop, atomic=True),
+        Scenario("upgrade-from-0001", downgrade("0001"), upgrade, writes=False, atomic=True),
+        Scenario(
+            "upgrade-from-0004", after(PLAIN, downgrade("0004")), upgrade, writes=False, atomic=True
+        ),
+        Scenario("tune", PLAIN, tune),
+    )
+}

@@ -1,0 +1,248 @@
+"""Table items of the fault tests: its rows and models, a writer, and what must hold of them."""
+
+import contextlib
+import itertools
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import psycopg
+from fixtures.known import stored_codes
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import RawCursor, sql
+
+from pg_hashindex import codes, schema, store
+from pg_hashindex.catalog import read_entries
+from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+from pg_hashindex.network import known_rows
+
+ROWS = 1_200
+DIMENSION = 8
+BITS = 12
+#: The rows of the table, and vectors that writers take: those that models know are among them.
+RNG = np.random.default_rng(20)
+VECTORS = RNG.standard_normal((ROWS, DIMENSION)).astype(np.float32)
+OTHERS = RNG.standard_normal((50, DIMENSION)).astype(np.float32)
+#: Rows that the model of known rows does not know.
+UNKNOWN = 10
+
+
+def models() -> dict[str, Model]:
+    """Return two models that SQL evaluates, and two that have codes of known rows alone."""
+    lsh, other = (LSH(n_bits=BITS, random_state=seed).fit(VECTORS) for seed in (3, 4))
+    known = np.concatenate([VECTORS[:-UNKNOWN], OTHERS])
+    return {
+        "lsh": lsh.to_model("lsh"),
+        "other": other.to_model("other"),
+        **{
+            name: Model(
+                name, "byhand", DIMENSION, (), network=known_rows(known, hasher.encode(known), BITS)
+            )
+            for name, hasher in (("known", lsh), ("known_other", other))
+        },
+    }
+
+
+def install(url: str) -> None:
+    """Make the schema, the models and the table."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    engine = create_engine(url)
+    with engine.begin() as transaction:
+        schema.upgrade(transaction)
+    engine.dispose()
+    with connect(url) as connection:
+        for model in models().values():
+            store.save(connection, model)
+        make_items(connection)
+
+
+def make_items(connection: Connection) -> None:
+    """Make table items."""
+    connection.execute(
+        f"CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector({DIMENSION}))"
+    )
+    with connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        for number, vector in enumerate(VECTORS):
+            copy.write_row((number + 1, "abc"[number % 3], Vector(vector)))
+    connection.execute("ANALYZE items")
+
+
+def indexes(connection: Connection) -> list[HashIndex]:
+    """Return every index, those beside others too."""
+    return read_entries(HashIndex, connection, "ORDER BY i.name", [])
+
+
+def check_codes(index: HashIndex) -> tuple[int, int]:
+    """Every code is what the model in Python gives its row, and no other row has one.
+
+    Returns
+    -------
+    codes : int
+    missing : int
+        Rows that the model has a code of and that have none.
+    """
+    model = index.loaded_model
+    stored = [
+        (key, code, vector)
+        for key, (code, vector) in stored_codes(index).items()
+        if code is not None or vector is not None
+    ]
+    left_over = [key for key, _, vector in stored if vector is None]
+    assert not left_over, f"{index.name}: codes without a row or a vector: {left_over[:10]}"
+    if not stored:
+        return 0, 0
+    vectors = np.stack([vector for _, _, vector in stored if vector is not None])
+    known = np.ones(len(vectors), bool) if model.network is None else model.network.knows(vectors)
+    fresh: list[str | None] = [None] * len(stored)
+    for place, code in zip(
+        np.flatnonzero(known),
+        codes.to_postgres(model.encode(vectors[known]), model.n_bits) if known.any() else [],
+        strict=True,
+    ):
+        fresh[place] = code.to_text()
+    wrong = [
+        (key, code, right)
+        for (key, code, _), right in zip(stored, fresh, strict=True)
+        if code is not None and code != right
+    ]
+    assert not wrong, f"{index.name}: stale codes (key, code, fresh): {wrong[:10]}"
+    there = sum(code is not None for _, code, _ in stored)
+    return there, int(known.sum()) - there
+
+
+def check_lists(index: HashIndex) -> None:
+    """With landmarks, each row that has a code is listed with it."""
+    if index.access != "landmarks":
+        return
+    missing = (
+        RawCursor(index.connection)
+        .execute(
+            sql.SQL(
+                "SELECT c.id FROM {codes} c WHERE NOT EXISTS (SELECT FROM {lists} l, "
+                "unnest(l.ids, l.codes) u(id, code) WHERE u.id = c.id AND u.code = c.code)"
+            ).format(
+                codes=sql.Identifier(index.code_schema, index.code_table),
+                lists=sql.Identifier("hashindex", f"{index.storage}_lists"),
+            )
+        )
+        .fetchall()
+    )
+    assert not missing, f"{index.name}: rows that are in no list: {missing[:10]}"
+
+
+def check_search(index: HashIndex, queries: NDArray[np.float32]) -> None:
+    """With every row a candidate, the answers are those of NumPy among the rows with a code."""
+    rows = [
+        (key, vector)
+        for key, (code, vector) in stored_codes(index).items()
+        if code is not None and vector is not None
+    ]
+    probes = 1000 if index.access == "landmarks" else None
+    # pgvector's HNSW gives 1000 at the most, and with relaxed order more as it goes on.
+    for query in queries:
+        found = index.search(query, 10, candidates=len(rows) + 1_000, probes=probes)
+        if not rows:
+            assert found == []
+            continue
+        distances = np.linalg.norm(
+            np.stack([vector for _, vector in rows]).astype(np.float64) - query, axis=1
+        )
+        wanted = np.sort(distances)[:10]
+        np.testing.assert_allclose([hit.distance for hit in found], wanted, rtol=1e-5, atol=1e-6)
+        by_key = {key: distance for (key, _), distance in zip(rows, distances, strict=True)}
+        assert len({hit.id for hit in found}) == len(found)
+        np.testing.assert_allclose([by_key[hit.id] for hit in found], wanted, rtol=1e-5, atol=1e-6)
+
+
+def check_all(url: str, *, complete: bool) -> int:
+    """Check every index of a database; return how many codes were looked at."""
+    count = 0
+    with connect(url) as connection:
+        for index in indexes(connection):
+            there, missing = check_codes(index)
+            count += there
+            if complete:
+                assert missing == 0, f"{index.name}: {missing} rows without a code"
+                assert index.building is None
+            if index.swap_of is None:
+                check_lists(index)
+                query = VECTORS[:2] if index.encoded_in == "python" else OTHERS[:2]
+                check_search(index, query)
+    return count
+
+
+class Writer:
+    """Somebody who writes to items, and knows what was committed."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.rows: dict[int, int | None] = {}
+        #: What was under way when the writer was cut off: it may be there or not.
+        self.unsure: set[int] = set()
+        self.operations = 0
+        self.problem: psycopg.Error | None = None
+        #: Held, nothing is written.
+        self.pause = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, args=(url, seed), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        # Cut off with the server, or a lock was not to be had; anything else a writer would see.
+        if self.problem is not None:
+            state = self.problem.sqlstate or ""
+            assert isinstance(self.problem, psycopg.OperationalError), self.problem
+            assert state in {"", "57P01", "57P02", "57P03"}, self.problem
+
+    def _write(self, url: str, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        numbers = itertools.count(ROWS + 1)
+        with contextlib.suppress(psycopg.OperationalError, HashIndexError), connect(url) as session:
+            while not self._stop.is_set():
+                time.sleep(0.002)
+                key = next(numbers) if rng.random() < 0.5 else int(rng.integers(1, ROWS))
+                vector = int(rng.integers(len(OTHERS)))
+                gone = rng.random() < 0.2
+                self.unsure = {key}
+                try:
+                    with self.pause:
+                        if gone:
+                            session.execute("DELETE FROM items WHERE id = %s", [key])
+                        else:
+                            session.execute(
+                                "INSERT INTO items VALUES (%s, 'w', %s) ON CONFLICT (id) "
+                                "DO UPDATE SET embedding = excluded.embedding",
+                                [key, Vector(OTHERS[vector])],
+                            )
+                except psycopg.Error as error:
+                    self.problem = error
+                    return
+                self.rows[key] = None if gone else vector
+                self.unsure = set()
+                self.operations += 1
+
+    def lost(self, url: str) -> int:
+        """Count committed writes that are not there."""
+        expected: dict[int, Any] = {n + 1: vector for n, vector in enumerate(VECTORS)}
+        for key, place in self.rows.items():
+            expected[key] = None if place is None else OTHERS[place]
+        with connect(url) as session:
+            found = dict(session.execute("SELECT id, embedding FROM items").fetchall())
+        lost = 0
+        for key in {*expected, *found} - self.unsure:
+            wanted, there = expected.get(key), found.get(key)
+            if wanted is None or there is None:
+                lost += not (wanted is None and there is None)
+            else:
+                lost += not np.array_equal(wanted, there.to_numpy())
+        return lost

@@ -1,0 +1,168 @@
+"""Connections cut in the middle of a message: one line for the user, and a right error class."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from faults.scenarios import create, encode, swap
+from faults.tables import VECTORS, check_all, install
+from fixtures.faults import FaultServer, eventually, name_of, record
+from fixtures.servers import make_folder
+from pg_hashindex.cli import main
+
+from pg_hashindex.database import connect
+from pg_hashindex.errors import ConnectionFailedError
+from pg_hashindex.index import HashIndex
+
+
+class Cutter:
+    """Between a client and the server: cuts the connection after so many bytes from one of them."""
+
+    def __init__(self, folder: Path, server: str, after: int, *, of: str) -> None:
+        self._server, self._left, self._of = server, after, of
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self.was_cut = False
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._server)
+                for source, target, name in (
+                    (client, server, "client"),
+                    (server, client, "server"),
+                ):
+                    threading.Thread(
+                        target=self._pump, args=(source, target, name), daemon=True
+                    ).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(4096):
+                if name == self._of:
+                    if len(data) >= self._left:
+                        target.sendall(data[: self._left])
+                        self.was_cut = True
+                        break
+                    self._left -= len(data)
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(scope="module")
+def template(fault_server: FaultServer) -> str:
+    fault_server.up()
+    url = fault_server.database()
+    install(url)
+    return name_of(url)
+
+
+@pytest.fixture
+def cut(fault_server: FaultServer) -> Iterator[Callable[..., tuple[str, Cutter]]]:
+    """Return an URL of a database through a cutter."""
+    folders: list[Path] = []
+    cutters: list[Cutter] = []
+
+    def make(url: str, after: int, of: str) -> tuple[str, Cutter]:
+        folders.append(make_folder("pg_hashindex-cut-"))
+        host = url.partition("host=")[2].partition("&")[0]
+        cutters.append(Cutter(folders[-1], f"{host}/.s.PGSQL.5432", after, of=of))
+        return url.replace(host, str(folders[-1])), cutters[-1]
+
+    yield make
+    for cutter in cutters:
+        cutter.close()
+    for folder in folders:
+        (folder / ".s.PGSQL.5432").unlink()
+        folder.rmdir()
+
+
+COMMANDS = {
+    "index encode": (["items_idx"], encode),
+    "index swap": (["items_idx", "--model", "other", "--force", "--queries", "5"], swap("other")),
+    "index list": ([], None),
+    "index show": (["items_idx"], None),
+    "evaluate": (["items_idx", "--queries", "5"], None),
+}
+
+
+@pytest.mark.parametrize("of", ["client", "server"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_line_says_that_the_connection_failed(
+    fault_server: FaultServer,
+    template: str,
+    cut: Callable[..., tuple[str, Cutter]],
+    command: str,
+    of: str,
+) -> None:
+    arguments, again = COMMANDS[command]
+    url = fault_server.database(template)
+    create("lsh")(url)
+    if command != "index encode":
+        encode(url)
+    faults = 0
+    for after in (300, 1_000, 3_000, 10_000, 40_000):
+        through, cutter = cut(url, after, of)
+        result = CliRunner().invoke(main, [*command.split(), *arguments, "--database-url", through])
+        if not cutter.was_cut:
+            assert result.exit_code == 0, result.output
+            break
+        faults += 1
+        # What the server said last may have come through whole.
+        if result.exit_code == 0:
+            continue
+        assert isinstance(result.exception, SystemExit), repr(result.exception)
+        assert result.exit_code == 1
+        last = result.output.strip().splitlines()[-1]
+        assert last.startswith("Error: "), result.output
+        assert "connect" in last, last
+        assert "Traceback" not in result.output
+        # Its backend notices, and lets go of its locks.
+        eventually(
+            lambda: (
+                fault_server.admin(
+                    "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                    f"AND datname = '{name_of(url)}'"
+                )
+                == [(0,)]
+            )
+        )
+        check_all(url, complete=False)
+    assert faults
+    if again is not None:
+        again(url)
+        rows = check_all(url, complete=True)
+        record("connection cut under the command line", operations=faults, faults=faults, rows=rows)
+    fault_server.drop(url)
+
+
+def test_a_session_that_the_server_ends(fault_server: FaultServer, template: str) -> None:
+    url = fault_server.database(template)
+    create("lsh")(url)
+    with connect(url) as connection:
+        index = HashIndex.open(connection, "items_idx")
+        fault_server.admin(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+        for act in (
+            index.encode,
+            lambda: index.search(VECTORS[0]),
+            lambda: index.swap("other"),
+            index.rebalance,
+            index.drop,
+            lambda: HashIndex.open(connection, "items_idx"),
+        ):
+            with pytest.raises(ConnectionFailedError):
+                act()
+    fault_server.drop(url)

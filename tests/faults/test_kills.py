@@ -1,0 +1,173 @@
+"""Commands cut off at any moment: nothing wrong is left, and the same command completes it."""
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from faults.scenarios import SCENARIOS, Scenario
+from faults.tables import Writer, check_all, install
+from fixtures.catalog import Catalog, catalog
+from fixtures.faults import Client, FaultServer, eventually, name_of, record
+
+from pg_hashindex.errors import HashIndexError
+
+#: How often each command is cut off, at moments spread over its statements.
+MOMENTS = int(os.environ.get("PG_HASHINDEX_MOMENTS", "3"))
+
+FAULTS = ("client", "server", "terminate", "backend", "cut")
+
+# In a row of the catalog of indexes, what depends on when or on how many rows.
+_INDEX_ROWS = """
+    SELECT to_jsonb(i) - '{created_at,model_id,trained_rows}'::text[]
+        || jsonb_build_object('model', m.name)
+    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY i.name
+"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A scenario's database before the command, and what the command makes of it."""
+
+    scenario: Scenario
+    template: str
+    statements: int
+    before: Catalog
+    wanted: Catalog
+
+
+@pytest.fixture(scope="session")
+def installed(fault_server: FaultServer) -> str:
+    """A database with the schema, models and rows."""
+    url = fault_server.database()
+    install(url)
+    return name_of(url)
+
+
+@pytest.fixture(scope="session")
+def prepared(fault_server: FaultServer, installed: str) -> Callable[[str], Prepared]:
+    made: dict[str, Prepared] = {}
+
+    def prepare(name: str) -> Prepared:
+        if name not in made:
+            fault_server.up()
+            scenario = SCENARIOS[name]
+            template = fault_server.database(installed)
+            scenario.prepare(template)
+            url = fault_server.database(name_of(template))
+            before = holds(url)
+            client = Client(scenario.act, url)
+            _, statements, problem, _ = client.end()
+            assert problem is None
+            made[name] = Prepared(scenario, name_of(template), statements, before, holds(url))
+            fault_server.drop(url)
+        return made[name]
+
+    return prepare
+
+
+@pytest.fixture
+def url(fault_server: FaultServer) -> Iterator[list[str]]:
+    used: list[str] = []
+    yield used
+    fault_server.up()
+    for each in used:
+        fault_server.drop(each)
+
+
+def holds(url: str) -> Catalog:
+    """Return what a database holds, but for what depends on the moment."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = catalog(connection)
+        found["rows of index"] = connection.execute(_INDEX_ROWS).fetchall()
+    return found
+
+
+def strike(server: FaultServer, client: Client, fault: str) -> None:
+    """Do what the test is about."""
+    match fault:
+        case "client":
+            client.kill()
+        case "server":
+            server.kill()
+        case "backend":
+            for pid in server.backends():
+                os.kill(pid, signal.SIGKILL)
+        case "terminate":
+            server.admin(*(f"SELECT pg_terminate_backend({pid})" for pid in server.backends()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_cut_off(
+    fault_server: FaultServer,
+    prepared: Callable[[str], Prepared],
+    url: list[str],
+    name: str,
+    moment: int,
+) -> None:
+    found = prepared(name)
+    fault_server.up()
+    url.append(fault_server.database(found.template))
+    (database,) = url
+    rng = random.Random(f"{name} {moment}")
+    at = int((moment + rng.random()) * found.statements / MOMENTS)
+    fault = FAULTS[(list(SCENARIOS).index(name) + moment) % len(FAULTS)]
+    # Stopped, it is struck between two statements; going on, within one, or a little later.
+    waits = fault == "cut" or rng.random() < 0.5
+    writer = Writer(database, moment) if found.scenario.writes else None
+    client = Client(found.scenario.act, database, at, waits=waits)
+    statement = client.reached()
+    strike(fault_server, client, fault)
+    if fault != "client":
+        client.go_on(fault)
+        _, _, problem, ours = client.end()
+        # It may have gone through before it was struck.
+        assert problem is None or ours, f"{fault} before {statement}: {problem}"
+        if waits and statement is not None:
+            assert problem is not None
+    fault_server.up()
+    eventually(lambda: not fault_server.backends())
+    if fault in {"server", "backend"} and writer is not None:
+        writer.stop()
+    with contextlib.nullcontext() if writer is None else writer.pause:
+        if found.scenario.atomic:
+            assert holds(database) in (found.before, found.wanted)
+        # An old schema is not for this release to read.
+        checked = 0 if "upgrade" in name else check_all(database, complete=False)
+    found.scenario.second(database)
+    if writer is not None:
+        writer.stop()
+    # What was written last waits, where only Python encodes.
+    if "known" in name or "landmarks" in name:
+        settle(database)
+    if not name.startswith("upgrade-from-0001"):
+        checked += check_all(database, complete=name != "create")
+    lost = 0 if writer is None else writer.lost(database)
+    assert lost == 0
+    assert holds(database) == found.wanted
+    record(
+        f"{name} cut off",
+        operations=at + (writer.operations if writer else 0),
+        faults=1,
+        rows=checked,
+        lost=lost,
+    )
+
+
+def settle(url: str) -> None:
+    from faults.tables import indexes
+
+    from pg_hashindex.database import connect
+
+    with connect(url) as connection:
+        for index in indexes(connection):
+            try:
+                index.encode()
+            except HashIndexError as error:
+                raise AssertionError(index.name) from error

@@ -1,0 +1,242 @@
+"""Roles with lock_timeout and statement_timeout, and writers who may have to try again."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psycopg
+import pytest
+from faults.scenarios import (
+    LISTED,
+    PLAIN,
+    Step,
+    after,
+    configure,
+    create,
+    disorder,
+    encode,
+    prune,
+    rebalance,
+    rollback_from,
+    swap,
+)
+from faults.tables import OTHERS, ROWS, check_all, install
+from fixtures.faults import FaultServer, name_of, record
+from pgvector import Vector
+
+from pg_hashindex import locks
+from pg_hashindex.database import connect
+from pg_hashindex.errors import HashIndexError
+
+WORK: dict[str, tuple[Step, Step]] = {
+    "encode": (create("lsh"), encode),
+    "encode-column": (create("known", "column"), encode),
+    "landmarks": (PLAIN, configure("landmarks")),
+    "hnsw": (PLAIN, configure("hnsw")),
+    "lookup": (PLAIN, configure("lookup")),
+    "swap": (PLAIN, swap("other")),
+    "swap-to-landmarks": (PLAIN, swap("other", "landmarks")),
+    "rebalance": (after(LISTED, disorder), rebalance),
+}
+
+
+@pytest.fixture(scope="module")
+def ready(fault_server: FaultServer) -> Callable[[str], str]:
+    """Return a database's template before some work."""
+    fault_server.up()
+    installed = fault_server.database()
+    install(installed)
+    made: dict[str, str] = {}
+
+    def prepare(work: str) -> str:
+        if work not in made:
+            url = fault_server.database(name_of(installed))
+            WORK[work][0](url)
+            made[work] = name_of(url)
+        return made[work]
+
+    return prepare
+
+
+@pytest.fixture
+def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
+    used: list[str] = []
+
+    def make(template: str) -> str:
+        used.append(fault_server.database(template))
+        return used[-1]
+
+    yield make
+    for url in used:
+        fault_server.drop(url)
+
+
+def problem_of(step: Step, url: str) -> str | None:
+    """Take a step; return what it fails with."""
+    try:
+        step(url)
+    except HashIndexError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("mode", ["ROW EXCLUSIVE", "SHARE", "ACCESS EXCLUSIVE"])
+@pytest.mark.parametrize("work", WORK)
+def test_lock_timeout(
+    fault_server: FaultServer,
+    ready: Callable[[str], str],
+    database: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    mode: str,
+) -> None:
+    """Somebody holds a lock on the table: it goes on, or says so; later it ends."""
+    for module in ("encoding", "listing"):
+        monkeypatch.setattr(f"pg_hashindex.{module}._PATIENCE", 0.2)
+    monkeypatch.setitem(locks.patiently.__kwdefaults__, "patience", 0.2)
+    url = database(ready(work))
+    fault_server.admin(f"ALTER DATABASE {name_of(url)} SET lock_timeout TO '50ms'")
+    with psycopg.connect(url) as other:
+        other.execute(f"LOCK TABLE items IN {mode} MODE".encode())
+        other.execute("SELECT FROM items LIMIT 1")
+        problem = problem_of(WORK[work][1], url)
+        assert problem is None or re.search("lock timeout|transactions|locked", problem), problem
+        other.rollback()
+    checked = check_all(url, complete=False)
+    WORK[work][1](url)
+    checked += check_all(url, complete=True)
+    record("lock_timeout", operations=2, faults=int(problem is not None), rows=checked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORK)
+def test_statement_timeout(
+    fault_server: FaultServer,
+    ready: Callable[[str], str],
+    database: Callable[[str], str],
+    work: str,
+) -> None:
+    """Each run gets a little further, or none does until the limit is raised."""
+    url = database(ready(work))
+    faults, checked = 0, 0
+    for limit in (1, 2, 4, 8, 15, 30, 60, 125, 250, 500, 1_000, 4_000, 16_000):
+        fault_server.admin(f"ALTER DATABASE {name_of(url)} SET statement_timeout TO {limit}")
+        problem = problem_of(WORK[work][1], url)
+        if problem is None:
+            break
+        assert "statement timeout" in problem
+        faults += 1
+        fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")
+        checked += check_all(url, complete=False)
+    fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")
+    assert faults
+    checked += check_all(url, complete=True)
+    record("statement_timeout", operations=faults + 1, faults=faults, rows=checked)
+
+
+class Transactions(threading.Thread):
+    """Somebody who writes in transactions of a level, and tries again as one has to there."""
+
+    def __init__(self, url: str, level: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.url, self.level, self.seed = url, level, seed
+        self.done, self.again = 0, 0
+        self.problem: BaseException | None = None
+        self.ends = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        try:
+            with connect(self.url) as session:
+                while not self.ends.is_set():
+                    writes = [
+                        (int(rng.integers(4)), int(rng.integers(1, ROWS)), int(rng.integers(50)))
+                        for _ in range(rng.integers(1, 5))
+                    ]
+                    self._until_it_works(session, writes)
+        except BaseException as error:
+            self.problem = error
+
+    def _until_it_works(
+        self, session: psycopg.Connection, writes: list[tuple[int, int, int]]
+    ) -> None:
+        while not self.ends.is_set():
+            try:
+                with session.transaction():
+                    session.execute(f"SET TRANSACTION ISOLATION LEVEL {self.level}".encode())
+                    session.execute("SELECT count(*) FROM items WHERE id < 10")
+                    for what, key, vector in writes:
+                        self._write(session, what, key, Vector(OTHERS[vector]))
+                self.done += 1
+                return
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
+                self.again += 1
+
+    def _write(self, session: psycopg.Connection, what: int, key: int, vector: Vector) -> None:
+        match what:
+            case 0:
+                session.execute("DELETE FROM items WHERE id = %s", [key])
+            case 1:
+                session.execute(
+                    "INSERT INTO items VALUES (%s, 't', %s) ON CONFLICT (id) "
+                    "DO UPDATE SET embedding = excluded.embedding",
+                    [key, vector],
+                )
+            case 2:
+                session.execute("UPDATE items SET embedding = %s WHERE id = %s", [vector, key])
+            case _:
+                session.execute("UPDATE items SET category = 't' WHERE id = %s", [key])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "other", "layout"),
+    [("lsh", "other", "table"), ("lsh", "other", "column"), ("known", "known_other", "table")],
+)
+def test_writers_fail_by_serialization_alone(
+    fault_server: FaultServer, database: Callable[[str], str], model: str, other: str, layout: str
+) -> None:
+    """Anything else would end a writer; what they try again goes through."""
+    fault_server.up()
+    url = database("template1")
+    install(url)
+    writers = [
+        Transactions(url, level, seed)
+        for seed, level in enumerate(("REPEATABLE READ", "SERIALIZABLE", "REPEATABLE READ"))
+    ]
+    steps = [
+        create(model, layout),  # type: ignore[arg-type]
+        encode,
+        swap(other),
+        rollback_from(other),
+        swap_back_and_prune(other),
+    ]
+    if layout == "table":
+        steps += [configure("landmarks"), configure("scan")]
+    for step in steps:
+        step(url)
+    for writer in writers:
+        writer.ends.set()
+    for writer in writers:
+        writer.join(30)
+        assert writer.problem is None, writer.problem
+        assert writer.done
+    encode(url)
+    checked = check_all(url, complete=model == "lsh")
+    record(
+        "writers who try again",
+        operations=sum(writer.done for writer in writers) + len(steps),
+        faults=sum(writer.again for writer in writers),
+        rows=checked,
+    )
+
+
+def swap_back_and_prune(other: str) -> Step:
+    def step(url: str) -> None:
+        prune(url)
+        swap(other)(url)
+        prune(url)
+
+    return step

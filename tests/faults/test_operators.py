@@ -1,0 +1,251 @@
+"""Two operators do something at once: one wins, the other is told, and the end is right."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from faults.scenarios import (
+    LISTED,
+    PLAIN,
+    Step,
+    after,
+    configure,
+    create,
+    disorder,
+    downgrade,
+    encode,
+    swap,
+    upgrade,
+)
+from faults.tables import check_all, indexes, install
+from fixtures.catalog import catalog
+from fixtures.faults import FaultServer, name_of, record, watch
+
+from pg_hashindex.database import connect
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    DuplicateNameError,
+    HashIndexError,
+    InUseError,
+    UnknownIndexError,
+)
+from pg_hashindex.index import HashIndex
+
+#: What PostgreSQL says of its own catalogs, and no operator understands; and what is not so.
+UNCLEAR = re.compile(
+    "tuple concurrently|cache lookup|with OID|schema hashindex is missing|duplicate key value|"
+    'trigger ".*" (for|does)|current transaction is aborted'
+)
+
+GONE = (UnknownIndexError, DatabaseStateError, InUseError)
+
+
+def method(name: str) -> Step:
+    def step(url: str) -> None:
+        with connect(url) as connection:
+            getattr(HashIndex.open(connection, "items_idx"), name)()
+
+    step.__name__ = name
+    return step
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What two operators do, how the second is told, and what is to hold then."""
+
+    prepare: Step
+    first: Step
+    second: Step
+    told: tuple[type[HashIndexError], ...]
+    #: Whether the index is gone in the end.
+    gone: bool = False
+    #: What completes the work where the one that was told would have.
+    finish: Step | None = None
+
+
+PAIRS = {
+    "two creates": Pair(
+        after(), create("lsh"), create("other"), (DuplicateNameError,), finish=encode
+    ),
+    "two encodes": Pair(create("lsh"), encode, encode, (InUseError,)),
+    "two encodes of known rows": Pair(create("known", "column"), encode, encode, (InUseError,)),
+    "two swaps": Pair(PLAIN, swap("other"), swap("other"), (InUseError,)),
+    "swaps to two models": Pair(PLAIN, swap("other"), swap("known"), (InUseError,)),
+    "two drops": Pair(PLAIN, method("drop"), method("drop"), GONE, gone=True),
+    "swap and drop": Pair(PLAIN, swap("other"), method("drop"), GONE, gone=True),
+    "drop and swap": Pair(PLAIN, method("drop"), swap("other"), GONE, gone=True),
+    "encode and drop": Pair(create("lsh"), encode, method("drop"), GONE, gone=True),
+    "encode of landmarks and drop": Pair(
+        create("lsh", access="landmarks"), encode, method("drop"), GONE, gone=True
+    ),
+    "drop and encode": Pair(create("lsh", "column"), method("drop"), encode, GONE, gone=True),
+    "encode and configure": Pair(
+        create("lsh", access="landmarks"), encode, configure("hnsw"),
+        (InUseError, DatabaseStateError), finish=encode,
+    ),
+    "two configures": Pair(
+        PLAIN, configure("lookup"), configure("landmarks"), (InUseError, DatabaseStateError),
+        finish=encode,
+    ),
+    "two rebalances": Pair(
+        after(LISTED, disorder), method("rebalance"), method("rebalance"), (InUseError,)
+    ),
+    "rebalance and drop": Pair(
+        after(LISTED, disorder), method("rebalance"), method("drop"), GONE, gone=True
+    ),
+    "rebalance and swap": Pair(
+        after(LISTED, disorder), method("rebalance"), swap("other"),
+        (InUseError, DatabaseStateError),
+    ),
+    "two upgrades": Pair(after(PLAIN, downgrade("0004")), upgrade, upgrade, ()),
+    "upgrade and drop": Pair(
+        after(PLAIN, downgrade("0004")), upgrade, method("drop"), (HashIndexError,)
+    ),
+    "two prunes": Pair(
+        after(PLAIN, swap("other")), method("prune"), method("prune"),
+        (DatabaseStateError, InUseError),
+    ),
+    "rollback and prune": Pair(
+        after(PLAIN, swap("other")), method("rollback"), method("prune"),
+        (DatabaseStateError, InUseError),
+    ),
+    "encode and swap": Pair(
+        create("lsh", access="landmarks"), encode, swap("other"), (InUseError, DatabaseStateError),
+        finish=encode,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def before_pairs(fault_server: FaultServer) -> Callable[[str], tuple[str, int]]:
+    """Make the database that a pair begins with; return it, and the first one's statements."""
+    fault_server.up()
+    installed = fault_server.database()
+    install(installed)
+    made: dict[str, tuple[str, int]] = {"": (name_of(installed), 0)}
+
+    def prepare(name: str) -> tuple[str, int]:
+        if name not in made:
+            fault_server.up()
+            url = fault_server.database(made[""][0])
+            PAIRS[name].prepare(url)
+            scratch = fault_server.database(name_of(url))
+            count = 0
+
+            def counting(number: int, *_: object) -> None:
+                nonlocal count
+                count = number + 1
+
+            with watch(counting):
+                PAIRS[name].first(scratch)
+            fault_server.drop(scratch)
+            made[name] = (name_of(url), count)
+        return made[name]
+
+    return prepare
+
+
+@pytest.fixture
+def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
+    used: list[str] = []
+
+    def make(template: str) -> str:
+        used.append(fault_server.database(template))
+        return used[-1]
+
+    yield make
+    fault_server.up()
+    for url in used:
+        fault_server.drop(url)
+
+
+class Operator(threading.Thread):
+    """One of the two; stops before one of its statements until it may go on."""
+
+    def __init__(self, step: Step, url: str, at: int | None = None) -> None:
+        super().__init__(daemon=True)
+        self.step, self.url, self.at = step, url, at
+        self.there, self.may_go_on = threading.Event(), threading.Event()
+        self.problem: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        def before(number: int, *_: object) -> None:
+            if number == self.at:
+                self.there.set()
+                self.may_go_on.wait(30)
+
+        try:
+            with watch(before):
+                self.step(self.url)
+        except BaseException as error:
+            self.problem = error
+        self.there.set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_at_once(
+    fault_server: FaultServer,
+    before_pairs: Callable[[str], tuple[str, int]],
+    database: Callable[[str], str],
+    name: str,
+) -> None:
+    pair = PAIRS[name]
+    template, statements = before_pairs(name)
+    installed = before_pairs("")[0]
+    # In the middle of it, and near its end.
+    for share in (0.3, 0.6, 0.9):
+        url = database(template)
+        first = Operator(pair.first, url, at=int(share * statements))
+        assert first.there.wait(30)
+        second = Operator(pair.second, url)
+        # It ends, or waits for the first one.
+        second.join(0.4)
+        first.may_go_on.set()
+        for operator in (first, second):
+            operator.join(60)
+            assert not operator.is_alive()
+        problems = [each.problem for each in (first, second) if each.problem is not None]
+        for problem in problems:
+            assert isinstance(problem, pair.told), f"{name} {share}: {problem!r}"
+            assert not UNCLEAR.search(str(problem)), f"{name} {share}: {problem}"
+        # Neither wins where one has changed what the other was at, and waits for its lock.
+        assert len(problems) < 2 or pair.finish is not None
+        if pair.finish is not None:
+            pair.finish(url)
+        checked = 0
+        if pair.gone:
+            # Whichever came first: what the other had made is gone too.
+            with connect(url) as connection:
+                if indexes(connection):
+                    HashIndex.open(connection, "items_idx").drop()
+                left = catalog(connection)
+            untouched = database(installed)
+            with connect(untouched) as connection:
+                assert left == catalog(connection)
+        else:
+            checked = check_all(url, complete=True)
+            assert checked or name == "upgrade and drop"
+        record("two operators", operations=2, faults=1, rows=checked)
+
+
+def test_a_drop_in_the_middle_of_encoding_is_said(
+    fault_server: FaultServer,
+    before_pairs: Callable[[str], tuple[str, int]],
+    database: Callable[[str], str],
+) -> None:
+    """As the second operator sees it: not that the schema is missing."""
+    url = database(before_pairs("encode and drop")[0])
+    with connect(url) as connection:
+        index = HashIndex.open(connection, "items_idx")
+
+        def before(number: int, statement: str, _: object) -> None:
+            if number == 12:
+                method("drop")(url)
+
+        with pytest.raises(DatabaseStateError, match="made anew meanwhile, or dropped"):
+            with watch(before):
+                index.encode(batch_rows=100)

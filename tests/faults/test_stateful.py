@@ -1,0 +1,70 @@
+"""Writers, an encoder, access paths, swaps and searches interleaved at random."""
+
+import collections
+import functools
+import os
+
+import pytest
+from faults.machine import Machine, install_models
+from faults.tables import install
+from fixtures.faults import FaultServer, record
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from pg_hashindex import locks
+
+#: Runs for each layout and kind of model, and steps of a run.
+EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "6"))
+STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "60"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["table", "column"])
+@pytest.mark.parametrize(
+    "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
+)
+def test_whatever_happens(
+    fault_server: FaultServer,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    models: tuple[str, str],
+) -> None:
+    # Everything is one thread here: who holds a lock will not let go of it while we wait.
+    for module in ("encoding", "listing"):
+        monkeypatch.setattr(f"pg_hashindex.{module}._PATIENCE", 0.0)
+        monkeypatch.setattr(f"pg_hashindex.{module}.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(
+        "pg_hashindex.swapping.patiently", functools.partial(locks.patiently, patience=0.0)
+    )
+    monkeypatch.setattr("pg_hashindex.locks._LOCK_MS", 20)
+    monkeypatch.setattr("pg_hashindex.locks._PAUSE", 0.0)
+    fault_server.up()
+    url = fault_server.database()
+    install(url)
+    install_models(url)
+    counts: collections.Counter[str] = collections.Counter()
+    machine = type(
+        "One", (Machine,), {"url": url, "layout": layout, "model_names": models, "counts": counts}
+    )
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            # The same runs each time; other ones where many are asked for.
+            derandomize="PG_HASHINDEX_EXAMPLES" not in os.environ,
+            phases=[Phase.generate] if "PG_HASHINDEX_EXAMPLES" in os.environ else tuple(Phase),
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    record(
+        f"state machine, {layout}, {models[0]}",
+        operations=counts["writes"] + counts["operations"] + counts["searches"],
+        faults=counts["refused"] + counts["told"],
+        rows=counts["rows"],
+    )
+    assert counts["writes"] > EXAMPLES
+    assert counts["operations"] > EXAMPLES
+    fault_server.drop(url)

@@ -1,0 +1,5 @@
+"""Moving a database, or an index to other tables."""
+
+import pytest
+
+pytest.register_assert_rewrite("fixtures.house")

@@ -1,0 +1,155 @@
+"""A hot standby, made by pg_basebackup: it answers as its primary does, and writes nothing."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+from fixtures.databases import run_as_admin
+from fixtures.house import QUERIES, ROWS, House, answers, furnish
+from fixtures.servers import SETTINGS, make_folder
+from pg_hashindex.cli import main
+
+from pg_hashindex import _server_files as files
+from pg_hashindex import _server_user as users
+from pg_hashindex.database import connect
+from pg_hashindex.index import HashIndex, list_indexes
+from pg_hashindex.server import EmbeddedServer
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def house(server: EmbeddedServer, schema_template: str) -> Iterator[House]:
+    run_as_admin(server, f"CREATE DATABASE mirrored TEMPLATE {schema_template} STRATEGY file_copy")
+    yield furnish(server.uri("mirrored"))
+    run_as_admin(server, "DROP DATABASE mirrored WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def standby(server: EmbeddedServer, house: House) -> Iterator[EmbeddedServer]:
+    folder = make_folder("pg_hashindex-standby-")
+    user = users.owner(server.data_dir)
+    data_dir = folder / "data"
+    data_dir.mkdir(mode=0o700)
+    user.own(data_dir)
+    # A backup takes every file along, and root's mark of how long the server runs is closed to it.
+    server._mark.chmod(0o644)
+    program = files.server_bin_dir(server.version, user) / "pg_basebackup"
+    options = ["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream"]
+    status, output = user.run([program, *options, "--dbname", server.uri(), "-D", data_dir])
+    assert status == 0, output
+    standby = EmbeddedServer(data_dir)
+    standby.start(until_exit=True, settings=SETTINGS)
+    yield standby
+    standby.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def url(standby: EmbeddedServer) -> str:
+    """The mirrored database."""
+    return standby.uri("mirrored")
+
+
+@pytest.fixture
+def on(url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+
+    def invoke(*arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [*map(str, arguments)])
+        assert result.exit_code == code, result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return invoke
+
+
+def catch_up(primary: str, standby: str) -> None:
+    with psycopg.connect(primary) as session:
+        row = session.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+    with psycopg.connect(standby, autocommit=True) as session:
+        until = time.monotonic() + 60
+        while session.execute("SELECT pg_last_wal_replay_lsn() < %s", row).fetchone() != (False,):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_every_search_answers_the_same(house: House, url: str) -> None:
+    with connect(url) as connection:
+        state = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        assert state == (True,)
+        assert answers(connection) == house.answers
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            assert answers(connection) == house.answers
+        rows = connection.execute(
+            "SELECT s.id FROM hashindex.search('by lists', %s, 5, "
+            """where_equals => '{"category": "z"}') s""",
+            [QUERIES[0].tolist().__repr__()],
+        ).fetchall()
+        assert rows == [("9",)]
+
+
+def test_commands_that_read(on: Run) -> None:
+    names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
+    assert "by lists" in names
+    for name in ("scanned", "by lists", "by_hnsw", "by_lookup", "in python", "swapped"):
+        on("index", "show", name)
+        on("search", name, "--like", 5)
+        on("within", name, "--like", 5, "--radius", 3)
+    on("evaluate", "by lists", "--queries", 5, "--no-record")
+    on("evaluate", "by lists", "--queries", 5)
+    on("schema", "status")
+    on("model", "show", "lsh")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["index", "create", "new", "--table", "items", "--column", "embedding", "--model", "lsh"],
+        ["index", "encode", "half_way~2"],
+        ["index", "configure", "scanned", "--access", "hnsw"],
+        ["index", "rebalance", "by lists"],
+        ["index", "swap", "scanned", "--model", "more bits"],
+        ["index", "rollback", "swapped"],
+        ["index", "prune", "swapped"],
+        ["index", "repair", "scanned"],
+        ["index", "repair", "--orphans"],
+        ["index", "drop", "scanned"],
+        [
+            *("model", "train", "x", "--method", "lsh", "--bits", 8, "--force"),
+            *("--table", "items", "--column", "embedding"),
+        ],
+        ["schema", "upgrade"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_commands_that_write_are_refused(on: Run, command: list[str]) -> None:
+    result = on(*command, code=1)
+    message = result.stderr.splitlines()[-1]
+    assert message.startswith("Error: ")
+    assert "a standby only reads: connect to the primary server" in message
+
+
+def test_it_follows_a_swap_and_a_repair(house: House, url: str) -> None:
+    """A session that was there before, too."""
+    with connect(house.url) as primary, connect(url) as reader:
+        followed = HashIndex.open(reader, "scanned")
+        in_python = HashIndex.open(reader, "in python")
+        HashIndex.open(primary, "scanned").swap("known", force=True)
+        HashIndex.open(primary, "in python").swap("lsh", access="landmarks", force=True)
+        catch_up(house.url, url)
+        for index in (followed, in_python):
+            assert index.search(ROWS[49], 1)[0].id == 50
+        primary.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 7")
+        primary.execute("ALTER TABLE items RENAME embedding TO vectors")
+        for index in list_indexes(primary):
+            if index.swap_of is None and index.table_name == "items":
+                index.repair()
+        catch_up(house.url, url)
+        assert answers(reader) == answers(primary)

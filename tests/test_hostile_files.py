@@ -1,0 +1,83 @@
+"""Files of vectors and of models, cut short or with a byte changed: read, or refused."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from pg_hashindex.cli import main
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.files import load_sample
+from pg_hashindex.hashers import LSH
+
+
+def saved(kind: str) -> bytes:
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    buffer = io.BytesIO()
+    if kind == "npy":
+        np.save(buffer, rows)
+    elif kind == "npz":
+        np.savez(buffer, X=rows, y=np.array([0, 1, 0, -1]))
+    else:
+        np.savez_compressed(buffer, X=rows, y=np.array(["a", "b", "", "a"]))
+    return buffer.getvalue()
+
+
+KINDS = ("npy", "npz", "compressed")
+
+
+def read(path: Path, data: bytes, kind: str) -> bool:
+    """Whether a file of this can be read; anything but our own error is a failure."""
+    path.write_bytes(data)
+    try:
+        sample = load_sample(path, labels=None if kind == "npy" else "y")
+    except InvalidInputError:
+        return False
+    assert sample.X.ndim == 2
+    assert np.isfinite(sample.X).all()
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header")
+def test_vectors_with_a_byte_changed(tmp_path: Path, kind: str) -> None:
+    data, path = saved(kind), tmp_path / "rows"
+    assert read(path, data, kind)
+    refused = 0
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= (0x01, 0x20, 0xFF)[place % 3]
+        refused += not read(path, bytes(damaged), kind)
+    assert refused > len(data) / 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_cut_short(tmp_path: Path, kind: str) -> None:
+    data, path = saved(kind), tmp_path / "rows"
+    for length in range(len(data)):
+        assert not read(path, data[:length], kind)
+
+
+@pytest.fixture
+def model_file() -> bytes:
+    rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
+    return LSH(n_bits=6).fit(rows).to_model("m").to_bytes()
+
+
+@pytest.mark.parametrize("place", [0, 30, 200, -30])
+def test_damaged_models_are_not_imported(tmp_path: Path, model_file: bytes, place: int) -> None:
+    """And the command line says so in a line, before it connects to anything."""
+    damaged = bytearray(model_file)
+    damaged[place] ^= 0xFF
+    for name, data in (("damaged", bytes(damaged)), ("cut", model_file[:place])):
+        path = tmp_path / name
+        path.write_bytes(data)
+        result = CliRunner().invoke(
+            main, ["model", "import", str(path), "--database-url", "host=/nowhere"]
+        )
+        assert result.exit_code == 1
+        assert isinstance(result.exception, SystemExit)
+        assert result.output.startswith("Error: ")
+        assert "connection" not in result.output
