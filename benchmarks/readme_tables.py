@@ -265,6 +265,16 @@ def retrieval_filters() -> str:
     )
 
 
+def size() -> str:
+    return table(
+        ["`pg-hashindex ...`", "seconds", "peak MB"],
+        [
+            [f"`{e['command']}`", f"{e['seconds']:.0f}", str(e["peak_mb"])]
+            for e in read("size")["commands"]
+        ],
+    )
+
+
 TABLES = {
     "packages": packages,
     "hashing-32": hashing_32,
@@ -275,6 +285,7 @@ TABLES = {
     "devices": devices,
     "retrieval": retrieval,
     "retrieval-filters": retrieval_filters,
+    "size": size,
 }
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "results.md")
 

@@ -4,12 +4,10 @@ import contextlib
 import multiprocessing
 import re
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,70 +16,28 @@ import psutil
 import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
+from reliability_clients import (
+    QUERIES,
+    SCRIPTS,
+    Soaked,
+    check_answers,
+    check_old_snapshots,
+    operate,
+    pgbench,
+    read_from_python,
+)
 
-from pg_hashindex import demo, schema, store, swapping
-from pg_hashindex.catalog import Access
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex import demo, schema, store
+from pg_hashindex.database import connect, create_engine
 from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.server import EmbeddedServer
 
-CLIENTS = 4
-QUERIES = 500
-K = 10
-#: Of what pgbench runs: name, weight, statement. Keys above the first rows come and go.
-SCRIPTS = {
-    "search": (
-        6,
-        "\\set i random(0, {queries} - 1)\n"
-        "SELECT id FROM hashindex.search_items("
-        "(SELECT q.embedding FROM queries q WHERE q.id = :i), 10);\n",
-    ),
-    "insert": (
-        2,
-        "\\set i random(0, {queries} - 1)\n\\set k random({rows} + 1, {rows} + 4000)\n"
-        "INSERT INTO items SELECT :k, q.embedding FROM queries q WHERE q.id = :i "
-        "ON CONFLICT (id) DO NOTHING;\n",
-    ),
-    "update": (
-        1,
-        "\\set i random(0, {queries} - 1)\n\\set k random(1, {rows})\n"
-        "UPDATE items SET embedding = (SELECT q.embedding FROM queries q WHERE q.id = :i) "
-        "WHERE id = :k;\n",
-    ),
-    "delete": (
-        1,
-        "\\set k random({rows} + 1, {rows} + 4000)\nDELETE FROM items WHERE id = :k;\n",
-    ),
-}
 #: Seconds before and after an exchange in which a statement counts as one beside it.
 BESIDE = 0.25
 
 
-@dataclass
-class Soaked:
-    """What came of it."""
-
-    seconds: float
-    rows: int
-    #: By script: how many, and the longest milliseconds, at all and beside an exchange.
-    scripts: dict[str, dict[str, float]] = field(default_factory=dict)
-    client_errors: list[str] = field(default_factory=list)
-    reader_errors: list[str] = field(default_factory=list)
-    operator_errors: list[str] = field(default_factory=list)
-    checked: int = 0
-    wrong: int = 0
-    python_searches: int = 0
-    swaps: int = 0
-    rollbacks: int = 0
-    prunes: int = 0
-    exchange_ms: list[float] = field(default_factory=list)
-    rss_mb: dict[str, float] = field(default_factory=dict)
-    codes_checked: int = 0
-    codes_lost: int = 0
-
-
-def soak(seconds: float, rows: int = 20_000, *, cycles: int = 10**9) -> Soaked:
+def soak(seconds: float, rows: int = 20_000) -> Soaked:
     """Run it for so long, on a server of its own."""
     with _server() as server:
         url = _prepare(server, rows)
@@ -150,16 +106,16 @@ def _run(server: EmbeddedServer, url: str, result: Soaked, folder: Path) -> None
     end = time.monotonic() + result.seconds
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    operator = context.Process(target=_operate, args=(url, result.seconds, theirs))
+    operator = context.Process(target=operate, args=(url, result.seconds, theirs))
     # Before there are threads: a forked process has none of them.
     operator.start()
     threads = [
         threading.Thread(target=work, args=(url, end, result))
-        for work in (_check_answers, _check_old_snapshots, _read)
+        for work in (check_answers, check_old_snapshots, read_from_python)
     ]
     for thread in threads:
         thread.start()
-    bench = _pgbench(server, url, result, folder)
+    bench = pgbench(server, url, result, folder)
     sizes = [_rss(operator.pid)]
     exchanges: list[tuple[float, float]] = []
     while operator.is_alive():
@@ -209,73 +165,6 @@ def _note(event: tuple[str, Any], result: Soaked, exchanges: list[tuple[float, f
             setattr(result, what, getattr(result, what) + 1)
 
 
-def _operate(url: str, seconds: float, pipe: Any) -> None:
-    """Swap to and fro, return, and prune; other access paths in turn."""
-    patiently = swapping.patiently
-
-    def timed(connection: Connection, change: Callable[[], Any], **options: Any) -> Any:
-        began = 0.0
-
-        def once() -> Any:
-            nonlocal began
-            began = time.time()
-            return change()
-
-        made = patiently(connection, once, **options)
-        took = time.time() - began
-        if exchanging:
-            pipe.send(("exchange", (began, took)))
-        return made
-
-    exchange = swapping._exchange
-    exchanging = False
-
-    def noted(*arguments: Any) -> None:
-        nonlocal exchanging
-        exchanging = True
-        try:
-            exchange(*arguments)
-        finally:
-            exchanging = False
-
-    swapping.patiently, swapping._exchange = timed, noted  # type: ignore[assignment]
-    end = time.monotonic() + seconds
-    paths: list[Access] = ["scan", "landmarks", "scan", "lookup"]
-    number = 0
-    try:
-        with connect(url) as connection:
-            while time.monotonic() < end:
-                index = HashIndex.open(connection, "items")
-                model = "lsh" if index.model == "itq" else "itq"
-                number += 1
-                index.swap(model, access=paths[number % len(paths)], force=True, queries=20)
-                pipe.send(("swaps", None))
-                for _ in range(number % 3):
-                    time.sleep(0.3)
-                    index.rollback()
-                    pipe.send(("rollbacks", None))
-                time.sleep(0.3)
-                index.prune()
-                pipe.send(("prunes", None))
-    except Exception as error:
-        pipe.send(("error", f"{type(error).__name__}: {error}"))
-    pipe.close()
-
-
-def _pgbench(
-    server: EmbeddedServer, url: str, result: Soaked, folder: Path
-) -> subprocess.Popen[str]:
-    command = [str(server.bin_dir / "pgbench"), "--no-vacuum", "--protocol=prepared", "--log"]
-    command += [f"--client={CLIENTS}", "--jobs=2", f"--time={round(result.seconds)}"]
-    for name, (weight, script) in SCRIPTS.items():
-        path = folder / f"{name}.sql"
-        path.write_text(script.format(queries=QUERIES, rows=result.rows))
-        command.append(f"--file={path}@{weight}")
-    return subprocess.Popen(
-        [*command, url], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-
-
 def _times(folder: Path, result: Soaked, exchanges: list[tuple[float, float]]) -> None:
     """Read what pgbench logged: client, number, microseconds, script, and when it ended."""
     names = list(SCRIPTS)
@@ -300,66 +189,6 @@ def _times(folder: Path, result: Soaked, exchanges: list[tuple[float, float]]) -
             "beside_exchanges": int((mine & near).sum()),
             "longest_beside_ms": round(float(took[mine & near].max(initial=0)), 1),
         }
-
-
-def _check_answers(url: str, end: float, result: Soaked) -> None:
-    """With every code a candidate, answers are those of the exact search in the same snapshot."""
-    _checking(url, end, result, wait=0.0, seed=1)
-
-
-def _check_old_snapshots(url: str, end: float, result: Soaked) -> None:
-    """The same, with snapshots that are older than what was swapped meanwhile."""
-    _checking(url, end, result, wait=3.0, seed=2)
-
-
-def _checking(url: str, end: float, result: Soaked, *, wait: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    try:
-        with connect(url) as session:
-            while time.monotonic() < end:
-                query = int(rng.integers(QUERIES))
-                with session.transaction():
-                    session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                    exact = session.execute(_EXACT, [query, K]).fetchall()
-                    time.sleep(min(wait * rng.random(), max(0.0, end - time.monotonic())))
-                    found = session.execute(_FULL, [query, K]).fetchall()
-                result.checked += 1
-                result.wrong += not _same(exact, found)
-                time.sleep(0.05)
-    except Exception as error:
-        result.reader_errors.append(f"{type(error).__name__}: {error}")
-
-
-_EXACT = (
-    "SELECT e.distance FROM hashindex.exact_search('items', "
-    "(SELECT q.embedding FROM queries q WHERE q.id = %s), %s) e"
-)
-_FULL = (
-    "SELECT s.distance FROM hashindex.search_items("
-    "(SELECT q.embedding FROM queries q WHERE q.id = %s), %s, 1000000, 1000) s"
-)
-
-
-def _same(exact: list[tuple[float]], found: list[tuple[float]]) -> bool:
-    return len(exact) == len(found) and bool(
-        np.allclose([d for (d,) in exact], [d for (d,) in found], atol=1e-6)
-    )
-
-
-def _read(url: str, end: float, result: Soaked) -> None:
-    """Search from Python by an index that was opened once."""
-    rng = np.random.default_rng(3)
-    try:
-        with connect(url) as session:
-            index = HashIndex.open(session, "items")
-            rows = session.execute("SELECT embedding FROM queries ORDER BY id").fetchall()
-            while time.monotonic() < end:
-                hits = index.search(rows[rng.integers(len(rows))][0], K)
-                result.python_searches += 1
-                result.wrong += len(hits) != K
-                time.sleep(0.02)
-    except Exception as error:
-        result.reader_errors.append(f"{type(error).__name__}: {error}")
 
 
 def _check_codes(url: str, result: Soaked) -> None:

@@ -58,7 +58,7 @@ throttle_option = click.option(
 
 @click.group()
 def index() -> None:
-    """Create, encode, configure, list, show and drop indexes."""
+    """Create, encode, configure, swap, check, repair and drop indexes."""
 
 
 @index.command()

@@ -3,7 +3,7 @@
 import click
 
 from pg_hashindex import schema as installed
-from pg_hashindex.database import create_engine
+from pg_hashindex.database import create_engine, translated_errors
 
 from ._shared import database_option, json_option, note, print_json, print_table
 
@@ -17,7 +17,7 @@ def schema() -> None:
 @database_option
 def upgrade(database_url: str) -> None:
     """Install the schema, or bring it up to this release."""
-    with create_engine(database_url).begin() as connection:
+    with translated_errors(), create_engine(database_url).begin() as connection:
         before = installed.status(connection)
         installed.upgrade(connection)
         after = installed.status(connection)
@@ -36,7 +36,7 @@ def downgrade(database_url: str, yes: bool) -> None:
             raise
         except RuntimeError as error:  # there is no stdin to ask
             raise click.UsageError("nobody to ask: give --yes") from error
-    with create_engine(database_url).begin() as connection:
+    with translated_errors(), create_engine(database_url).begin() as connection:
         there = installed.status(connection).installed
         installed.downgrade(connection)
     note("schema hashindex is removed" if there else "schema hashindex is not installed")
@@ -47,7 +47,7 @@ def downgrade(database_url: str, yes: bool) -> None:
 @json_option
 def status(database_url: str, as_json: bool) -> None:
     """Compare the database with this release; exit code 1 if an upgrade is due."""
-    with create_engine(database_url).connect() as connection:
+    with translated_errors(), create_engine(database_url).connect() as connection:
         found = installed.status(connection)
     if as_json:
         print_json(found.as_dict())

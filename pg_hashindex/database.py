@@ -13,6 +13,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 
+from . import tables
 from .errors import (
     ConnectionFailedError,
     DatabaseStateError,
@@ -247,6 +248,12 @@ _INVALID_INPUT = frozenset(
 
 # What is missing, as PostgreSQL's messages name it; hashindex_items is some table of the user's.
 _OF_OUR_SCHEMA = re.compile(r'\bhashindex\.|schema "hashindex"')
+# A column that the table of an earlier release lacks; our statements call the tables so.
+_NEW_COLUMN = re.compile(
+    r"column (?:i\.(?:{})|m\.(?:{})) does not exist".format(
+        *("|".join(table.c.keys()) for table in (tables.index, tables.model))
+    )
+)
 
 
 # The functions of one index, as a context names them; ours take other arguments.
@@ -302,7 +309,8 @@ def _translate(error: psycopg.Error, index: "IndexEntry | None" = None) -> HashI
                 f"{message}; what index {name!r} consists of was renamed or dropped: run "
                 f"pg-hashindex index repair {shlex.quote(name)}"
             )
-    if state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message):
+    ours = state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message)
+    if ours or (state == "42703" and _NEW_COLUMN.search(message)):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )

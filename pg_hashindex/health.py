@@ -9,20 +9,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
+from typing import Any, Literal, LiteralString, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 
+from .built_index import BuiltIndex
 from .database import translated_errors
 from .errors import InvalidInputError
 from .model import Model
 from .profiles import stability_index
-
-if TYPE_CHECKING:
-    from .index import HashIndex
 
 __all__ = ["Finding", "Health", "Status", "check"]
 
@@ -113,7 +111,7 @@ class Health:
         }
 
 
-def check(index: "HashIndex", *, full: bool = False) -> Health:
+def check(index: BuiltIndex, *, full: bool = False) -> Health:
     """Look at an index, and change nothing; see `HashIndex.check`."""
     # As it is now: its model may have been swapped since it was opened.
     index = index.open(index.connection, index.name)
@@ -127,7 +125,7 @@ def check(index: "HashIndex", *, full: bool = False) -> Health:
     return Health(index.name, full, tuple(findings))
 
 
-def _evaluated(index: "HashIndex", full: bool) -> dict[str, Finding]:
+def _evaluated(index: BuiltIndex, full: bool) -> dict[str, Finding]:
     """Compare codes and projections with those that Python computes; findings by their names."""
     model = index.loaded_model
     try:
@@ -142,7 +140,7 @@ def _evaluated(index: "HashIndex", full: bool) -> dict[str, Finding]:
 
 
 class _Evaluated:
-    def __init__(self, index: "HashIndex", model: Model, full: bool) -> None:
+    def __init__(self, index: BuiltIndex, model: Model, full: bool) -> None:
         self.index, self.model = index, model
         self.rows = self.coded = self.wrong = 0
         self.counts: NDArray[np.int64] | None = None

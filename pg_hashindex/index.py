@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from . import encoding, search, swapping
-from .access import build_access
+from . import swapping
+from .built_index import CONFIGURE, BuiltIndex
 from .catalog import (
     Access,
     IndexSummary,
@@ -14,14 +14,11 @@ from .catalog import (
     read_entries,
 )
 from .database import Connection, prepare, translated_errors
-from .errors import InvalidInputError, UnknownIndexError
+from .errors import InvalidInputError
 from .health import Health, check
-from .jobs import Job
 from .model import Metric
 from .query_sets import QuerySet
-from .rebalancing import Rebalanced, rebalance
 from .repairing import Repaired, repair
-from .searchable import SearchableIndex
 from .swapping import Swapped
 
 __all__ = [
@@ -34,11 +31,9 @@ __all__ = [
     "list_indexes",
 ]
 
-_CONFIGURE = "SELECT hashindex.configure_index(%s, %s, %s, %s, %s)"
-
 
 @dataclass(frozen=True)
-class HashIndex(SearchableIndex):
+class HashIndex(BuiltIndex):
     """An index, on the connection that it was made or opened with.
 
     Made by `create` or `open`, not by hand.
@@ -106,144 +101,8 @@ class HashIndex(SearchableIndex):
                     [name, table, column, model, id_column, metric, layout],
                 )
                 if access != "scan" or ranking is not None:
-                    connection.execute(_CONFIGURE, [name, access, ranking, None, None])
+                    connection.execute(CONFIGURE, [name, access, ranking, None, None])
         return cls.open(connection, name)
-
-    @classmethod
-    def open(cls, connection: Connection, name: str) -> "HashIndex":
-        """Find an index by its name.
-
-        Raises
-        ------
-        UnknownIndexError
-            If there is none.
-        """
-        found = read_entries(cls, connection, "WHERE i.name = %s", [name])
-        if not found:
-            raise UnknownIndexError(
-                f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
-            )
-        return found[0]
-
-    def encode(
-        self,
-        *,
-        batch_rows: int | None = None,
-        progress: bool = False,
-        rows_per_second: float | None = None,
-    ) -> int:
-        """Encode every row that has a vector but no code; then build the access path asked for.
-
-        Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
-        meanwhile. Needs a connection that is not inside a transaction. A model that has codes only
-        of the rows that it was trained on leaves the others without; `waiting` counts them.
-
-        Parameters
-        ----------
-        batch_rows : int, optional
-            Rows of a batch, 100,000 at most; 10,000, fewer where vectors are long, by default. Of
-            a neural network as many as it encodes in about two seconds.
-        progress : bool
-            Whether to draw a bar on stderr.
-        rows_per_second : float, optional
-            Rows to encode, and to list by landmarks, in a second at the most; as many as there can
-            be by default. PostgreSQL builds its own indexes as fast as it does.
-
-        Returns
-        -------
-        int
-            Codes written.
-
-        Raises
-        ------
-        InvalidInputError
-            If the connection is inside a transaction, a row has another dimension, or
-            rows_per_second is not above 0.
-        InUseError
-            If another session is encoding this index, or building its access path.
-        DatabaseStateError
-            If others keep rows locked for a minute, or the index was dropped or made anew since it
-            was opened, or configured otherwise while its access path was built.
-        """
-        with Job(self.connection, "encode", self.name):
-            written = encoding.encode_missing(
-                self, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
-            )
-            build_access(self, progress=progress, rows_per_second=rows_per_second)
-        return written
-
-    def configure(
-        self,
-        *,
-        access: Access | None = None,
-        ranking: Ranking | None = None,
-        candidates: int | None = None,
-        probes: int | None = None,
-    ) -> "HashIndex":
-        """Change how searches go by default; what is None stays as it is.
-
-        Another access path is built by `encode`. Until it is ready, searches go by the one before.
-
-        Parameters
-        ----------
-        access : {"scan", "lookup", "landmarks", "hnsw"}, optional
-            All codes; substrings of codes in b-trees; lists of codes around landmarks (layout
-            ``table`` alone); pgvector's HNSW over the codes.
-        ranking : {"hamming", "asymmetric", "weighted"}, optional
-            The order of candidates: by differing bits; by how far the query's projection is from 0
-            at them; by the weights that the model gives its bits.
-        candidates : int, optional
-            Rows kept by code before the exact order.
-        probes : int, optional
-            Landmarks whose lists are read, 1 to 1000.
-
-        Returns
-        -------
-        HashIndex
-            The index as it is now.
-
-        Raises
-        ------
-        InvalidInputError
-            If a value is out of range, or the index or its model cannot serve it.
-        """
-        candidates = None if candidates is None else search.as_count("candidates", candidates)
-        probes = None if probes is None else search.as_count("probes", probes)
-        with translated_errors():
-            with self.connection.transaction():
-                self.connection.execute(
-                    _CONFIGURE, [self.name, access, ranking, candidates, probes]
-                )
-            with self.connection.transaction():
-                self.connection.execute("SELECT hashindex.drop_unused(%s)", [self.name])
-        return self.open(self.connection, self.name)
-
-    def rebalance(self, *, progress: bool = False) -> Rebalanced:
-        """Bring the lists of landmarks into good order: no stale entries, none much too long.
-
-        Searches and writers go on meanwhile. A table that has grown or shrunk tenfold is better
-        served by new landmarks: configure the access path to scan, and back.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to draw bars on stderr.
-
-        Returns
-        -------
-        Rebalanced
-            Entries taken out, lists divided, landmarks added.
-
-        Raises
-        ------
-        InvalidInputError
-            If access is not by landmarks, or the connection is inside a transaction.
-        InUseError
-            If another session is building or rebalancing the access path.
-        DatabaseStateError
-            If the index was dropped or made anew since it was opened.
-        """
-        return rebalance(self, progress=progress)
 
     def swap(
         self,
@@ -474,11 +333,6 @@ class HashIndex(SearchableIndex):
             undo=undo,
             progress=progress,
         )
-
-    def drop(self) -> None:
-        """Drop the index with its codes and triggers; the table and the model stay."""
-        with translated_errors(), self.connection.transaction():
-            self.connection.execute("SELECT hashindex.drop_index(%s)", [self.name])
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:

@@ -8,11 +8,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString
 
 from psycopg import RawCursor, Rollback
 
 from . import swapping
+from .built_index import BuiltIndex
 from .catalog import SwapState
 from .database import Connection, outside_transactions, translated_errors
 from .errors import InUseError, InvalidInputError, LowerRecallError
@@ -20,9 +21,6 @@ from .jobs import Job
 from .locks import patiently
 from .rebinding import Binding, GoneError, find_binding
 from .verifying import Verifier
-
-if TYPE_CHECKING:
-    from .index import HashIndex
 
 __all__ = ["Repaired", "repair"]
 
@@ -72,7 +70,7 @@ class Repaired:
 
 
 def repair(
-    index: "HashIndex",
+    index: BuiltIndex,
     *,
     table: str | None = None,
     column: str | None = None,
@@ -101,7 +99,7 @@ def repair(
 
 
 class _Repairer:
-    def __init__(self, index: "HashIndex", job: Job, *, full: bool, progress: bool) -> None:
+    def __init__(self, index: BuiltIndex, job: Job, *, full: bool, progress: bool) -> None:
         self.index, self.job, self.full, self.progress = index, job, full, progress
         self.connection = index.connection
         self.done: list[str] = []
@@ -126,7 +124,7 @@ class _Repairer:
             self._mend_codes(self.index.open(self.connection, index.name), unseen)
         self._finish_swap()
 
-    def _rows(self) -> list["HashIndex"]:
+    def _rows(self) -> list[BuiltIndex]:
         """Return the index, and what stands beside it while or after its model is swapped."""
         found = [self.index.open(self.connection, self.index.name)]
         sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
@@ -177,7 +175,7 @@ class _Repairer:
                 [row.name],
             )
 
-    def _restore(self, index: "HashIndex") -> list[str]:
+    def _restore(self, index: BuiltIndex) -> list[str]:
         """Make what is missing; return the tables whose triggers were."""
         name, who = [index.name], _named(index)
         if self._patiently(index, "SELECT hashindex.restore_codes($1)", name)[0][0]:
@@ -200,7 +198,7 @@ class _Repairer:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
         return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _mend_codes(self, index: "HashIndex", unseen: Sequence[str]) -> None:
+    def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
         who = _named(index)
         verifier = Verifier(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
@@ -247,7 +245,7 @@ class _Repairer:
         self.done.append(f"dropped the index: {gone} is gone")
 
     def _patiently(
-        self, index: "HashIndex", statement: LiteralString, values: Sequence[str]
+        self, index: BuiltIndex, statement: LiteralString, values: Sequence[str]
     ) -> list[Any]:
         rows: list[Any] = patiently(
             self.connection,
@@ -261,14 +259,14 @@ class _Repairer:
         return RawCursor(self.connection).execute(statement, values)
 
 
-def _named(index: "HashIndex") -> str:
+def _named(index: BuiltIndex) -> str:
     if index.swap_of is None:
         return ""
     return f" of model {index.model}:{index.model_version}"
 
 
 def _renamed(
-    row: "HashIndex", before: Binding, after: Binding, connection: Connection
+    row: BuiltIndex, before: Binding, after: Binding, connection: Connection
 ) -> Iterator[str]:
     who = _named(row)
     shown = [binding.table.as_string(connection) for binding in (before, after)]
@@ -281,7 +279,7 @@ def _renamed(
 
 
 @contextmanager
-def _only_repairer(index: "HashIndex") -> Iterator[None]:
+def _only_repairer(index: BuiltIndex) -> Iterator[None]:
     lock = "pg_catalog.hashtextextended('hashindex.repair:' || $1, 0)"
     cursor = RawCursor(index.connection)
     row = cursor.execute(f"SELECT pg_try_advisory_lock({lock})".encode(), [index.name]).fetchone()

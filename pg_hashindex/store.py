@@ -308,8 +308,8 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    m.bit_weights IS NOT NULL AS weighted,
                    m.network ->> 'kind'::text AS network,
                    CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in,
-                   CASE WHEN jsonb_typeof(m.profile -> 'rows') = 'number' THEN
-                       (m.profile -> 'rows')::integer
+                   CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
+                       (m.profile -> 'rows'::text)::integer
                    END AS profile_rows
             FROM hashindex.model m {which}
             """.encode(),  # noqa: S608

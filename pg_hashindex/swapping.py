@@ -8,10 +8,11 @@ are kept fresh by triggers, until the codes of before are pruned.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 from psycopg import RawCursor
 
+from .built_index import BuiltIndex
 from .catalog import Access, SwapState
 from .database import outside_transactions, translated_errors
 from .errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
@@ -19,9 +20,6 @@ from .evaluate import Measured, measure_defaults
 from .jobs import Job
 from .locks import patiently
 from .query_sets import QuerySet, draw
-
-if TYPE_CHECKING:
-    from .index import HashIndex
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
@@ -53,7 +51,7 @@ class Swapped:
 
 
 def swap(
-    index: "HashIndex",
+    index: BuiltIndex,
     model: str,
     *,
     access: Access | None = None,
@@ -101,14 +99,18 @@ def swap(
         return Swapped(_model(now), _model(coming), before, after)
 
 
-def rollback(index: "HashIndex") -> str:
+def rollback(index: BuiltIndex) -> str:
     """Return to the codes of before; see `HashIndex.rollback`."""
     with translated_errors(), _only_swapper(index):
+        name = beside(index, ["previous"])
+        if name is not None:
+            # Where Python encodes, rows that have changed since the swap wait there.
+            index.open(index.connection, name).encode()
         _exchange(index, "previous")
         return _model(index.open(index.connection, index.name))
 
 
-def prune(index: "HashIndex") -> str:
+def prune(index: BuiltIndex) -> str:
     """Drop the codes of before; see `HashIndex.prune`."""
     with translated_errors(), _only_swapper(index):
         model = _drop(index, ["previous"])
@@ -119,7 +121,7 @@ def prune(index: "HashIndex") -> str:
         return model
 
 
-def undo(index: "HashIndex") -> str | None:
+def undo(index: BuiltIndex) -> str | None:
     """Give up a swap that is under way.
 
     Parameters
@@ -141,7 +143,7 @@ def undo(index: "HashIndex") -> str | None:
 
 
 def resume(
-    index: "HashIndex", *, rows_per_second: float | None = None, progress: bool = False
+    index: BuiltIndex, *, rows_per_second: float | None = None, progress: bool = False
 ) -> Swapped | None:
     """Go on with a swap that was cut off; the recall must not fall by more than `swap` allows.
 
@@ -170,7 +172,7 @@ def resume(
     return swap(index, _model(coming), rows_per_second=rows_per_second, progress=progress)
 
 
-def beside(index: "HashIndex", states: list[SwapState]) -> str | None:
+def beside(index: BuiltIndex, states: list[SwapState]) -> str | None:
     """Return the name of the row beside an index that is in one of these states, if there is one.
 
     Parameters
@@ -184,8 +186,8 @@ def beside(index: "HashIndex", states: list[SwapState]) -> str | None:
 
 
 def _compare(
-    now: "HashIndex",
-    coming: "HashIndex",
+    now: BuiltIndex,
+    coming: BuiltIndex,
     queries: int | QuerySet,
     k: int,
     random_state: int,
@@ -198,7 +200,7 @@ def _compare(
     return before, after
 
 
-def _exchange(index: "HashIndex", state: SwapState) -> None:
+def _exchange(index: BuiltIndex, state: SwapState) -> None:
     patiently(
         index.connection,
         lambda: _call(index, "exchange", [index.name, state]),
@@ -206,7 +208,7 @@ def _exchange(index: "HashIndex", state: SwapState) -> None:
     )
 
 
-def _drop(index: "HashIndex", states: list[SwapState]) -> str | None:
+def _drop(index: BuiltIndex, states: list[SwapState]) -> str | None:
     name = beside(index, states)
     if name is None:
         return None
@@ -220,7 +222,7 @@ def _drop(index: "HashIndex", states: list[SwapState]) -> str | None:
     return _model(dropped)
 
 
-def _call(index: "HashIndex", function: LiteralString, values: list[str | None]) -> str:
+def _call(index: BuiltIndex, function: LiteralString, values: list[str | None]) -> str:
     places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
     row = (
         RawCursor(index.connection)
@@ -232,12 +234,12 @@ def _call(index: "HashIndex", function: LiteralString, values: list[str | None])
     return result
 
 
-def _model(index: "HashIndex") -> str:
+def _model(index: BuiltIndex) -> str:
     return f"{index.model}:{index.model_version}"
 
 
 @contextmanager
-def _only_swapper(index: "HashIndex") -> Iterator[None]:
+def _only_swapper(index: BuiltIndex) -> Iterator[None]:
     lock = "pg_catalog.hashtextextended('hashindex.swap:' || $1, 0)"
     with outside_transactions(index.connection, _WHY_OUTSIDE):
         cursor = RawCursor(index.connection)

@@ -10,8 +10,10 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN format(
-        'EXISTS (SELECT FROM hashindex.index x WHERE x.storage = %L AND x.swap_state IS DISTINCT FROM ''next'')',
-        i.storage
+        -- A storage of that name may have been pruned, and made anew: the one of now has this trigger.
+        '(EXISTS (SELECT FROM hashindex.index x WHERE x.storage = %L AND x.swap_state IS DISTINCT FROM ''next'') '
+        'AND EXISTS (SELECT FROM pg_proc p WHERE p.oid = to_regproc(%L)))',
+        i.storage, format('hashindex.%I', 'sync_' || i.storage)
     );
 END
 $$;
@@ -235,10 +237,11 @@ $body$,
             CASE WHEN i.access IN ('landmarks', 'hnsw') THEN $settings$
     PERFORM set_config('hnsw.ef_search', coalesce(hashindex_settings[1], '40'), true),
             set_config('hnsw.iterative_scan', coalesce(hashindex_settings[2], 'off'), true);$settings$ END,
-            -- A snapshot from before the lists were filled sees this function, but not all of them.
+            -- A snapshot from before the lists were filled sees this function, but not all of them: that
+            -- of a transaction, or of a statement that goes on for long.
             CASE WHEN i.access = 'landmarks' THEN format(
                 $old$
-    IF current_setting('transaction_isolation') <> 'read committed' AND NOT EXISTS (
+    IF NOT EXISTS (
         SELECT FROM hashindex.index i WHERE i.name = %L AND i.access = 'landmarks'
     ) THEN
         IF hashindex_ranking = 'hamming' THEN

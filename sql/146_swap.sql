@@ -119,6 +119,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     beside hashindex.index;
+    empty boolean;
 BEGIN
     PERFORM hashindex.find_index(swap_is_ready.name);
     SELECT x.* INTO beside FROM hashindex.index x
@@ -127,7 +128,12 @@ BEGIN
         RAISE EXCEPTION 'index "%" is not being swapped', swap_is_ready.name
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Begin with: pg-hashindex index swap.';
-    ELSIF beside.building IS NOT NULL THEN
+    END IF;
+    IF beside.building = 'landmarks' THEN
+        -- Of no rows no landmarks are trained. They are built when there are some.
+        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
+    END IF;
+    IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
         RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index encode %s', beside.name);

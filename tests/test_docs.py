@@ -46,6 +46,7 @@ def test_the_page_of_commands_is_current() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_the_five_minutes_of_the_readme(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

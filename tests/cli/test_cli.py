@@ -337,6 +337,7 @@ def server_folder() -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_demo(run: Run, server: EmbeddedServer, server_folder: Path) -> None:
     """Twice: the second run starts over. The server goes down both times."""
     arguments = ["--data-dir", str(server_folder / "data"), "--pg-version", str(server.version)]

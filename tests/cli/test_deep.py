@@ -150,6 +150,7 @@ def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connecti
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_a_network_for_images(on: Run, connection: Connection) -> None:
     rng = np.random.default_rng(0)
     images = rng.random((4, 64))[np.arange(60) % 4] + 0.1 * rng.random((60, 64))

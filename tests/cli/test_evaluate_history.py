@@ -11,6 +11,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 Run = Callable[..., Result]
 
 

@@ -8,6 +8,8 @@ from fixtures.roles import As, denied
 from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 
+pytestmark = pytest.mark.newest
+
 TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 

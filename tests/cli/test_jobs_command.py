@@ -12,6 +12,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.jobs import Job
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 Run = Callable[..., Result]
 
 

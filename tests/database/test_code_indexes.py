@@ -145,13 +145,13 @@ def test_a_path_that_is_given_up_goes(index: HashIndex, path: Any) -> None:
 def test_configured_otherwise_while_it_is_built(
     index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, path: Any
 ) -> None:
-    build = access_module._BUILDERS[path]
+    build = access_module._build_indexes
 
-    def and_then_give_up(built: IndexEntry, progress: bool) -> bool:
+    def and_then_give_up(built: IndexEntry, *arguments: Any) -> bool:
         HashIndex.open(other, built.name).configure(access="scan")
-        return build(built, progress)
+        return build(built, *arguments)
 
-    monkeypatch.setitem(access_module._BUILDERS, path, and_then_give_up)
+    monkeypatch.setattr(access_module, "_build_indexes", and_then_give_up)
     before = catalog(index.connection)
     with pytest.raises(DatabaseStateError, match=f"otherwise while its access path {path} was"):
         index.configure(access=path).encode()
@@ -162,14 +162,14 @@ def test_configured_otherwise_while_it_is_built(
 def test_two_sessions_do_not_build_at_once(
     index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = access_module._BUILDERS["lookup"]
+    build = access_module._build_indexes
 
-    def while_another_tries(built: IndexEntry, progress: bool) -> bool:
+    def while_another_tries(built: IndexEntry, *arguments: Any) -> bool:
         with pytest.raises(InUseError, match="is being built by another session; its rows are"):
             HashIndex.open(other, built.name).encode()
-        return build(built, progress)
+        return build(built, *arguments)
 
-    monkeypatch.setitem(access_module._BUILDERS, "lookup", while_another_tries)
+    monkeypatch.setattr(access_module, "_build_indexes", while_another_tries)
     index.configure(access="lookup").encode()
     assert paths(index.connection) == ("lookup", None)
 

@@ -14,6 +14,8 @@ from pg_hashindex.errors import DatabaseStateError, UnknownIndexError
 from pg_hashindex.index import HashIndex, Layout
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 
 def take_codes(index: HashIndex, where: str) -> None:
     if index.layout == "table":

@@ -13,6 +13,8 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import Access, HashIndex, Layout
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 TABLE_FAULTS = {
     "ALTER TABLE items RENAME TO goods": "on goods: it was renamed",
     "CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop": "on shop.items: it was renamed",

@@ -16,6 +16,8 @@ from pg_hashindex.index import Access, HashIndex, Layout
 from pg_hashindex.model import Model
 from pg_hashindex.training import train
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.mark.parametrize(
     ("layout", "access"),

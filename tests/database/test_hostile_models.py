@@ -13,6 +13,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 # Layers as SQL writes them: kind, weights, bias, scale, nearest. Two numbers go in.
 EYE = "ARRAY['[1,0]','[0,1]']::vector[]"
 WELL = {

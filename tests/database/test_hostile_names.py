@@ -24,6 +24,8 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, Layout
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 WORDS = [
     '"', '""', "'", "''", "$$", "$function$", "%", "%%", "%s", "%I", "%1$s", "%(a)s", "{}", "{0}",
     ".", ";", "--", "/*", "*/", "\\", "\\'", ":", ":x", "$1", "?", "(", ")", "[", "]", ",", "~",

@@ -1,123 +1,24 @@
 """Nothing of an attacker's is run in place of ours: not by search_path, pg_temp, or look-alikes."""
 
-import itertools
-import re
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
+from fixtures.decoys import RUN_ALL, decoys
 from fixtures.roles import As
 from numpy.typing import NDArray
 from pgvector import Vector
 
-import pg_hashindex
-from pg_hashindex import schema, store
+from pg_hashindex import query_sets, schema, store
 from pg_hashindex.database import Connection
 from pg_hashindex.evaluate import evaluate
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex, Layout
+from pg_hashindex.index import HashIndex, Layout, list_indexes
+from pg_hashindex.jobs import list_jobs
 from pg_hashindex.model import Model
 
-ROOT = Path(pg_hashindex.__file__).parent
-SOURCES = [*schema._folder("sql").glob("*.sql"), *ROOT.rglob("*.py")]
-
-# What integers, names and arrays are turned into where nothing fits exactly: an exact match,
-# anywhere on the path, is preferred to that.
-CLOSER = {
-    "bigint": "integer",
-    "double precision": "integer",
-    "numeric": "integer",
-    "real": "integer",
-    "name": "text",
-    "anyelement": "integer",
-    "anynonarray": "integer",
-    "anyarray": "integer[]",
-    "anycompatible": "text",
-    "anycompatiblearray": "text[]",
-    "regclass": "text",
-}
-OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "||", "#", "&", "~", "->", "->>")
-OPERANDS = ("text", "integer", "bigint", "double precision", "integer[]", "bit", "name", "jsonb")
-VECTOR_OPERATORS = ("<->", "<=>", "<#>", "<+>", "<~>", "<%>", "+", "-", "*", "=", "<>", "<", ">")
-
-BODY = "LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'HIJACKED'; END$$"
-
-# Of some statements there can be no function of that language.
-RUN_ALL = """
-    CREATE FUNCTION pg_temp.run_all(statements text[]) RETURNS integer LANGUAGE plpgsql AS $$
-    DECLARE
-        made integer := 0;
-        statement text;
-    BEGIN
-        FOREACH statement IN ARRAY statements LOOP
-            BEGIN
-                EXECUTE statement;
-                made := made + 1;
-            EXCEPTION WHEN invalid_function_definition OR syntax_error OR duplicate_function THEN
-            END;
-        END LOOP;
-        RETURN made;
-    END
-    $$
-"""
-
-
-def called() -> set[str]:
-    """The names of all functions that our sources call."""
-    return {
-        name for file in SOURCES for name in re.findall(r"\b([a-z][a-z0-9_]*)\(", file.read_text())
-    }
-
-
-def decoys(connection: Connection) -> Iterator[str]:
-    """Functions and operators that would be taken for those we call, were they looked at."""
-    rows = connection.execute(
-        """
-        SELECT p.proname, ARRAY(
-            SELECT format_type(t.type, NULL)
-            FROM unnest(p.proargtypes) WITH ORDINALITY t(type, n) ORDER BY t.n
-        ), p.pronamespace = 'hashindex'::regnamespace
-        FROM pg_proc p
-        WHERE p.prokind IN ('f', 'a') AND p.proname = ANY (%s) AND p.pronamespace = ANY (
-            ARRAY['pg_catalog', 'public', 'hashindex']::regnamespace[]
-        )
-        """,
-        [list(called())],
-    ).fetchall()
-    signatures = set()
-    for name, types, ours in rows:
-        if ours and "trigger" not in types:
-            # Where pgvector lives, too, which is on our functions' own path.
-            listed = ", ".join(types)
-            yield f'CREATE FUNCTION public."{name}"({listed}) RETURNS integer {BODY}'
-        wished = [[one] if one not in CLOSER else [one, CLOSER[one]] for one in types]
-        for signature in itertools.islice(itertools.product(*wished), 16):
-            if '"any"' not in signature:
-                signatures.add((name, signature))
-    for name in ("format", "concat_ws", "jsonb_build_object", "num_nulls"):
-        for count in range(1, 6):
-            signatures.add((name, ("text",) * count))
-    for name, signature in sorted(signatures):
-        polymorphic = any(one.startswith("any") for one in signature)
-        if name == "vector" or any(one in {"internal", "cstring", "trigger"} for one in signature):
-            continue
-        result = "integer" if not polymorphic else "text"
-        yield f'CREATE FUNCTION evil."{name}"({", ".join(signature)}) RETURNS {result} {BODY}'
-    pairs = {
-        (symbol, left, right) for symbol in OPERATORS for left in OPERANDS for right in OPERANDS
-    } | {(symbol, "public.vector", "public.vector") for symbol in VECTOR_OPERATORS}
-    operands = sorted({(left, right) for _, left, right in pairs})
-    for left, right in operands:
-        yield f"CREATE FUNCTION evil.op({left}, {right}) RETURNS boolean {BODY}"
-    for symbol, left, right in sorted(pairs):
-        yield (
-            f"CREATE OPERATOR evil.{symbol} (LEFTARG = {left}, RIGHTARG = {right}, "
-            f"FUNCTION = evil.op)"
-        )
+pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
@@ -204,6 +105,21 @@ def test_an_owner_on_an_attackers_path(
     poisoned.execute("SELECT hashindex.swap_is_ready('items_idx')")
     poisoned.execute("SELECT hashindex.exchange('items_idx', 'ready')")
     assert HashIndex.open(poisoned, "items_idx").search(vectors[5], 1)[0].id == 6
+    index = HashIndex.open(poisoned, "items_idx")
+    index.prune()
+    assert index.swap("lsh", queries=3, force=True).model == "lsh:1"
+    index.rollback()
+    index.prune()
+    index = HashIndex.open(poisoned, "items_idx")
+    queries = query_sets.save(index, query_sets.draw(index, 3), "few")
+    assert query_sets.load(index, "few").queries == queries.queries
+    query_sets.drop(index, "few")
+    index.check(full=True)
+    index.repair(full=True)
+    assert list_jobs(poisoned, ended=True)
+    assert [found.name for found in list_indexes(poisoned)] == ["items_idx"]
+    assert store.describe(poisoned, "lsh2").indexes == ["items_idx"]
+    store.load(poisoned, "lsh2")
     poisoned.execute("SET search_path TO public")
     assert_fresh(HashIndex.open(poisoned, "items_idx"))
     poisoned.execute("SET search_path TO evil, public")

@@ -21,6 +21,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 from pg_hashindex.sampling import sample_table
 
+pytestmark = pytest.mark.newest
+
 # SQL is what these are for: conditions that our own functions write. They run as their caller.
 TAKE_SQL = {("sample_ids", "condition")}
 

@@ -27,6 +27,8 @@ from pg_hashindex.jobs import Job, list_jobs
 from pg_hashindex.model import Model
 from pg_hashindex.tuning import Effort, Goal, running, tune_index
 
+pytestmark = pytest.mark.newest
+
 
 def test_encoding_is_seen_batch_by_batch(
     bare: HashIndex, other: Connection, always: None, monkeypatch: pytest.MonkeyPatch

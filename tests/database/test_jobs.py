@@ -15,6 +15,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.jobs import Job, end_dead, list_jobs
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 
 def test_another_session_sees_how_far_a_job_is(
     connection: Connection, other: Connection, always: None

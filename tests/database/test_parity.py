@@ -99,6 +99,7 @@ def assert_steps_agree(
 
 
 # Normalising is one layer more, the same for all: two methods are enough to see it.
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("method", "metric"),
     [*((name, "l2") for name in HASHERS), ("sgh", "cosine"), ("itq", "cosine")],

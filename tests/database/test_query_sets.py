@@ -17,6 +17,8 @@ from pg_hashindex.measuring import Measuring
 from pg_hashindex.model import Model
 from pg_hashindex.query_sets import QuerySet
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture
 def scanned(connection: Connection, items: str, model: Model) -> HashIndex:

@@ -19,6 +19,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.measuring import Measuring
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture
 def index(connection: Connection, items: str, model: Model) -> HashIndex:

@@ -21,6 +21,8 @@ from pg_hashindex.layers import Layer
 from pg_hashindex.model import Model
 from pg_hashindex.swapping import beside
 
+pytestmark = pytest.mark.newest
+
 QUERY = [1.0, -1.0, 2.0, 0.5, 0.25, -0.25, 1.0, -2.0]
 
 PARTS = """

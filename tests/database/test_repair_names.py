@@ -19,6 +19,8 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 QUERIES = [[float(n), -1.0, 2.0, 0.5, n / 3, -0.25, 1.0, -2.0] for n in range(4)]
 
 RENAMES = {

@@ -14,6 +14,8 @@ from pg_hashindex.model import Model
 from pg_hashindex.orphans import Orphan, drop_orphans, list_orphans
 from pg_hashindex.tuning.scratch import scratch
 
+pytestmark = pytest.mark.newest
+
 
 def create(connection: Connection, name: str, **options: Any) -> HashIndex:
     index = HashIndex.create(

@@ -296,6 +296,22 @@ def test_of_fewer_than_two_rows_nothing_is_compared(
     assert_fresh(reopened(index))
 
 
+def test_an_empty_table_has_no_landmarks(
+    connection: Connection, model: Model, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    index.swap("other", access="landmarks")
+    now = reopened(index)
+    assert (now.model, now.access, now.building) == ("other", "scan", "landmarks")
+    connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
+    now.encode()
+    assert reopened(index).access == "landmarks"
+    assert [hit.id for hit in index.search(vectors[0])] == [1]
+
+
 def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> None:
     before = objects(connection)
     with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):

@@ -12,6 +12,8 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.pace import Pace
 
+pytestmark = pytest.mark.newest
+
 
 class Clock:
     """Time that passes while somebody sleeps, and only then."""

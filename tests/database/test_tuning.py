@@ -189,6 +189,7 @@ def test_queries_from_a_log(
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_the_full_table_shows_what_was_foretold(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

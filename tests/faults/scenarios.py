@@ -10,7 +10,7 @@ import numpy as np
 
 from pg_hashindex import schema
 from pg_hashindex.catalog import Access, Layout
-from pg_hashindex.database import connect, create_engine
+from pg_hashindex.database import connect, create_engine, translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.tuning import Effort, Goal, tune_index
@@ -38,6 +38,8 @@ class Scenario:
         Whether somebody writes to the table meanwhile.
     atomic : bool
         Whether it changes everything or nothing.
+    undone : bool
+        Whether what is run again may leave all as it was before the command.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Scenario:
     again: Step | None = None
     writes: bool = True
     atomic: bool = False
+    undone: bool = False
 
     @property
     def second(self) -> Step:
@@ -122,6 +125,16 @@ def rebalance(url: str) -> None:
         HashIndex.open(connection, "items_idx").rebalance()
 
 
+def repair(url: str) -> None:
+    with connect(url) as connection:
+        assert not HashIndex.open(connection, "items_idx").repair().left
+
+
+def give_up(url: str) -> None:
+    with connect(url) as connection:
+        assert not HashIndex.open(connection, "items_idx").repair(undo=True).left
+
+
 def disorder(url: str) -> None:
     """Leave stale entries in lists, and many rows in one of them."""
     with connect(url) as connection:
@@ -136,7 +149,7 @@ def disorder(url: str) -> None:
 
 def upgrade(url: str) -> None:
     engine = create_engine(url)
-    with engine.begin() as connection:
+    with translated_errors(), engine.begin() as connection:
         schema.upgrade(connection)
     engine.dispose()
 
@@ -190,6 +203,10 @@ SCENARIOS = {
         Scenario("swap-known", after(create("known"), encode), swap("known_other")),
         Scenario("rollback", after(PLAIN, swap("other")), rollback_from("other"), atomic=True),
         Scenario("prune", after(PLAIN, swap("other")), prune, atomic=True),
+        Scenario("encode-known-repaired", create("known"), encode, repair),
+        Scenario("landmarks-repaired", PLAIN, configure("landmarks"), repair, undone=True),
+        Scenario("hnsw-repaired", PLAIN, configure("hnsw"), repair, undone=True),
+        Scenario("swap-given-up", PLAIN, swap("other", "lookup"), give_up, undone=True),
         Scenario("drop", LISTED, drop, atomic=True),
         Scenario("upgrade-from-0001", downgrade("0001"), upgrade, writes=False, atomic=True),
         Scenario(

@@ -94,8 +94,7 @@ COMMANDS = {
     "index encode": (["items_idx"], encode),
     "index swap": (["items_idx", "--model", "other", "--force", "--queries", "5"], swap("other")),
     "index list": ([], None),
-    "index show": (["items_idx"], None),
-    "evaluate": (["items_idx", "--queries", "5"], None),
+    "schema upgrade": ([], None),
 }
 
 

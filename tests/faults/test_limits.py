@@ -22,7 +22,7 @@ from faults.scenarios import (
     swap,
 )
 from faults.tables import OTHERS, ROWS, check_all, install
-from fixtures.faults import FaultServer, name_of, record
+from fixtures.faults import MOMENTS, FaultServer, name_of, record
 from pgvector import Vector
 
 from pg_hashindex import locks
@@ -81,8 +81,18 @@ def problem_of(step: Step, url: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("mode", ["ROW EXCLUSIVE", "SHARE", "ACCESS EXCLUSIVE"])
-@pytest.mark.parametrize("work", WORK)
+MODES = ["ROW EXCLUSIVE", "SHARE", "ACCESS EXCLUSIVE"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "mode"),
+    [
+        (work, MODES[(number + n) % 3])
+        for number, work in enumerate(WORK)
+        for n in range(min(3, max(1, MOMENTS // 2)))
+    ],
+)
 def test_lock_timeout(
     fault_server: FaultServer,
     ready: Callable[[str], str],
@@ -120,7 +130,7 @@ def test_statement_timeout(
     """Each run gets a little further, or none does until the limit is raised."""
     url = database(ready(work))
     faults, checked = 0, 0
-    for limit in (1, 2, 4, 8, 15, 30, 60, 125, 250, 500, 1_000, 4_000, 16_000):
+    for limit in (1, 5, 50, 250, 1_000, 4_000, 16_000, 64_000):
         fault_server.admin(f"ALTER DATABASE {name_of(url)} SET statement_timeout TO {limit}")
         problem = problem_of(WORK[work][1], url)
         if problem is None:
@@ -130,7 +140,7 @@ def test_statement_timeout(
         fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")
         checked += check_all(url, complete=False)
     fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")
-    assert faults
+    assert problem is None
     checked += check_all(url, complete=True)
     record("statement_timeout", operations=faults + 1, faults=faults, rows=checked)
 

@@ -1,5 +1,6 @@
 """Two operators do something at once: one wins, the other is told, and the end is right."""
 
+import random
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from faults.scenarios import (
 )
 from faults.tables import check_all, indexes, install
 from fixtures.catalog import catalog
-from fixtures.faults import FaultServer, name_of, record, watch
+from fixtures.faults import MOMENTS, FaultServer, name_of, record, watch
 
 from pg_hashindex.database import connect
 from pg_hashindex.errors import (
@@ -196,8 +197,10 @@ def test_two_at_once(
     pair = PAIRS[name]
     template, statements = before_pairs(name)
     installed = before_pairs("")[0]
-    # In the middle of it, and near its end.
-    for share in (0.3, 0.6, 0.9):
+    places = max(1, MOMENTS // 2)
+    for place in range(places):
+        # Another one for each pair.
+        share = (place + random.Random(name).random()) / places
         url = database(template)
         first = Operator(pair.first, url, at=int(share * statements))
         assert first.there.wait(30)

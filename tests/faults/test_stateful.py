@@ -14,8 +14,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from pg_hashindex import locks
 
 #: Runs for each layout and kind of model, and steps of a run.
-EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "6"))
-STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "60"))
+EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "4"))
+STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "50"))
 
 
 @pytest.mark.slow

@@ -137,6 +137,18 @@ def test_arrays_of_files_are_refused(model, member):
         {"format": "1"},
         {"network": {"kind": "rows"}},
         {"network": 7},
+        {"profile": 7},
+        {"profile": {}},
+        {"profile": {"rows": 0, "edges": [], "counts": [], "ones": []}},
+        {"profile": {"rows": 1, "edges": [[0] * 9], "counts": [[1] + [0] * 9], "ones": [1]}},
+        {
+            "profile": {
+                "rows": 1,
+                "edges": [[NAN] * 9] * 2,
+                "counts": [[1] + [0] * 9] * 2,
+                "ones": [1] * 2,
+            }
+        },
     ],
     ids=lambda changes: str(changes)[:30],
 )

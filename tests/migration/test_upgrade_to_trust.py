@@ -18,9 +18,11 @@ from fixtures.checks import assert_fresh
 from fixtures.house import run
 from fixtures.known import assert_queued
 from numpy.typing import NDArray
+from pgvector import Vector
 
 from pg_hashindex import schema, store
 from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.errors import MissingSchemaError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.orphans import list_orphans
@@ -116,6 +118,23 @@ def test_a_database_of_an_earlier_release(
                 assert_queued(index, [1, 2, 3, 4, *range(41, 45), *range(49, 61), 1001, 1002])
             else:
                 assert_fresh(index)
+    # Back to where it came from, where triggers and searches go on, and up again.
+    downgrade(old, revision)
+    with connect(old) as connection:
+        connection.execute("UPDATE items SET embedding = '[1,1,-1,1,1,-1,1,1]' WHERE id = 12")
+        rows = connection.execute(
+            "SELECT distance FROM hashindex.search_by_table(%s, 8, 100)", [Vector(QUERIES[0])]
+        ).fetchall()
+        np.testing.assert_allclose(
+            [row[0] for row in rows], exact(connection, QUERIES[0]), rtol=1e-6
+        )
+    upgrade(old)
+    with connect(old) as connection:
+        for index in list_indexes(connection):
+            check_searches(connection, index)
+            if index.encoded_in == "sql":
+                assert_fresh(index)
+                assert index.repair(full=True).done == ()
         # What is new works with what is old.
         rows = np.stack(
             [v.to_numpy() for (v,) in connection.execute("SELECT embedding FROM items")]
@@ -153,6 +172,14 @@ def index_of(connection: Connection, **options: Any) -> HashIndex:
     )
     index.encode()
     return index
+
+
+def test_an_old_schema_is_to_be_upgraded(url: str) -> None:
+    downgrade(url, "0003")
+    with connect(url) as connection:
+        for ask in (list_indexes, store.list_models):
+            with pytest.raises(MissingSchemaError, match=r"or old: .* Run: pg-hashindex schema up"):
+                ask(connection)
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])

@@ -1,0 +1,125 @@
+"""A statement that began before a switch calls the search function after it."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psycopg
+import pytest
+from faults.scenarios import (
+    PLAIN,
+    Step,
+    after,
+    configure,
+    create,
+    encode,
+    prune,
+    rollback_from,
+    swap,
+)
+from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes, install
+from fixtures.faults import FaultServer, eventually, record
+from pgvector import Vector
+
+from pg_hashindex import access, swapping
+from pg_hashindex.catalog import IndexEntry
+from pg_hashindex.database import connect
+from pg_hashindex.index import HashIndex
+
+QUERY = OTHERS[0]
+_HELD = 77
+_SEARCH = (
+    f"WITH held AS MATERIALIZED (SELECT pg_advisory_lock({_HELD})) "
+    "SELECT s.distance FROM held, LATERAL hashindex.search_items_idx(%s, 10, 100000, 1000) s"
+)
+_WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+@pytest.fixture
+def url(fault_server: FaultServer) -> Iterator[str]:
+    fault_server.up()
+    url = fault_server.database()
+    install(url)
+    PLAIN(url)
+    yield url
+    fault_server.drop(url)
+
+
+@pytest.mark.parametrize(
+    ("step", "switch"),
+    [
+        (configure("landmarks"), (access, "_finish")),
+        (swap("other"), (swapping, "_exchange")),
+        (swap("other", "landmarks"), (swapping, "_exchange")),
+    ],
+    ids=["landmarks", "swap", "swap-to-landmarks"],
+)
+def test_it_finds_what_it_sees(
+    url: str, monkeypatch: pytest.MonkeyPatch, step: Step, switch: tuple[object, str]
+) -> None:
+    """With rows listed by triggers before it began, and all others after."""
+    found: list[float] = []
+    statement: list[threading.Thread] = []
+    original: Callable[..., None] = getattr(*switch)
+
+    def search() -> None:
+        with connect(url) as session:
+            found.extend(d for (d,) in session.execute(_SEARCH, [Vector(QUERY)]).fetchall())
+
+    with psycopg.connect(url, autocommit=True) as holder:
+        holder.execute(f"SELECT pg_advisory_lock({_HELD})".encode())
+
+        def held_up(index: IndexEntry, *arguments: object) -> None:
+            if not statement:
+                holder.execute("UPDATE items SET embedding = embedding + embedding WHERE id <= 40")
+                statement.append(threading.Thread(target=search))
+                statement[0].start()
+                eventually(lambda: holder.execute(_WAITING).fetchone() == (1,))
+            original(index, *arguments)
+
+        monkeypatch.setattr(*switch, held_up)
+        step(url)
+        holder.execute(f"SELECT pg_advisory_unlock({_HELD})".encode())
+        statement[0].join()
+    now = np.concatenate([2 * VECTORS[:40], VECTORS[40:]]).astype(np.float64)
+    wanted = np.sort(np.linalg.norm(now - QUERY, axis=1))[:10]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    record("statements older than a switch", operations=1, faults=1, rows=len(now))
+
+
+def test_rolling_back_catches_up(fault_server: FaultServer) -> None:
+    """Where Python encodes, rows that have changed since the swap wait beside until then."""
+    fault_server.up()
+    url = fault_server.database()
+    install(url)
+    create("known")(url)
+    encode(url)
+    swap("known_other")(url)
+    with connect(url) as connection:
+        connection.execute(
+            "UPDATE items SET embedding = (SELECT embedding FROM items WHERE id = 1) "
+            "WHERE id BETWEEN 2 AND 40"
+        )
+    rollback_from("known_other")(url)
+    with connect(url) as connection:
+        index = HashIndex.open(connection, "items_idx")
+        assert index.model == "known"
+        assert check_codes(index) == (ROWS - UNKNOWN, 0)
+    fault_server.drop(url)
+
+
+def test_a_snapshot_that_knows_other_codes_of_the_same_name(fault_server: FaultServer) -> None:
+    """Swapped to and fro, and pruned: names of storage come again."""
+    fault_server.up()
+    url = fault_server.database()
+    install(url)
+    after(PLAIN, swap("other"), prune)(url)
+    wanted = np.sort(np.linalg.norm(VECTORS.astype(np.float64) - QUERY, axis=1))[:10]
+    with connect(url) as session, session.transaction():
+        session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        # A snapshot, and no lock that would keep codes from being dropped.
+        session.execute("SELECT 1")
+        after(swap("lsh"), prune, swap("other"))(url)
+        found = HashIndex.open(session, "items_idx").search(QUERY, 10, candidates=10_000)
+    np.testing.assert_allclose([hit.distance for hit in found], wanted, rtol=1e-5)
+    fault_server.drop(url)

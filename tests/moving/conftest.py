@@ -1,5 +1,0 @@
-"""Moving a database, or an index to other tables."""
-
-import pytest
-
-pytest.register_assert_rewrite("fixtures.house")
