@@ -129,7 +129,7 @@ def test_cut_off(
         if waits and statement is not None:
             assert problem is not None
     fault_server.up()
-    eventually(lambda: not fault_server.backends())
+    eventually(fault_server.is_quiet)
     if fault in {"server", "backend"} and writer is not None:
         writer.stop()
     with contextlib.nullcontext() if writer is None else writer.pause:

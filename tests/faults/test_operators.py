@@ -36,7 +36,9 @@ from pg_hashindex.index import HashIndex
 
 #: What PostgreSQL says of its own catalogs, and no operator understands; and what is not so.
 UNCLEAR = re.compile(
-    "tuple concurrently|cache lookup|with OID|schema hashindex is missing|duplicate key value|"
+    "tuple concurrently|cache lookup|with OID|duplicate key value|"
+    # While it is being upgraded it may well be old.
+    "schema hashindex is missing or old: (?!column)|"
     'trigger ".*" (for|does)|current transaction is aborted'
 )
 
