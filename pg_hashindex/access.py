@@ -6,8 +6,7 @@ with the next. What it leaves behind of the one that it was at is INVALID: it is
 again.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, LiteralString
 
 import psycopg
@@ -16,9 +15,10 @@ from tqdm import tqdm
 
 from .catalog import Access, IndexEntry
 from .database import outside_transactions, translated_errors
-from .errors import DatabaseStateError, InUseError
+from .errors import DatabaseStateError
 from .jobs import Job
 from .listing import build_landmarks
+from .locks import only_one
 from .pace import Pace
 
 __all__ = ["WHY_OUTSIDE", "build_access", "only_builder"]
@@ -149,8 +149,7 @@ def _building(index: IndexEntry) -> Access | None:
     return None if row is None else row[0]
 
 
-@contextmanager
-def only_builder(index: IndexEntry) -> Iterator[None]:
+def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
     """Keep other sessions from building or rebalancing the access path of an index.
 
     Raises
@@ -158,18 +157,13 @@ def only_builder(index: IndexEntry) -> Iterator[None]:
     InUseError
         If another session does.
     """
-    lock = "pg_catalog.hashtextextended('hashindex.access:' || $1, 0)"
-    row = _execute(index, f"SELECT pg_try_advisory_lock({lock})", name=True).fetchone()
-    if row is None or not row[0]:
-        raise InUseError(
-            f"the access path of index {index.name!r} is being built by another session; its rows "
-            "are encoded, wait for the path"
-        )
-    try:
-        yield
-    finally:
-        if not index.connection.closed:
-            _execute(index, f"SELECT pg_advisory_unlock({lock})", name=True)
+    return only_one(
+        index.connection,
+        "access",
+        index.name,
+        f"the access path of index {index.name!r} is being built by another session; its rows are "
+        "encoded, wait for the path",
+    )
 
 
 def _execute(

@@ -28,7 +28,7 @@ the work is done without them.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
@@ -45,8 +45,9 @@ from .encoding_queries import (
     SAMPLED_MISSING,
     WRITE,
 )
-from .errors import DatabaseStateError, InUseError, InvalidInputError
+from .errors import DatabaseStateError, InvalidInputError
 from .jobs import Job
+from .locks import only_one
 from .pace import Pace
 from .pages import Page, read_page
 
@@ -93,21 +94,10 @@ def encode_missing(
         return _Encoder(index, batch_rows, pace, job).run(progress)
 
 
-@contextmanager
-def _only_encoder(index: IndexEntry) -> Iterator[None]:
+def _only_encoder(index: IndexEntry) -> AbstractContextManager[None]:
     # A second encoder would do the same work again, not harm.
-    key = f"hashindex.encode:{index.name}"
-    lock = "pg_catalog.hashtextextended(%s, 0)"
-    with index.connection.transaction():
-        row = index.connection.execute(f"SELECT pg_try_advisory_lock({lock})", [key]).fetchone()
-    if row is None or not row[0]:
-        raise InUseError(f"index {index.name!r} is being encoded by another session; wait for it")
-    try:
-        yield
-    finally:
-        if not index.connection.closed:
-            with index.connection.transaction():
-                index.connection.execute(f"SELECT pg_advisory_unlock({lock})", [key])
+    busy = f"index {index.name!r} is being encoded by another session; wait for it"
+    return only_one(index.connection, "encode", index.name, busy)
 
 
 class _Batch(NamedTuple):

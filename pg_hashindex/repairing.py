@@ -6,7 +6,6 @@ cut off has done some of them, and the next one does the others.
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -16,9 +15,9 @@ from . import swapping
 from .built_index import BuiltIndex
 from .catalog import SwapState
 from .database import Connection, outside_transactions, translated_errors
-from .errors import InUseError, InvalidInputError, LowerRecallError
+from .errors import InvalidInputError, LowerRecallError
 from .jobs import Job
-from .locks import patiently
+from .locks import only_one, patiently
 from .rebinding import Binding, GoneError, find_binding
 from .verifying import Verifier
 
@@ -88,7 +87,11 @@ def repair(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
                 f"repair {shlex.quote(index.swap_of)}"
             )
-        with _only_repairer(index), Job(index.connection, "repair", index.name) as job:
+        busy = f"index {index.name!r} is being repaired by another session; wait for it"
+        with (
+            only_one(index.connection, "repair", index.name, busy),
+            Job(index.connection, "repair", index.name) as job,
+        ):
             repairer = _Repairer(index, job, full=full, progress=progress)
             try:
                 repairer.run(table=table, column=column, id_column=id_column, undo=undo)
@@ -276,17 +279,3 @@ def _renamed(
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield f"followed the {what}{who} from column {old!r} to {new!r}"
-
-
-@contextmanager
-def _only_repairer(index: BuiltIndex) -> Iterator[None]:
-    lock = "pg_catalog.hashtextextended('hashindex.repair:' || $1, 0)"
-    cursor = RawCursor(index.connection)
-    row = cursor.execute(f"SELECT pg_try_advisory_lock({lock})".encode(), [index.name]).fetchone()
-    if row != (True,):
-        raise InUseError(f"index {index.name!r} is being repaired by another session; wait for it")
-    try:
-        yield
-    finally:
-        if not index.connection.closed:
-            cursor.execute(f"SELECT pg_advisory_unlock({lock})".encode(), [index.name])

@@ -15,10 +15,10 @@ from psycopg import RawCursor
 from .built_index import BuiltIndex
 from .catalog import Access, SwapState
 from .database import outside_transactions, translated_errors
-from .errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
+from .errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from .evaluate import Measured, measure_defaults
 from .jobs import Job
-from .locks import patiently
+from .locks import only_one, patiently
 from .query_sets import QuerySet, draw
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
@@ -240,14 +240,9 @@ def _model(index: BuiltIndex) -> str:
 
 @contextmanager
 def _only_swapper(index: BuiltIndex) -> Iterator[None]:
-    lock = "pg_catalog.hashtextextended('hashindex.swap:' || $1, 0)"
-    with outside_transactions(index.connection, _WHY_OUTSIDE):
-        cursor = RawCursor(index.connection)
-        row = cursor.execute(f"SELECT pg_try_advisory_lock({lock})".encode(), [index.name])
-        if row.fetchone() != (True,):
-            raise InUseError(f"index {index.name!r} is being swapped by another session")
-        try:
-            yield
-        finally:
-            if not index.connection.closed:
-                cursor.execute(f"SELECT pg_advisory_unlock({lock})".encode(), [index.name])
+    busy = f"index {index.name!r} is being swapped by another session"
+    with (
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+        only_one(index.connection, "swap", index.name, busy),
+    ):
+        yield
