@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Self
 
-from . import encoding, search
+from . import encoding
 from .access import build_access
-from .catalog import Access, Ranking, read_entries
-from .database import Connection, translated_errors
-from .errors import UnknownIndexError
+from .catalog import Access, Ranking
+from .database import translated_errors
 from .jobs import Job
 from .rebalancing import Rebalanced, rebalance
 from .searchable import SearchableIndex
+from .searching import as_count
 
 __all__ = ["CONFIGURE", "BuiltIndex"]
 
@@ -21,22 +21,6 @@ CONFIGURE = "SELECT hashindex.configure_index(%s, %s, %s, %s, %s)"
 @dataclass(frozen=True)
 class BuiltIndex(SearchableIndex):
     """An index that can be encoded, configured and dropped."""
-
-    @classmethod
-    def open(cls, connection: Connection, name: str) -> Self:
-        """Find an index by its name.
-
-        Raises
-        ------
-        UnknownIndexError
-            If there is none.
-        """
-        found = read_entries(cls, connection, "WHERE i.name = %s", [name])
-        if not found:
-            raise UnknownIndexError(
-                f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
-            )
-        return found[0]
 
     def encode(
         self,
@@ -120,8 +104,8 @@ class BuiltIndex(SearchableIndex):
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
-        candidates = None if candidates is None else search.as_count("candidates", candidates)
-        probes = None if probes is None else search.as_count("probes", probes)
+        candidates = None if candidates is None else as_count("candidates", candidates)
+        probes = None if probes is None else as_count("probes", probes)
         with translated_errors():
             with self.connection.transaction():
                 self.connection.execute(CONFIGURE, [self.name, access, ranking, candidates, probes])

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
-from typing import Literal, LiteralString, Self, TypeVar
+from typing import LiteralString, TypeVar
 
 import psycopg
 from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row
 
 from . import store
 from .database import Connection, prepare, translated_errors
-from .errors import DatabaseStateError, InvalidInputError
-from .model import Metric, Model
-from .network import NetworkKind
-from .store import EvaluatedIn
+from .errors import InvalidInputError
+from .index_row import Access, IndexRow, Layout, Ranking, SwapState, read
+from .model import Model
+from .shards import is_distributed
+from .steps import run
 
 __all__ = [
     "Access",
@@ -30,22 +30,6 @@ __all__ = [
     "long_list",
     "read_entries",
 ]
-
-Layout = Literal["table", "column"]
-Access = Literal["scan", "lookup", "landmarks", "hnsw"]
-Ranking = Literal["hamming", "asymmetric", "weighted"]
-#: What a row beside that of an index stands for, while or after its model is swapped.
-SwapState = Literal["next", "ready", "previous"]
-
-_CATALOG = """
-    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
-           i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
-           i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
-           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
-           i.storage, i.swap_of, i.swap_state,
-           m.network ->> 'kind'::text AS network
-    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
-"""
 
 # An index that was dropped and made anew has the same names, and codes of another kind. Codes that
 # an index was swapped from are still the same ones, under another name.
@@ -100,6 +84,8 @@ _SUMMARY: dict[Layout, LiteralString] = {
         FROM {table}
     """,
 }
+
+_DISTRIBUTED_SUMMARY: LiteralString = "SELECT * FROM hashindex.distributed_summary({name})"
 
 
 @dataclass(frozen=True)
@@ -174,44 +160,10 @@ class ListSummary:
 
 
 @dataclass(frozen=True)
-class IndexEntry:
+class IndexEntry(IndexRow):
     """One row of ``hashindex.index``, and the connection it was read with."""
 
     connection: Connection
-    name: str
-    model: str
-    model_version: int
-    method: str
-    n_bits: int
-    dimension: int
-    model_id: int
-    schema_name: str
-    table_name: str
-    column_name: str
-    id_column: str
-    id_type: str
-    metric: Metric
-    layout: Layout
-    code_schema: str
-    code_table: str
-    code_column: str
-    created_at: datetime
-    access: Access
-    building: Access | None
-    ranking: Ranking
-    candidates: int
-    probes: int | None
-    trained_rows: int | None
-    chunks: int | None
-    storage: str
-    swap_of: str | None
-    swap_state: SwapState | None
-    network: NetworkKind | None
-
-    @property
-    def encoded_in(self) -> EvaluatedIn:
-        """Where codes are made: by triggers in SQL, or by `HashIndex.encode` in Python alone."""
-        return "sql" if self.network is None else "python"
 
     @cached_property
     def loaded_model(self) -> Model:
@@ -219,33 +171,11 @@ class IndexEntry:
         return store.load(self.connection, f"{self.model}:{self.model_version}")
 
     @property
-    def table(self) -> sql.Identifier:
-        """The searched table, quoted."""
-        return sql.Identifier(self.schema_name, self.table_name)
-
-    @property
-    def qualified_table(self) -> str:
-        """The searched table as SQL writes it."""
-        return self.table.as_string(self.connection)
-
-    @property
-    def search_function(self) -> str:
-        """The index's own search function as SQL writes it."""
-        return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
-
-    @property
-    def binary_ids(self) -> bool:
-        """Whether psycopg reads the key's type in binary; of other types it takes the text."""
-        types = self.connection.adapters.types
-        return types.get(self.id_type.partition("(")[0]) is not None
-
-    @property
-    def code_of_row(self) -> sql.Composed:
-        """SQL for the code of a row of the searched table, which is called b; NULL without one."""
-        expression: LiteralString = "b.{code}"
-        if self.layout == "table":
-            expression = "(SELECT c.code FROM {codes} c WHERE c.id = b.{id})"
-        return sql.SQL(expression).format(**self._names())
+    def distributed(self) -> bool:
+        """Whether Citus distributes the searched table among shards."""
+        # Outside of a transaction, a connection that is not in autocommit mode would begin one.
+        with translated_errors(self), self.connection.transaction():
+            return is_distributed(self.connection, self.qualified_table)
 
     @property
     def is_current(self) -> sql.Composed:
@@ -272,7 +202,7 @@ class IndexEntry:
                 RawCursor(self.connection).execute(sql.SQL("SELECT ") + self.is_current).fetchone()
             )
         if row is None or not row[0]:
-            raise self._made_anew()
+            raise self.made_anew()
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
@@ -290,30 +220,6 @@ class IndexEntry:
                 self.check_current()
             raise
 
-    def as_now(self) -> Self:
-        """Return the index as it is now, if its model was swapped since it was opened; else itself.
-
-        Raises
-        ------
-        DatabaseStateError
-            If it was dropped, or made anew.
-        """
-        found = read_entries(type(self), self.connection, "WHERE i.name = %s", [self.name])
-        names = ("schema_name", "table_name", "column_name", "id_column")
-        if (
-            not found
-            or any(getattr(found[0], name) != getattr(self, name) for name in names)
-            or (found[0].storage == self.storage and found[0].model_id != self.model_id)
-        ):
-            raise self._made_anew()
-        return self if found[0].storage == self.storage else found[0]
-
-    def _made_anew(self) -> DatabaseStateError:
-        return DatabaseStateError(
-            f"index {self.name!r} was made anew meanwhile, or dropped; open it again with "
-            f"HashIndex.open(connection, {self.name!r})"
-        )
-
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""
         with translated_errors(self):
@@ -327,11 +233,14 @@ class IndexEntry:
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
         names = self._names()
+        # Citus counts one table at a time, and knows the sizes of its own.
+        statement = _DISTRIBUTED_SUMMARY if self.distributed else _SUMMARY[self.layout]
         with translated_errors(self):
             cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
             cursor.execute(
-                sql.SQL(_SUMMARY[self.layout]).format(
+                sql.SQL(statement).format(
                     **names,
+                    name=sql.Literal(self.name),
                     codes_name=sql.Literal(names["codes"].as_string(self.connection)),
                     indexes=sql.SQL(_INDEX_BYTES).format(name=sql.Literal(self.name)),
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
@@ -364,15 +273,6 @@ class IndexEntry:
                 [self.name],
             ).fetchone()
 
-    def _names(self) -> dict[str, sql.Identifier]:
-        return {
-            "table": self.table,
-            "id": sql.Identifier(self.id_column),
-            "column": sql.Identifier(self.column_name),
-            "codes": sql.Identifier(self.code_schema, self.code_table),
-            "code": sql.Identifier(self.code_column),
-        }
-
 
 Entry = TypeVar("Entry", bound=IndexEntry)
 
@@ -390,10 +290,8 @@ def read_entries(
     which : str
         The end of the query: its WHERE or ORDER BY.
     values : sequence of str
-        Its parameters.
+        Its parameters $1, $2, ...
     """
     with translated_errors():
         prepare(connection)
-        cursor = connection.cursor(row_factory=dict_row)
-        rows = cursor.execute(_CATALOG + which, values).fetchall()
-    return [kind(connection=connection, **row) for row in rows]
+    return run(connection, read(kind, connection, which, values))

@@ -8,7 +8,7 @@ from .errors import InvalidInputError
 from .hashers.supervision import Labels
 from .index import HashIndex
 from .sampling import sample_table
-from .search import as_count
+from .searching import as_count
 
 __all__ = ["CODE_ROWS", "score_codes"]
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
-from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import namedtuple_row, tuple_row
 
-from . import tables
+from . import preparing, tables
 from .errors import (
     ConnectionFailedError,
     DatabaseStateError,
@@ -30,7 +28,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .catalog import IndexEntry
+    from .index_row import IndexRow
 
 __all__ = [
     "Connection",
@@ -87,39 +85,16 @@ def prepare(connection: Connection) -> None:
     MissingExtensionError, OldServerError
         If the server cannot serve pg_hashindex.
     """
-    if connection.row_factory not in (tuple_row, namedtuple_row):
-        raise InvalidInputError(
-            "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
-            "the default: open another connection, or set row_factory on your cursors instead"
-        )
-    if connection.adapters.types.get("vector") is not None:
+    preparing.refuse(connection, psycopg.AsyncConnection)
+    if not preparing.needs_types(connection, connection.row_factory):
         return
-    if connection.info.server_version < 150_000:
-        raise OldServerError(
-            f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
-            "pg_hashindex needs 15 or later; upgrade the server"
-        )
     with translated_errors(), connection.transaction():
-        extension = connection.execute(
-            "SELECT n.nspname, e.extversion FROM pg_extension e "
-            "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-        ).fetchone()
-        if extension is None:
-            raise MissingExtensionError(
-                f"the extension pgvector is not installed in database "
-                f"{connection.info.dbname!r}; as its owner, run: CREATE EXTENSION vector;"
-            )
-        schema, version = extension
-        if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
-            raise OldServerError(
-                f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
-                "run: ALTER EXTENSION vector UPDATE;"
-            )
-        # The types are looked up by bare name, and pgvector may live outside the search_path.
+        extension = connection.execute(preparing.EXTENSION).fetchone()
+        path = preparing.path_of_types(connection, extension)
         before = connection.execute("SHOW search_path").fetchone()
-        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+        connection.execute(path)
         register_vector(connection)
-        connection.execute("SELECT set_config('search_path', %s, true)", before)
+        connection.execute(preparing.RESTORED_PATH, before)
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -210,12 +185,12 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: "IndexEntry | None" = None) -> Iterator[None]:
+def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     Parameters
     ----------
-    index : IndexEntry, optional
+    index : IndexRow, optional
         What the block is about: where a part of it is missing, the message leads to its repair.
     """
     try:
@@ -262,16 +237,25 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _broken_index(index: "IndexEntry | None", message: str, context: str) -> str | None:
+# What pgvector says of a row and a query.
+_OTHER_DIMENSION = re.compile("different (?:vector|halfvec) dimensions")
+
+
+def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
     """Return the name of the index that something is a part of that does not exist."""
-    if index is not None and _is_missing(index, message):
+    return _index_of(index if index is not None and _is_missing(index, message) else None, context)
+
+
+def _index_of(index: "IndexRow | None", context: str) -> str | None:
+    """Return the name of an index, or of the one whose function an error came from."""
+    if index is not None:
         return index.swap_of or index.name
     # Where triggers run, the index may be another one.
     found = _OWN_FUNCTION.search(context)
     return None if found is None else found[2].replace('""', '"')
 
 
-def _is_missing(index: "IndexEntry", message: str) -> bool:
+def _is_missing(index: "IndexRow", message: str) -> bool:
     """Say whether something that does not exist is a table, column or function of an index."""
     kind, _, rest = message.removesuffix(" does not exist").partition(" ")
     name = rest.strip('"')
@@ -286,7 +270,7 @@ def _is_missing(index: "IndexEntry", message: str) -> bool:
     )
 
 
-def _translate(error: psycopg.Error, index: "IndexEntry | None" = None) -> HashIndexError:
+def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:
@@ -294,6 +278,13 @@ def _translate(error: psycopg.Error, index: "IndexEntry | None" = None) -> HashI
     if diagnosis.message_hint:
         message += f"; {diagnosis.message_hint}"
     state = error.sqlstate or ""
+    if state == "22000" and _OTHER_DIMENSION.match(message):
+        name = _index_of(index, diagnosis.context or "")
+        if name is not None:
+            return InvalidInputError(
+                f"{message}: the column of index {name!r} holds vectors of another dimension than "
+                f"its model takes; see pg-hashindex index check {shlex.quote(name)}"
+            )
     if state == "42704" and message.startswith("model "):
         return UnknownModelError(message)
     if state == "42704" and message.startswith("index "):

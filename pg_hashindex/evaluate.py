@@ -12,7 +12,7 @@ from .catalog import IndexEntry, read_entries
 from .errors import DatabaseStateError, InvalidInputError
 from .measuring import Measured, Measuring, OperatingPoint
 from .query_sets import QuerySet, draw, load, of_vectors
-from .search import as_count
+from .searching import as_count
 
 __all__ = [
     "Evaluation",
@@ -192,7 +192,7 @@ def _check_k(k: int) -> None:
 
 def _as_it_is(index: IndexEntry) -> IndexEntry:
     """Read an index again: searches go by the model that it has now, whenever it was opened."""
-    found = read_entries(type(index), index.connection, "WHERE i.name = %s", [index.name])
+    found = read_entries(type(index), index.connection, "WHERE i.name = $1", [index.name])
     # The same one has read its model already.
     return index if not found or found[0] == index else found[0]
 

@@ -14,7 +14,8 @@ from .catalog import Access, IndexEntry, Ranking
 from .database import translated_errors
 from .errors import InvalidInputError
 from .queries import QuerySet
-from .search import Hit, search
+from .searching import Hit, nearest
+from .steps import run
 
 __all__ = ["Measured", "Measuring", "OperatingPoint"]
 
@@ -103,6 +104,8 @@ class Measuring:
         self.limits: list[float] = []
         #: Right answers to all of them.
         self.wanted = 0
+        #: What each query took in the last search.
+        self.milliseconds: list[float] = []
         self._index = first
 
     def find_truth(self, done: Callable[[], object]) -> tuple[float, float]:
@@ -190,7 +193,8 @@ class Measuring:
     def _search(self, index: IndexEntry, query: _Asked, candidates: int) -> list[Hit]:
         # The row itself would always be found: one more of each, and it is left out.
         more = query.key_text is not None
-        hits = search(index, query.vector, self.k + more, candidates=candidates + more)
+        steps = nearest(index, query.vector, self.k + more, candidates=candidates + more)
+        hits = run(index.connection, steps)
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
     def _timed(
@@ -203,6 +207,7 @@ class Measuring:
                 hits.append(ask(query))
             milliseconds.append((time.perf_counter() - start) * 1000)
             done()
+        self.milliseconds = milliseconds
         if not hits:
             return [], 0.0, 0.0
         return hits, float(np.percentile(milliseconds, 50)), float(np.percentile(milliseconds, 95))

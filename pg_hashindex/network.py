@@ -222,17 +222,26 @@ class Network:
             yield bytes(part)
 
     @classmethod
-    def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes]) -> "Network":
+    def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes] | bytearray) -> "Network":
         """Put a network together from what `spec` and `parts` gave.
+
+        Parameters
+        ----------
+        spec : mapping
+        parts : iterable of bytes, or bytearray
+            All of them in one is taken over, not copied.
 
         Raises
         ------
         InvalidInputError
             If they do not fit each other, or are no network; nothing in them is executed.
         """
-        data = bytearray()
-        for part in parts:
-            data += part
+        if isinstance(parts, bytearray):
+            data = parts
+        else:
+            data = bytearray()
+            for part in parts:
+                data += part
         try:
             arrays, start = {}, 0
             for described in spec["arrays"]:

@@ -1,21 +1,25 @@
 """An index as what searches it sees: by vectors and by rows, for the nearest or within a radius."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Bit, Vector
-from psycopg import RawCursor, sql
-from psycopg.pq import TransactionStatus
+from pgvector import Vector
 
-from . import search, within
+from . import asking
 from .catalog import IndexEntry, Ranking
-from .database import translated_errors
-from .errors import HashIndexError, InvalidInputError
-from .search import Hit
+from .database import Connection, prepare, translated_errors
+from .index_row import find
+from .searching import Asked, Hit
+from .steps import run
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .asking import Answers
 
 __all__ = ["SearchableIndex"]
 
@@ -28,6 +32,39 @@ class SearchableIndex(IndexEntry):
     the index was opened.
     """
 
+    @classmethod
+    def open(cls, connection: Connection, name: str) -> Self:
+        """Find an index by its name.
+
+        Raises
+        ------
+        UnknownIndexError
+            If there is none.
+        """
+        with translated_errors():
+            prepare(connection)
+        return run(connection, find(cls, connection, name))
+
+    @overload
+    def search(
+        self,
+        query: ArrayLike | Vector,
+        k: int = 10,
+        *,
+        as_frame: Literal[False] = False,
+        **asked: Unpack[Asked],
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self,
+        query: ArrayLike | Vector,
+        k: int = 10,
+        *,
+        as_frame: Literal[True],
+        **asked: Unpack[Asked],
+    ) -> pandas.DataFrame: ...
+
     def search(
         self,
         query: ArrayLike | Vector,
@@ -37,7 +74,8 @@ class SearchableIndex(IndexEntry):
         probes: int | None = None,
         ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
-    ) -> list[Hit]:
+        as_frame: bool = False,
+    ) -> Answers:
         """Find the nearest rows: candidates by code, then the exact distance.
 
         Where the index is encoded in Python, the query's code is computed here; the first search
@@ -58,12 +96,15 @@ class SearchableIndex(IndexEntry):
             The order of candidates; the index's own by default.
         where : sqlalchemy condition, optional
             On columns of the searched table; restricts the candidates, not the answers.
+        as_frame : bool
+            Whether to return a frame, which needs the extra ``pandas``.
 
         Returns
         -------
-        list of Hit
+        list of Hit, or pandas.DataFrame
             ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
-            the negative inner product).
+            the negative inner product). A frame has these as columns, ``id`` as int64 where keys
+            are integers, else as objects.
 
         Raises
         ------
@@ -74,11 +115,37 @@ class SearchableIndex(IndexEntry):
             If the query's code is computed here, and the index was dropped or made anew since it
             was opened.
         """
-        return self._ask(
-            lambda index: search.search(
-                index, query, k, candidates=candidates, probes=probes, ranking=ranking, where=where
-            )
+        steps = asking.search(
+            self,
+            query,
+            k,
+            as_frame,
+            candidates=candidates,
+            probes=probes,
+            ranking=ranking,
+            where=where,
         )
+        return run(self.connection, steps)
+
+    @overload
+    def search_like(
+        self,
+        row_id: Any,
+        k: int = 10,
+        *,
+        as_frame: Literal[False] = False,
+        **asked: Unpack[Asked],
+    ) -> list[Hit]: ...
+
+    @overload
+    def search_like(
+        self,
+        row_id: Any,
+        k: int = 10,
+        *,
+        as_frame: Literal[True],
+        **asked: Unpack[Asked],
+    ) -> pandas.DataFrame: ...
 
     def search_like(
         self,
@@ -89,19 +156,20 @@ class SearchableIndex(IndexEntry):
         probes: int | None = None,
         ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
-    ) -> list[Hit]:
+        as_frame: bool = False,
+    ) -> Answers:
         """Find the rows nearest to another row of the table, which is left out itself.
 
         Parameters
         ----------
         row_id : Any
             The row's key, or its text.
-        k, candidates, probes, ranking, where
+        k, candidates, probes, ranking, where, as_frame
             As `search`.
 
         Returns
         -------
-        list of Hit
+        list of Hit, or pandas.DataFrame
 
         Raises
         ------
@@ -111,27 +179,29 @@ class SearchableIndex(IndexEntry):
         DatabaseStateError
             As `search`, for a row that has no code.
         """
-        k = search.as_count("k", k)
-        more = None if candidates is None else search.as_count("candidates", candidates) + 1
+        steps = asking.search_like(
+            self,
+            row_id,
+            k,
+            as_frame,
+            candidates=candidates,
+            probes=probes,
+            ranking=ranking,
+            where=where,
+        )
+        return run(self.connection, steps)
 
-        def ask(index: SearchableIndex) -> list[Hit]:
-            key, vector, code = index._row(row_id)
-            # One more of each for the row itself, which would always be found.
-            hits = search.search(
-                index,
-                vector,
-                k + 1,
-                candidates=more,
-                probes=probes,
-                ranking=ranking,
-                where=where,
-                code=code,
-            )
-            return [hit for hit in hits if hit.id != key][:k]
+    @overload
+    def within(
+        self, query: ArrayLike | Vector, radius: int, *, as_frame: Literal[False] = False
+    ) -> list[Hit]: ...
 
-        return self._ask(ask)
+    @overload
+    def within(
+        self, query: ArrayLike | Vector, radius: int, *, as_frame: Literal[True]
+    ) -> pandas.DataFrame: ...
 
-    def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
+    def within(self, query: ArrayLike | Vector, radius: int, *, as_frame: bool = False) -> Answers:
         """Find every row whose code differs from the query's in no more than radius bits.
 
         Fast by access path ``lookup``, while the radius is small; a scan of all codes elsewhere.
@@ -141,10 +211,12 @@ class SearchableIndex(IndexEntry):
         query : array-like (dimension,)
         radius : int
             0 to the number of bits.
+        as_frame : bool
+            As `search`.
 
         Returns
         -------
-        list of Hit
+        list of Hit, or pandas.DataFrame
             ``(id, distance)``, where the distance is the number of bits that differ; the nearest
             first, ties by the key.
 
@@ -156,21 +228,31 @@ class SearchableIndex(IndexEntry):
         DatabaseStateError
             As `search`.
         """
-        return self._ask(lambda index: within.within(index, query, radius))
+        return run(self.connection, asking.within(self, query, radius, as_frame))
 
-    def within_like(self, row_id: Any, radius: int) -> list[Hit]:
+    @overload
+    def within_like(
+        self, row_id: Any, radius: int, *, as_frame: Literal[False] = False
+    ) -> list[Hit]: ...
+
+    @overload
+    def within_like(
+        self, row_id: Any, radius: int, *, as_frame: Literal[True]
+    ) -> pandas.DataFrame: ...
+
+    def within_like(self, row_id: Any, radius: int, *, as_frame: bool = False) -> Answers:
         """Find every row whose code is within a radius of another row's, which is left out itself.
 
         Parameters
         ----------
         row_id : Any
             The row's key, or its text.
-        radius : int
+        radius, as_frame
             As `within`.
 
         Returns
         -------
-        list of Hit
+        list of Hit, or pandas.DataFrame
 
         Raises
         ------
@@ -179,71 +261,4 @@ class SearchableIndex(IndexEntry):
         DatabaseStateError
             As `search_like`.
         """
-
-        def ask(index: SearchableIndex) -> list[Hit]:
-            key, vector, code = index._row(row_id)
-            hits = within.within(index, vector, radius, code=code)
-            return [hit for hit in hits if hit.id != key]
-
-        return self._ask(ask)
-
-    @cached_property
-    def _followed(self) -> "SearchableIndex":
-        """What the index has become by a swap that a search met; itself before."""
-        return self
-
-    def _ask(self, ask: Callable[["SearchableIndex"], list[Hit]]) -> list[Hit]:
-        """Ask the index; once more if its model was swapped since it was opened."""
-        index = self._followed
-        try:
-            hits = ask(index)
-        except HashIndexError as error:
-            if self.connection.info.transaction_status == TransactionStatus.INERROR:
-                raise
-            try:
-                now = index.as_now()
-            except HashIndexError:
-                # A code from here is of no use to an index that was made anew.
-                if index.encoded_in == "python":
-                    raise
-                raise error from None
-            if now is index:
-                raise
-        else:
-            # SQL goes by the model that the index has; a code from here may be another's by now.
-            if index.encoded_in == "sql":
-                return hits
-            now = index.as_now()
-            if now is index:
-                return hits
-        self.__dict__["_followed"] = now
-        return ask(now)
-
-    def _row(self, row_id: Any) -> tuple[Any, Vector, Bit | None]:
-        """Read a row's key and vector, and its code where searches have to bring that."""
-        with translated_errors(self):
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            row = (
-                RawCursor(self.connection)
-                .execute(
-                    sql.SQL(
-                        "SELECT b.{id}, b.{column}, {code}::text FROM {table} b "
-                        "WHERE b.{id} = $1::text::{type}"
-                    ).format(
-                        id=sql.Identifier(self.id_column),
-                        column=sql.Identifier(self.column_name),
-                        code=self.code_of_row,
-                        table=self.table,
-                        type=sql.SQL(self.id_type),
-                    ),
-                    [str(row_id)],
-                    binary=self.binary_ids,
-                )
-                .fetchone()
-            )
-        if row is None or row[1] is None:
-            raise InvalidInputError(
-                f"{self.qualified_table} has no row with {self.id_column} = {row_id} and a vector"
-            )
-        code = None if self.encoded_in == "sql" or row[2] is None else Bit(row[2])
-        return row[0], row[1], code
+        return run(self.connection, asking.within_like(self, row_id, radius, as_frame))

@@ -5,7 +5,6 @@ layers, the stored layers end in one of kind ``network``, which SQL refuses to e
 network is stands in column ``network``, and the numbers of its arrays in ``hashindex.model_part``.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
 from .profiles import Profile
+from .steps import Statement, Steps, Work, run
 
 __all__ = [
     "EvaluatedIn",
@@ -30,6 +30,7 @@ __all__ = [
     "drop",
     "list_models",
     "load",
+    "loading",
     "save",
 ]
 
@@ -194,25 +195,58 @@ def load(connection: Connection, reference: str) -> Model:
     """
     with translated_errors():
         prepare(connection)
-        row = connection.execute(
+    return run(connection, loading(reference))
+
+
+def loading(reference: str) -> Steps[Model]:
+    """Read a model, on whatever kind of connection; see `load`."""
+    with translated_errors():
+        rows = yield Statement(
             "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
-            "bit_weights, network, profile FROM hashindex.find_model(%s)",
+            "bit_weights, network, profile FROM hashindex.find_model($1)",
             [reference],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        layers = connection.execute(
+        )
+        row = rows[0]
+        layers = yield Statement(
             "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest FROM hashindex.model m, unnest("
             "m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position) "
-            "WHERE m.id = %s ORDER BY l.position",
+            "WHERE m.id = $1 ORDER BY l.position",
             [row[0]],
             binary=True,
-        ).fetchall()
+        )
+        # Models never change, so the parts need not be read in one snapshot with the rest.
+        data = None if row[10] is None else (yield from _parts(row[0]))
+    model: Model = yield Work(lambda: _assembled(reference, row, layers, data))
+    return model
+
+
+def _parts(model_id: int) -> Steps[bytearray]:
+    """Read the parts of a network one by one: together they may be hundreds of megabytes."""
+    numbers = yield Statement(
+        "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part", [model_id]
+    )
+    data = bytearray()
+    for (number,) in numbers:
+        parts = yield Statement(
+            "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2",
+            [model_id, number],
+            binary=True,
+        )
+        data += parts[0][0] if parts else b""
+    return data
+
+
+def _assembled(
+    reference: str,
+    row: tuple[Any, ...],
+    layers: list[tuple[Any, ...]],
+    data: bytearray | None,
+) -> Model:
     remedy = "import it again from a file, or train it anew"
     try:
         network = None
-        if row[10] is not None:
-            # Models never change, so the parts need not be read in one snapshot with the rest.
-            network = Network.from_parts(row[10], _parts(connection, row[0]))
+        if data is not None:
+            network = Network.from_parts(row[10], data)
             # Python's model has no such layer. Where it is missing, its checksum shows it.
             layers = [layer for layer in layers if layer[0] != _NETWORK]
         model = Model(
@@ -236,21 +270,6 @@ def load(connection: Connection, reference: str) -> Model:
             f"{row[8]}; {remedy}"
         )
     return model
-
-
-def _parts(connection: Connection, model_id: int) -> Iterator[bytes]:
-    """Read the parts of a network one by one: together they may be hundreds of megabytes."""
-    with translated_errors():
-        numbers = connection.execute(
-            "SELECT part FROM hashindex.model_part WHERE model_id = %s ORDER BY part", [model_id]
-        ).fetchall()
-        for (number,) in numbers:
-            part = connection.execute(
-                "SELECT data FROM hashindex.model_part WHERE model_id = %s AND part = %s",
-                [model_id, number],
-                binary=True,
-            ).fetchone()
-            yield b"" if part is None else part[0]
 
 
 def _layer(

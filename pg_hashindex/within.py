@@ -1,22 +1,23 @@
-"""Rows within a Hamming radius; the query itself is written by ``sql/139_within.sql``."""
+"""Rows within a Hamming radius, as steps; the query itself is written by ``sql/139_within.sql``."""
 
 import operator
 
 from numpy.typing import ArrayLike
 from pgvector import Bit, Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 
-from .catalog import IndexEntry
 from .database import translated_errors
 from .errors import InvalidInputError
-from .search import Hit, as_query, code_of
+from .index_row import IndexRow
+from .searching import Hit, as_query, code_of
+from .steps import Statement, Steps
 
 __all__ = ["within"]
 
 
 def within(
-    index: IndexEntry, query: ArrayLike | Vector, radius: int, *, code: Bit | None = None
-) -> list[Hit]:
+    index: IndexRow, query: ArrayLike | Vector, radius: int, *, code: Bit | None = None
+) -> Steps[list[Hit]]:
     """Find every row within a Hamming radius; see `HashIndex.within`.
 
     ``code`` is the query's, where it is known; of an index that is encoded in Python it is computed
@@ -32,20 +33,15 @@ def within(
             f"radius is {bits}; it must be 0 to {index.n_bits}, the bits of a code"
         )
     if code is None and index.encoded_in == "python":
-        code = code_of(index, vector)
+        code = yield from code_of(index, vector)
     arguments = "($1, $2)" if index.encoded_in == "sql" else "($1, $2, $3)"
     with translated_errors(index):
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        rows = (
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
-                    sql.Identifier(f"within_{index.name}"), sql.SQL(arguments)
-                ),
-                [vector, bits, code][: arguments.count("$")],
-                prepare=True,
-                binary=index.binary_ids,
-            )
-            .fetchall()
+        rows = yield Statement(
+            sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
+                sql.Identifier(f"within_{index.name}"), sql.SQL(arguments)
+            ),
+            [vector, bits, code][: arguments.count("$")],
+            prepare=True,
+            binary=index.binary_ids,
         )
     return [Hit(*row) for row in rows]

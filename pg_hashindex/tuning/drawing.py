@@ -13,7 +13,7 @@ from ..database import Connection, translated_errors
 from ..errors import InvalidInputError
 from ..model import Metric
 from ..queries import read_log
-from ..search import as_count
+from ..searching import as_count
 from ..table_source import TableRow, TableSource
 from .tables import check_table, counted
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..catalog import Access, Ranking
 from ..errors import InvalidInputError
-from ..search import as_count
+from ..searching import as_count
 from .timing import Asked
 
 __all__ = ["Goal", "Kind", "Trial"]

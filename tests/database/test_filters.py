@@ -117,3 +117,20 @@ def test_a_condition_under_the_caller_s_path(
         hits = index.search(vectors[0], 5, where=condition)
         assert len(hits) == 5
         assert all(hit.id % 3 == 1 for hit in hits)
+
+
+class Lowered(sa.TypeDecorator[str]):
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else value.lower()
+
+
+def test_values_go_through_their_types(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    """As those of enumerations and of JSON do."""
+    category = sa.type_coerce(items_table.c.category, Lowered())
+    for condition in (category == "A", category.in_(["A", "X"])):
+        hits = index.search(vectors[0], 5, where=condition)
+        assert len(hits) == 5
+        assert all(hit.id % 3 == 1 for hit in hits)

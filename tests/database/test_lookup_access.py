@@ -19,7 +19,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex, Layout, Ranking, list_indexes
 from pg_hashindex.model import Model
-from pg_hashindex.search import Hit
+from pg_hashindex.searching import Hit
 
 
 def value(connection: Connection, expression: str) -> Any:

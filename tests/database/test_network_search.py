@@ -20,6 +20,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.model import Model
 from pg_hashindex.network import known_rows
+from pg_hashindex.steps import Steps
 
 N_CODES = UNKNOWN[0] - 1
 
@@ -104,13 +105,13 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
 
 
 def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    load, read = store.load, []
+    loading, read = store.loading, []
 
-    def watched(connection: Connection, reference: str) -> Model:
+    def watched(reference: str) -> Steps[Model]:
         read.append(reference)
-        return load(connection, reference)
+        return loading(reference)
 
-    monkeypatch.setattr(store, "load", watched)
+    monkeypatch.setattr(store, "loading", watched)
     index = HashIndex.open(encoded.connection, "items_idx")
     for query in OTHERS[:3]:
         index.search(query)

@@ -14,7 +14,8 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.layers import affine
 from pg_hashindex.model import Model
-from pg_hashindex.search import filtered_query
+from pg_hashindex.searching import filtered_query
+from pg_hashindex.steps import run
 
 WEIGHTS = np.array([3, 0, 0.05, 1, 2.8, 0.2, 0.4, 1.6, 0, 2, 0.8, 3], np.float32)
 # Of the greatest weight, in fifteenths.
@@ -218,7 +219,9 @@ def test_the_plan_of_a_condition_encodes_nothing(
     index: HashIndex, vectors: NDArray[np.float32]
 ) -> None:
     where = sa.table("items", sa.column("category")).c.category == "a"
-    statement, values = filtered_query(index, Vector(vectors[0]), 20, (30, None, None), where)
+    query = Vector(vectors[0])
+    steps = filtered_query(index, query, 20, (30, None, None), where)
+    statement, values = run(index.connection, steps)
     lines = RawCursor(index.connection).execute(sql.SQL("EXPLAIN (VERBOSE) ") + statement, values)
     plan = "\n".join(line for (line,) in lines)
     assert "project_with" not in plan

@@ -1,24 +1,35 @@
-"""Searching an index from Python; ``sql/131_search_query.sql`` writes the queries."""
+"""The nearest rows, as steps; ``sql/131_search_query.sql`` writes the queries."""
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Bit, Vector
-from psycopg import RawCursor, sql
+from pgvector import Bit, HalfVector, Vector
+from psycopg import sql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from . import codes
-from .catalog import IndexEntry, Ranking
+from . import codes, store
 from .database import translated_errors
 from .errors import InvalidInputError
+from .index_row import IndexRow, Ranking
+from .model import Model
+from .steps import Once, Statement, Steps, Work
 from .vectors import as_rows
 
-__all__ = ["Hit", "as_count", "as_query", "filtered_query", "search"]
+__all__ = [
+    "Asked",
+    "Hit",
+    "as_count",
+    "as_query",
+    "code_of",
+    "compiled",
+    "filtered_query",
+    "nearest",
+]
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -34,8 +45,17 @@ class Hit(NamedTuple):
     distance: float
 
 
-def search(
-    index: IndexEntry,
+class Asked(TypedDict, total=False):
+    """What a search may be asked beside its query; see `HashIndex.search`."""
+
+    candidates: int | None
+    probes: int | None
+    ranking: Ranking | None
+    where: sa.ColumnElement[bool] | None
+
+
+def nearest(
+    index: IndexRow,
     query: ArrayLike | Vector,
     k: int = 10,
     *,
@@ -44,7 +64,7 @@ def search(
     ranking: Ranking | None = None,
     where: sa.ColumnElement[bool] | None = None,
     code: Bit | None = None,
-) -> list[Hit]:
+) -> Steps[list[Hit]]:
     """Find the nearest rows; see `HashIndex.search`.
 
     ``code`` is the query's, where it is known; of an index that is encoded in Python it is computed
@@ -55,31 +75,26 @@ def search(
     candidates = None if candidates is None else as_count("candidates", candidates)
     probes = None if probes is None else as_count("probes", probes)
     if code is None and index.encoded_in == "python":
-        code = code_of(index, vector)
+        code = yield from code_of(index, vector)
     defaults = (candidates, probes, ranking)
     arguments = "($1, $2, $3, $4, $5" + (")" if index.encoded_in == "sql" else ", $6)")
     with translated_errors(index):
         if where is not None:
-            statement, values = filtered_query(index, vector, k, defaults, where, code)
-            found = RawCursor(index.connection).execute(statement, values, binary=index.binary_ids)
-            return [Hit(*row) for row in found.fetchall()]
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        rows = (
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
-                    sql.Identifier(f"search_{index.name}"), sql.SQL(arguments)
-                ),
-                [vector, k, *defaults, code][: arguments.count("$")],
-                prepare=True,
-                binary=index.binary_ids,
-            )
-            .fetchall()
+            statement, values = yield from filtered_query(index, vector, k, defaults, where, code)
+            rows = yield Statement(statement, values, binary=index.binary_ids)
+            return [Hit(*row) for row in rows]
+        rows = yield Statement(
+            sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
+                sql.Identifier(f"search_{index.name}"), sql.SQL(arguments)
+            ),
+            [vector, k, *defaults, code][: arguments.count("$")],
+            prepare=True,
+            binary=index.binary_ids,
         )
     return [Hit(*row) for row in rows]
 
 
-def code_of(index: IndexEntry, query: Vector) -> Bit:
+def code_of(index: IndexRow, query: Vector) -> Steps[Bit]:
     """Compute the code of a query with the index's model, in Python.
 
     Raises
@@ -87,7 +102,14 @@ def code_of(index: IndexEntry, query: Vector) -> Bit:
     InvalidInputError
         If the model has codes only of the rows that it was trained on, and the query is none.
     """
-    model, row = index.loaded_model, query.to_numpy()[None]
+    reference = f"{index.model}:{index.model_version}"
+    model = yield Once(index, "loaded_model", lambda: store.loading(reference))
+    code: Bit = yield Work(lambda: _encoded(index, model, query))
+    return code
+
+
+def _encoded(index: IndexRow, model: Model, query: Vector) -> Bit:
+    row = query.to_numpy()[None]
     if model.network is not None and not model.network.knows(row).all():
         raise InvalidInputError(
             f"index {index.name!r} has no code for this query: model {index.model!r} has codes of "
@@ -125,7 +147,7 @@ def as_count(what: str, value: Any) -> int:
     return count
 
 
-def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:
+def as_query(query: ArrayLike | Vector | HalfVector, dimension: int) -> Vector:
     """Check that a query is one finite vector, and wrap it for pgvector.
 
     Parameters
@@ -141,25 +163,25 @@ def as_query(query: ArrayLike | Vector, dimension: int) -> Vector:
     ------
     InvalidInputError
     """
-    array = np.asarray(query.to_numpy() if isinstance(query, Vector) else query)
+    array = np.asarray(query.to_numpy() if isinstance(query, Vector | HalfVector) else query)
     if array.ndim != 1:
         raise InvalidInputError(f"a query is one vector ({dimension},), got shape {array.shape}")
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
 
 
 def filtered_query(
-    index: IndexEntry,
+    index: IndexRow,
     query: Vector,
     k: int,
     defaults: tuple[int | None, int | None, Ranking | None],
     where: sa.ColumnElement[bool],
     code: Bit | None = None,
-) -> tuple[sql.SQL, list[Any]]:
+) -> Steps[tuple[sql.SQL, list[Any]]]:
     """Write the query for the nearest rows of those that a condition holds for.
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
     query : pgvector.Vector
     k : int
     defaults : (candidates, probes, ranking)
@@ -173,17 +195,15 @@ def filtered_query(
     psycopg.sql.SQL, list
         The statement, and the values of its parameters $1, $2, ...
     """
-    condition, values = _compile(index, where)
-    cursor = RawCursor(index.connection)
+    condition, values = compiled(where, index.table_name, index.qualified_table)
     # What the planner expects under the caller's path, which the condition may depend on.
-    plan = cursor.execute(
+    plan = yield Statement(
         sql.SQL("EXPLAIN (FORMAT JSON) SELECT FROM {} WHERE ").format(index.table)
         + sql.SQL(condition),
         values,
-    ).fetchone()
-    assert plan is not None  # noqa: S101
-    expected = plan[0][0]["Plan"]
-    template = cursor.execute(
+    )
+    expected = plan[0][0][0]["Plan"]
+    template = yield Statement(
         "SELECT hashindex.filtered_search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         [
             index.name,
@@ -196,31 +216,53 @@ def filtered_query(
             *defaults,
             code,
         ],
-    ).fetchone()
-    assert template is not None  # noqa: S101
-    return sql.SQL(template[0]), [*values, query]
+    )
+    return sql.SQL(template[0][0]), [*values, query]
 
 
-def _compile(index: IndexEntry, where: sa.ColumnElement[bool]) -> tuple[str, list[Any]]:
+def compiled(
+    where: sa.ColumnElement[bool], table_name: str, qualified_table: str
+) -> tuple[str, list[Any]]:
+    """Write a condition on the searched table as SQL.
+
+    Parameters
+    ----------
+    where : sqlalchemy.ColumnElement
+    table_name : str
+        The table, by its bare name.
+    qualified_table : str
+        The same as SQL writes it, for messages.
+
+    Returns
+    -------
+    str, list
+        The text, and the values of its parameters $1, $2, ...
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no condition, or one on another table.
+    """
     if not isinstance(where, sa.ColumnElement):
         raise InvalidInputError(
-            f"where must be an SQLAlchemy condition on {index.qualified_table}, "
+            f"where must be an SQLAlchemy condition on {qualified_table}, "
             f"got {type(where).__name__}"
         )
     for element in visitors.iterate(where):
         table = getattr(element, "table", None)
-        if isinstance(table, sa.Table) and table.name != index.table_name:
+        if isinstance(table, sa.Table) and table.name != table_name:
             raise InvalidInputError(
-                f"where names column {element}; only columns of {index.qualified_table} can "
+                f"where names column {element}; only columns of {qualified_table} can "
                 "restrict this search"
             )
-    compiled = where.compile(dialect=_DIALECT)
-    assert isinstance(compiled, SQLCompiler)  # noqa: S101
-    # IN lists and the like get their parameters only here.
-    expanded = compiled.construct_expanded_state()
+    statement = where.compile(dialect=_DIALECT)
+    assert isinstance(statement, SQLCompiler)  # noqa: S101
+    # IN lists and the like get their parameters, and what their values go through, only here.
+    expanded = statement.construct_expanded_state()
+    processors = {**statement._bind_processors, **expanded.processors}
     values = []
     for name in expanded.positiontup or ():
-        process = expanded.processors.get(name)
+        process = processors.get(name)
         value = expanded.parameters[name]
         values.append(process(value) if callable(process) else value)
     return expanded.statement, values

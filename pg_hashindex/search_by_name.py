@@ -1,0 +1,97 @@
+"""One search by an index that is named, without opening it first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Unpack, overload
+
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
+from pgvector import Vector
+
+from . import asking
+from .catalog import Ranking
+from .database import Connection
+from .searchable import SearchableIndex
+from .searching import Asked, Hit
+from .steps import run
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .asking import Answers
+
+__all__ = ["search"]
+
+
+@overload
+def search(
+    connection: Connection,
+    index: str,
+    query: ArrayLike | Vector,
+    k: int = 10,
+    *,
+    as_frame: Literal[False] = False,
+    **asked: Unpack[Asked],
+) -> list[Hit]: ...
+
+
+@overload
+def search(
+    connection: Connection,
+    index: str,
+    query: ArrayLike | Vector,
+    k: int = 10,
+    *,
+    as_frame: Literal[True],
+    **asked: Unpack[Asked],
+) -> pandas.DataFrame: ...
+
+
+def search(
+    connection: Connection,
+    index: str,
+    query: ArrayLike | Vector,
+    k: int = 10,
+    *,
+    candidates: int | None = None,
+    probes: int | None = None,
+    ranking: Ranking | None = None,
+    where: sa.ColumnElement[bool] | None = None,
+    as_frame: bool = False,
+) -> Answers:
+    """Find the rows nearest to a vector by an index that is named.
+
+    The index is opened for it, which takes a query more, and where its codes are computed in Python
+    the model is read too: for many searches open it once, with `HashIndex.open`.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    index : str
+        Its name.
+    query, k, candidates, probes, ranking, where, as_frame
+        As `HashIndex.search`.
+
+    Returns
+    -------
+    list of Hit, or pandas.DataFrame
+
+    Raises
+    ------
+    UnknownIndexError
+        If there is no such index.
+    InvalidInputError
+        As `HashIndex.search`.
+    """
+    opened = SearchableIndex.open(connection, index)
+    steps = asking.search(
+        opened,
+        query,
+        k,
+        as_frame,
+        candidates=candidates,
+        probes=probes,
+        ranking=ranking,
+        where=where,
+    )
+    return run(connection, steps)
