@@ -64,7 +64,7 @@ def index() -> None:
 @index.command()
 @click.argument("name")
 @click.option("--table", required=True, help="Table to search, as SQL writes it.")
-@click.option("--column", required=True, help="Its column of type vector.")
+@click.option("--column", required=True, help="Its column of type vector or halfvec.")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that makes codes.")
 @click.option("--id", "id_column", help="Key column, unique and NOT NULL.  [default: primary key]")
 @click.option(

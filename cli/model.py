@@ -35,7 +35,7 @@ def model() -> None:
 @click.option("--method", required=True, type=click.Choice(list(HASHERS)), help="How to learn.")
 @click.option("--bits", type=int, help="Bits of a code; 'sign' has one for each dimension.")
 @click.option("--table", help="Table to learn from, as SQL writes it.")
-@click.option("--column", help="Its column of type vector.")
+@click.option("--column", help="Its column of type vector or halfvec.")
 @click.option(
     "--from",
     "file",

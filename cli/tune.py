@@ -20,7 +20,7 @@ _DEFAULT = Effort()
 @click.command()
 @click.argument("index", required=False)
 @click.option("--table", help="Table to find codes for, as SQL writes it, instead of an index.")
-@click.option("--column", help="Its column of type vector.")
+@click.option("--column", help="Its column of type vector or halfvec.")
 @click.option("--id", "id_column", help="Its key column.  [default: primary key]")
 @click.option(
     "--metric", type=click.Choice(get_args(Metric)), help="Its exact distance.  [default: l2]"

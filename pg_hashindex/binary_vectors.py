@@ -1,8 +1,9 @@
 """Vectors in pgvector's binary form, decoded many at once.
 
-The form is the dimension and an unused number, 16 bits each, and then the values as 32-bit floats,
-all of them big-endian. An object for each vector costs far more than its numbers do: cursors give
-the bytes as they are, and NumPy takes the numbers of a block of vectors from them.
+The form is the dimension and an unused number, 16 bits each, and then the values, all of them
+big-endian: floats of 32 bits of a vector, of 16 bits of a halfvec. An object for each vector costs
+far more than its numbers do: cursors give the bytes as they are, and NumPy takes the numbers of a
+block of vectors from them.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ __all__ = ["decode_vectors", "dimension_of", "keep_binary"]
 
 # About this many values are decoded at a time: what stays in the processor's cache.
 _BLOCK_VALUES = 100_000
+# Of the dimension and the unused number.
+_HEADER_BYTES = 4
 
 
 def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
@@ -28,17 +31,20 @@ def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
         Of a connection that was prepared.
     """
     # A domain comes as the type that it is of.
-    vector = cursor.connection.adapters.types["vector"]
-    cursor.adapters.register_loader(vector.oid, ByteaBinaryLoader)
+    for name in ("vector", "halfvec"):
+        # What its caller has not registered comes as bytes anyway.
+        found = cursor.connection.adapters.types.get(name)
+        if found is not None:
+            cursor.adapters.register_loader(found.oid, ByteaBinaryLoader)
 
 
 def dimension_of(vector: bytes) -> int:
-    """Return the dimension of a vector in binary form."""
-    return len(vector) // 4 - 1
+    """Return the dimension of a vector or halfvec in binary form."""
+    return int.from_bytes(vector[:2], "big")
 
 
 def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
-    """Decode vectors of one dimension.
+    """Decode vectors of one type and dimension.
 
     Parameters
     ----------
@@ -47,10 +53,15 @@ def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
     out : float32 (n, d)
         Where their numbers go.
     """
+    if not len(vectors):
+        return
     dimension = out.shape[1]
+    bytes_each = len(vectors[0]) - _HEADER_BYTES
+    numbers = ">f4" if bytes_each == 4 * dimension else ">f2"
+    # Dimension and unused number together are as long as one value, or as two.
+    header = _HEADER_BYTES // np.dtype(numbers).itemsize
     step = max(1, _BLOCK_VALUES // dimension)
     for start in range(0, len(vectors), step):
         block = slice(start, start + step)
-        # Dimension and unused number together are as long as one value.
-        numbers = np.frombuffer(b"".join(vectors[block]), dtype=">f4").reshape(-1, 1 + dimension)
-        out[block] = numbers[:, 1:]
+        rows = np.frombuffer(b"".join(vectors[block]), dtype=numbers)
+        out[block] = rows.reshape(-1, header + dimension)[:, header:]

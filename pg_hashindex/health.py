@@ -21,6 +21,7 @@ from .database import translated_errors
 from .errors import InvalidInputError
 from .model import Model
 from .profiles import stability_index
+from .vectors import as_vector
 
 __all__ = ["Finding", "Health", "Status", "check"]
 
@@ -218,7 +219,8 @@ class _Evaluated:
             rows = cursor.stream(self._query(_SAMPLED), [self._sampled_ids()], binary=True)
         with closing(rows) as found:  # type: ignore[type-var]
             while block := list(islice(found, _BLOCK_ROWS)):
-                yield np.stack([row[0].to_numpy() for row in block]), [row[1] for row in block]
+                vectors = np.stack([as_vector(row[0]).to_numpy() for row in block])
+                yield vectors, [row[1] for row in block]
 
     def _sampled_ids(self) -> list[str]:
         index = self.index

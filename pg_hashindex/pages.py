@@ -71,8 +71,8 @@ def read_page(
     connection : psycopg.Connection
         Prepared, and in a transaction.
     query : psycopg.sql.Composed
-        Of three columns: a key as text, a vector that is not NULL, and text. Its parameters are
-        ``$1``, ``$2``, ...
+        Of three columns: a key as text, a vector or halfvec that is not NULL, and text. Its
+        parameters are ``$1``, ``$2``, ...
     values : sequence
         Its parameters.
     rows : int

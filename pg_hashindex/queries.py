@@ -12,7 +12,7 @@ from .caller_queries import columns_of, find_query
 from .catalog import IndexEntry
 from .database import Connection, translated_errors
 from .errors import InvalidInputError
-from .vectors import as_rows
+from .vectors import as_rows, as_vector
 
 __all__ = ["Query", "QuerySet", "draw", "of_log", "of_vectors", "read_log"]
 
@@ -103,7 +103,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
             )
             .fetchall()
         )
-    return QuerySet(tuple(Query(*row) for row in rows))
+    return QuerySet(tuple(Query(as_vector(vector), row_id) for vector, row_id in rows))
 
 
 def of_vectors(index: IndexEntry, vectors: ArrayLike) -> QuerySet:
@@ -135,7 +135,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     connection : psycopg.Connection
         In a read-only transaction: what is run is the caller's.
     query : str
-        A table, a view or a query of one column of vectors.
+        A table, a view or a query of one column of vectors (or halfvec).
     most : int
         The first so many are read.
     dimension : int
@@ -152,9 +152,10 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     what = "queries"
     relation = find_query(connection, what, query)
     columns = columns_of(connection, relation)
-    if len(columns) != 1 or columns[0].type_code != connection.adapters.types["vector"].oid:
+    vectors = [connection.adapters.types[name].oid for name in ("vector", "halfvec")]
+    if len(columns) != 1 or columns[0].type_code not in vectors:
         raise InvalidInputError(
-            f"{what}: a log of queries has one column, of type vector; this has "
+            f"{what}: a log of queries has one column, of type vector or halfvec; this has "
             + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
         )
     rows = (
@@ -168,7 +169,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
         )
         .fetchall()
     )
-    found: list[Vector] = [row[0] for row in rows]
+    found = [as_vector(row[0]) for row in rows]
     if not found:
         raise InvalidInputError(f"{what}: {query!r} returns no vector")
     for vector in found:

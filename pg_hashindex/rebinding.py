@@ -16,6 +16,7 @@ from psycopg import RawCursor, sql
 from . import codes
 from .catalog import IndexEntry, Layout
 from .errors import InvalidInputError
+from .vectors import as_vector
 
 __all__ = ["Binding", "GoneError", "find_binding"]
 
@@ -256,7 +257,7 @@ class _Finder:
         """Count codes of a sample, and those that the model gives the candidate's column."""
         rows = self._rows(_SAMPLE[self.index.layout], [_SAMPLE_ROWS], candidate)
         model = self.index.loaded_model
-        vectors = [row[1].to_numpy() for row in rows]
+        vectors = [as_vector(row[1]).to_numpy() for row in rows]
         known = [len(vector) == model.dimension for vector in vectors]
         if not any(known):
             return len(rows), 0

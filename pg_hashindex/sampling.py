@@ -77,7 +77,7 @@ def sample_table(
     table : str
         As SQL writes it.
     column : str
-        A column of type ``vector``, by its bare name.
+        A column of type ``vector`` or ``halfvec``, by its bare name.
     labels : str, optional
         A column of integers, text, an enum, booleans, dates or uuids, or of arrays of these for
         several labels a row. NULL and the integer -1 are no label; other integers below 0 are

@@ -11,6 +11,7 @@ from psycopg import sql
 from .binary_vectors import keep_binary
 from .database import Connection
 from .errors import InvalidInputError
+from .shards import is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 
@@ -72,6 +73,8 @@ class TableSource:
         How many rows it has, roughly.
     vector : str
         The column of vectors.
+    vector_type : str
+        The type of that column: ``vector`` or ``halfvec``.
     key, key_type : str or None
         The key and its type, where asked for: the type that a domain is of, without a length.
     key_collation : psycopg.sql.Identifier, optional
@@ -89,6 +92,7 @@ class TableSource:
     table: sql.Identifier
     estimate: int
     vector: str
+    vector_type: str = "vector"
     key: str | None = None
     key_type: str | None = None
     key_collation: sql.Identifier | None = None
@@ -110,10 +114,12 @@ class TableSource:
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
         found = cls(connection, name, table, estimate, vector)
         column_type, _ = found._type_of(vector)
-        if column_type.rpartition(".")[2] != "vector":
+        vector_type = column_type.rpartition(".")[2]
+        if vector_type not in ("vector", "halfvec"):
             raise InvalidInputError(
-                f"column {vector!r} of {name} is of type {column_type}, not vector"
+                f"column {vector!r} of {name} is of type {column_type}, not vector or halfvec"
             )
+        found = replace(found, vector_type=vector_type)
         if estimate < _SMALL_TABLE:
             # Never analysed, or small: then counting is cheap, or the only way to know.
             found = replace(found, estimate=found.count(sql.SQL("true")))
@@ -240,7 +246,10 @@ class TableSource:
             Of the draw.
         """
         sample: sql.Composable = sql.SQL("")
-        if share < 1:
+        if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
+            # Citus takes TABLESAMPLE on one shard alone. Each draws by itself, so the seed is lost.
+            condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
+        elif share < 1:
             sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
                 sql.SQL("SYSTEM" if self.estimate > _LARGE_TABLE else "BERNOULLI"),
                 sql.Literal(100 * share),

@@ -2,14 +2,22 @@
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pgvector import HalfVector, Vector
 
 from .errors import InvalidInputError
 from .layers import MAX_DIMENSION
 
-__all__ = ["as_rows"]
+__all__ = ["as_rows", "as_vector"]
 
 # Rows looked at at a time, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
+
+
+def as_vector(value: Vector | HalfVector) -> Vector:
+    """Return what was read of a column of type ``vector`` or ``halfvec`` as the first of them."""
+    if isinstance(value, Vector):
+        return value
+    return Vector(value.to_numpy().astype(np.float32))
 
 
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:

@@ -47,7 +47,7 @@ def train_on_table(
     table : str
         As SQL writes it.
     column : str
-        A column of type ``vector``, by its bare name.
+        A column of type ``vector`` or ``halfvec``, by its bare name.
     name, method, n_bits, metric, random_state, parameters, force
         As `train`; a method that learns from rows alone.
     progress : bool

@@ -2,6 +2,9 @@
 -- Python does they keep a queue: they take away the code of a row whose vector or key changed, and
 -- rows without a code are what pg-hashindex index encode looks for. A code that is there is right,
 -- in either case.
+--
+-- Models take a vector: "::vector" makes one of a halfvec, and does nothing to a vector. It is in the
+-- text for both, so that functions go on where a column's type is changed from the one to the other.
 
 -- Of a code table: AFTER each statement, with transition tables.
 CREATE OR REPLACE FUNCTION hashindex.table_sync_source(i hashindex.index)
@@ -111,7 +114,7 @@ BEGIN
     hashindex_model_layers := hashindex.layers_of(%4$s);
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO %1$s (id, code)
-        SELECT n.%2$I, hashindex.encode_with(hashindex_model_layers, n.%3$I)
+        SELECT n.%2$I, hashindex.encode_with(hashindex_model_layers, n.%3$I::vector)
         -- A join: = ANY (hashindex_touched) would compare each row with each key.
         FROM new_rows n JOIN unnest(hashindex_touched) t(id) ON t.id = n.%2$I
         WHERE n.%3$I IS NOT NULL
@@ -127,7 +130,7 @@ BEGIN
             SELECT FROM %5$s b WHERE b.%2$I = c.id AND b.%3$I IS NOT NULL
         );
         INSERT INTO %1$s (id, code)
-        SELECT b.%2$I, hashindex.encode_with(hashindex_model_layers, b.%3$I)
+        SELECT b.%2$I, hashindex.encode_with(hashindex_model_layers, b.%3$I::vector)
         FROM %5$s b
         WHERE b.%2$I = ANY (hashindex_touched) AND b.%3$I IS NOT NULL
         ON CONFLICT (id) DO UPDATE SET code = excluded.code;
@@ -149,7 +152,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    written text := 'SELECT c.id, c.code, n.%1$I AS vector FROM %5$s n '
+    written text := 'SELECT c.id, c.code, n.%1$I::vector AS vector FROM %5$s n '
         'JOIN unnest(hashindex_touched) t(id) ON t.id = n.%2$I '
         'JOIN %3$I.%4$I c ON c.id = t.id WHERE n.%1$I IS NOT NULL';
 BEGIN
@@ -240,6 +243,8 @@ AS %2$L$source$,
         'sync_' || i.storage, format(
             $body$
 BEGIN
+    -- A session goes by the type that the vector had when it first wrote, until this text changes: a
+    -- %4$s.
     IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN
 %3$s
     END IF;
@@ -251,9 +256,13 @@ $body$,
         PERFORM hashindex.check_dimension(vector_dims(NEW.%1$I), %4$s);
         NEW.%2$I := NULL;$steps$
                 ELSE $steps$
-        NEW.%2$I := hashindex.encode_with(hashindex.layers_of(%3$s), NEW.%1$I);$steps$ END,
+        NEW.%2$I := hashindex.encode_with(hashindex.layers_of(%3$s), NEW.%1$I::vector);$steps$ END,
                 i.column_name, i.code_column, i.model_id,
                 (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
+            ), (
+                SELECT CASE WHEN count(*) = 0 THEN 'vector' ELSE 'halfvec' END FROM pg_attribute a
+                WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name))
+                  AND a.attname = i.column_name AND NOT a.attisdropped AND a.atttypid = 'halfvec'::regtype
             )
         )
     );

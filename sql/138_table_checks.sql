@@ -36,12 +36,13 @@ BEGIN
         RAISE EXCEPTION 'table % has no column "%"', table_name, coalesce(column_name, 'NULL')
             USING ERRCODE = 'undefined_column';
     END IF;
-    IF column_type <> 'vector' THEN
-        RAISE EXCEPTION 'column "%" of % is of type %, not vector', column_name, table_name, column_type
+    IF column_type NOT IN ('vector', 'halfvec') THEN
+        RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec',
+            column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
     END IF;
     IF column_dimension = -1 THEN
-        -- vector without a dimension: look for a row that the model could not take.
+        -- A type without a dimension: look for a row that the model could not take.
         EXECUTE format(
             'SELECT vector_dims(%1$I) FROM %2$s WHERE vector_dims(%1$I) <> $1 LIMIT 1',
             column_name, table_name
@@ -50,13 +51,39 @@ BEGIN
     IF column_dimension <> dimension THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column.';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column; an index of '
+                'vectors of another dimension has to be dropped, and made anew with it.';
     END IF;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.check_vector_column(regclass, text, integer) IS
     'refuses a column whose vectors a model of that dimension cannot take';
+
+-- For what goes by codes alone: where the exact distance is computed, pgvector says it.
+CREATE OR REPLACE FUNCTION hashindex.check_column_dimension(
+    table_name regclass, column_name text, dimension integer
+)
+RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found integer := a.atttypmod FROM pg_attribute a
+        WHERE a.attrelid = check_column_dimension.table_name
+          AND a.attname = check_column_dimension.column_name AND NOT a.attisdropped;
+BEGIN
+    IF found NOT IN (-1, dimension) THEN
+        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
+            column_name, table_name, found, dimension
+            USING ERRCODE = 'datatype_mismatch',
+                  HINT = 'Its codes are of what was there before: drop the index, and make it anew.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.check_column_dimension(regclass, text, integer) IS
+    'refuses to search a column whose dimension was changed under its index';
 
 CREATE OR REPLACE FUNCTION hashindex.find_key(
     table_name regclass, wanted text, OUT id_column text, OUT id_type text

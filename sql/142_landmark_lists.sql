@@ -215,7 +215,7 @@ BEGIN
     IF hashindex.has_lists(i) THEN
         PERFORM set_config('hnsw.ef_search', '64', true);
         EXECUTE hashindex.list_statement(i, format(
-            'SELECT c.id, c.code, b.%1$I AS vector FROM unnest($1) t(id) '
+            'SELECT c.id, c.code, b.%1$I::vector AS vector FROM unnest($1) t(id) '
             'JOIN %2$I.%3$I c ON c.id = t.id::%4$s '
             'JOIN %5$I.%6$I b ON b.%7$I = c.id WHERE b.%1$I IS NOT NULL',
             i.column_name, i.code_schema, i.code_table, i.id_type,

@@ -58,7 +58,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOR row_of IN EXECUTE format(
-        'SELECT b.%2$I::text AS id, b.%3$I AS query, %4$s::bit varying AS code FROM %1$s b '
+        'SELECT b.%2$I::text AS id, b.%3$I::vector AS query, %4$s::bit varying AS code FROM %1$s b '
         'WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $1',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'

@@ -100,8 +100,8 @@ BEGIN
         $query$,
         format(
             CASE WHEN i.layout = 'table' THEN
-                'SELECT c.code, b.%1$I FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
-                ELSE 'SELECT b.%6$I, b.%1$I FROM %2$s WHERE b.%1$I IS NOT NULL' END,
+                'SELECT c.code, b.%1$I::vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
+                ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
             i.column_name,
             CASE WHEN health_of_codes.full THEN format('%s b', base)
                  ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,

@@ -7,6 +7,7 @@ pytest_plugins = (
     "fixtures.servers",
     "fixtures.databases",
     "fixtures.deep",
+    "fixtures.halves",
     "fixtures.items",
     "fixtures.jobs",
     "fixtures.known",

@@ -1,4 +1,4 @@
-"""pgvector's own HNSW over the vectors."""
+"""pgvector's own HNSW over the vectors, in the type of their column where that can be indexed."""
 
 import time
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ _EF_SEARCH = (10, 20, 40, 80, 160, 320, 640, 1000)
 _MOST_EF_SEARCH = 1000
 # Of this much recall there is no more to gain.
 _ENOUGH = 0.998
-# What vector and halfvec can be indexed up to.
-_MOST_DIMENSIONS = (2000, 4000)
+# What a vector and a halfvec can be indexed up to.
+_MOST_DIMENSIONS = {"vector": 2000, "halfvec": 4000}
 # Numbers of vectors that go into a graph in a second, at the least to be expected.
 _BUILT_A_SECOND = 800_000
 _INDEX = "items_hnsw"
@@ -37,8 +37,9 @@ def try_pgvector(bench: Bench) -> None:
 
 
 def _try(bench: Bench, dimension: int) -> None:
-    if dimension > _MOST_DIMENSIONS[1]:
-        raise InvalidInputError(f"it takes {_MOST_DIMENSIONS[1]} dimensions at most")
+    most = max(_MOST_DIMENSIONS.values())
+    if dimension > most:
+        raise InvalidInputError(f"it takes {most} dimensions at most")
     expected = bench.scale.sample * dimension / _BUILT_A_SECOND
     if expected > bench.seconds_left:
         raise InvalidInputError(f"to build it may take {expected:.0f} s, more than is left")
@@ -111,20 +112,25 @@ def statements(bench: Bench, ef_search: int) -> str:
     return text.as_string(bench.connection)
 
 
+def _as_it_is(bench: Bench, dimension: int) -> bool:
+    """Whether the column itself can be indexed, and not only a cast of it."""
+    return dimension <= _MOST_DIMENSIONS[bench.drawn.source.vector_type]
+
+
 def _cast(bench: Bench, dimension: int) -> sql.Composable:
-    if dimension <= _MOST_DIMENSIONS[0]:
+    if _as_it_is(bench, dimension):
         return sql.SQL("")
     return sql.SQL("::{}({})").format(bench.of_pgvector("halfvec"), sql.Literal(dimension))
 
 
 def _indexed(bench: Bench, column: sql.Composable, dimension: int) -> sql.Composable:
-    if dimension <= _MOST_DIMENSIONS[0]:
+    if _as_it_is(bench, dimension):
         return column
     return sql.SQL("({}{})").format(column, _cast(bench, dimension))
 
 
 def _operators(bench: Bench, dimension: int) -> sql.Composable:
-    kind = "vector" if dimension <= _MOST_DIMENSIONS[0] else "halfvec"
+    kind = bench.drawn.source.vector_type if _as_it_is(bench, dimension) else "halfvec"
     return bench.of_pgvector(f"{kind}_{_CLASSES[bench.metric]}")
 
 

@@ -20,7 +20,7 @@ TABLE_FAULTS = {
     "CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop": "on shop.items: it was renamed",
     "ALTER TABLE items RENAME embedding TO vec": 'column "embedding" of items is gone',
     "ALTER TABLE items DROP embedding": 'column "embedding" of items is gone',
-    "ALTER TABLE items ALTER embedding TYPE halfvec(8)": "is of type halfvec, not vector",
+    "ALTER TABLE items ALTER embedding TYPE sparsevec(8)": "sparsevec, not vector or halfvec",
     "ALTER TABLE items RENAME id TO number": 'has no column "id"',
     "ALTER TABLE items DROP CONSTRAINT items_pkey": 'column "id" of public.items is not a key',
     "ALTER TABLE items ALTER id TYPE text": 'key "id" of items is of type text, and was of bigint',

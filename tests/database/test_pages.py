@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
 
@@ -24,6 +24,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
 
 ONE_DATABASE = settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -53,6 +55,15 @@ def test_decoding_undoes_encoding(vectors: NDArray[np.float32]) -> None:
     assert np.array_equal(decoded.view(np.uint32), vectors.view(np.uint32))
 
 
+@given(hnp.arrays(np.float16, st.tuples(st.integers(0, 9), st.integers(1, 9))))
+def test_decoding_undoes_encoding_of_halves(vectors: NDArray[np.float16]) -> None:
+    binary = [HalfVector(vector).to_binary() for vector in vectors]
+    assert set(map(dimension_of, binary)) <= {vectors.shape[1]}
+    decoded = np.full(vectors.shape, 9, np.float32)
+    decode_vectors(binary, decoded)
+    np.testing.assert_array_equal(decoded, vectors.astype(np.float32))
+
+
 @pytest.mark.parametrize("dimension", [1, 2000, 16_000])
 def test_decoding_in_blocks(dimension: int) -> None:
     rows = 2 * 100_000 // dimension + 3
@@ -60,6 +71,10 @@ def test_decoding_in_blocks(dimension: int) -> None:
     decoded = np.zeros((rows + 1, dimension), np.float32)
     decode_vectors([Vector(vector).to_binary() for vector in vectors], decoded[:rows])
     assert np.array_equal(decoded[:rows], vectors)
+    assert not decoded[rows].any()
+    halves = vectors.astype(np.float16)
+    decode_vectors([HalfVector(half).to_binary() for half in halves], decoded[:rows])
+    assert np.array_equal(decoded[:rows], halves.astype(np.float32))
     assert not decoded[rows].any()
 
 

@@ -166,7 +166,7 @@ def test_a_log_of_queries(scanned: HashIndex) -> None:
     for query, vector in zip(queries.queries, OTHERS[:-6:-1], strict=True):
         assert np.array_equal(query.vector.to_numpy(), vector)
     for query, message in (
-        ("log", "a log of queries has one column, of type vector; this has at int4, asked vector"),
+        ("log", "has one column, of type vector or halfvec; this has at int4, asked vector"),
         ("SELECT '[1]'::vector", "one of 1 dimensions, and the rows have 8"),
         ("SELECT asked FROM log WHERE at < 0", "returns no vector"),
         ("WITH gone AS (DELETE FROM log RETURNING asked) SELECT * FROM gone", "read-only|WITH"),

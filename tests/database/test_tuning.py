@@ -35,6 +35,8 @@ from pg_hashindex.tuning import (
 from pg_hashindex.tuning import models as tried_models
 from pg_hashindex.tuning.scratch import Scratch, scratch
 
+pytestmark = pytest.mark.newest
+
 ROWS, DIMENSION = 1500, 16
 QUICK = Effort(sample=2000, queries=40, minutes=2)
 
@@ -319,7 +321,7 @@ _REFUSED: list[Refused] = [
     ),
     (
         lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="SELECT 1 AS x")),
-        "one column, of type vector; this has x int4",
+        "of type vector or halfvec; this has x int4",
     ),
     (
         lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="TABLE log")),

@@ -27,6 +27,8 @@ from pg_hashindex.tuning import (
 from pg_hashindex.tuning.code_trials import Coded
 from pg_hashindex.tuning.neighbours import NearestRows
 
+pytestmark = pytest.mark.newest
+
 QUICK = Effort(sample=1000, queries=40, minutes=2)
 _VECTOR = "ARRAY[random(), random(), random(), random()]::vector"
 
@@ -213,14 +215,14 @@ def _by_pgvector(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
-@pytest.mark.parametrize("dimension", [8, 2001])
+@pytest.mark.parametrize("kind", ["vector(8)", "vector(2001)", "halfvec(2001)"])
 def test_how_to_have_hnsw(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, dimension: int, partitions: str
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, kind: str, partitions: str
 ) -> None:
     """What is said makes the index, and the query uses it."""
+    dimension = int(kind.partition("(")[2][:-1])
     connection.execute(
-        f'CREATE TABLE "My Docs" (id int PRIMARY KEY, "a""b" vector({dimension})) '
-        f"{partitions}".encode()
+        f'CREATE TABLE "My Docs" (id int PRIMARY KEY, "a""b" {kind}) {partitions}'.encode()
     )
     if partitions:
         connection.execute(
@@ -238,6 +240,9 @@ def test_how_to_have_hnsw(
     assert advice.statements is not None
     create, setting, search = advice.statements.split("; ")
     assert ("CONCURRENTLY" in create) is (not partitions)
+    # More than 2000 numbers are indexed in half precision: a column of that as it is.
+    assert ("halfvec_l2_ops" in create) is (dimension > 2000)
+    assert ("::" in create + search) is (kind == "vector(2001)")
     connection.execute(create.encode())
     connection.execute(setting.encode())
     connection.execute("SET enable_seqscan = off; SET enable_sort = off")
