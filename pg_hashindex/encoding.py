@@ -37,6 +37,7 @@ from tqdm import tqdm
 from .catalog import IndexEntry
 from .codes import CodeArray, CodeArrayDumper
 from .database import check_idle, translated_errors
+from .distributing import encode_shards
 from .encoding_queries import (
     FIRST_MISSING,
     PAGE,
@@ -91,6 +92,8 @@ def encode_missing(
         _only_encoder(index),
         Job(index.connection, "encode", index.name) as job,
     ):
+        if index.distributed:
+            return encode_shards(index, job, batch_rows=batch_rows, rows_per_second=rows_per_second)
         return _Encoder(index, batch_rows, pace, job).run(progress)
 
 

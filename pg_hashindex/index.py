@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from . import swapping
+from . import distributing, swapping
 from .built_index import CONFIGURE, BuiltIndex
 from .catalog import (
     Access,
@@ -68,7 +68,7 @@ class HashIndex(BuiltIndex):
         table : str
             As SQL writes it: ``items``, ``shop.items``, ``"My Items"``.
         column : str
-            A column of type ``vector``, by its bare name.
+            A column of type ``vector`` or ``halfvec``, by its bare name.
         model : str
             ``name`` or ``name:version``.
         id_column : str, optional
@@ -251,6 +251,20 @@ class HashIndex(BuiltIndex):
         """
         with translated_errors(), self.connection.transaction():
             self.connection.execute("SELECT hashindex.revoke_all(%s, %s)", [self.name, role])
+
+    def distribute(self) -> None:
+        """Bring the index to the shards of its table, which Citus distributes.
+
+        `create` does so by itself where the table is distributed already. Codes are distributed
+        beside their rows, empty: `encode` makes them. May be run again.
+
+        Raises
+        ------
+        DatabaseStateError
+            If Citus is not installed, or the table is not distributed by the index's key; or the
+            model is evaluated in Python, or the access path is not "scan".
+        """
+        distributing.distribute(self)
 
     def check(self, *, full: bool = False) -> Health:
         """Look for what is wrong with the index, or could be better; change nothing.

@@ -147,7 +147,8 @@ COMMENT ON FUNCTION hashindex.candidate_ids(text, text, jsonb, boolean) IS
     'text of the query for the ids of the candidates, from the text of one for near codes';
 
 -- The answers. The exact distance must not stand in the query for candidates, where it would be
--- computed for every row.
+-- computed for every row. It is that of the column's own type: beside a halfvec PostgreSQL makes one
+-- of the query, which has to fit into it then.
 CREATE OR REPLACE FUNCTION hashindex.answers(i hashindex.index, ids text, terms jsonb)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

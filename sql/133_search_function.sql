@@ -46,7 +46,9 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF i.layout = 'column' THEN
+    IF hashindex.is_distributed(i) THEN
+        RETURN format('RETURN QUERY %s;', hashindex.distributed_query(i, terms, weighted, NULL));
+    ELSIF i.layout = 'column' THEN
         RETURN format('RETURN QUERY %s;', hashindex.scan_query(i, terms, weighted));
     END IF;
     RETURN format(

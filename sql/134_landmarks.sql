@@ -125,7 +125,7 @@ BEGIN
         SELECT hashindex_landmark.landmark, hashindex_landmark.centre FROM hashindex.%4$I hashindex_landmark
         ORDER BY %5$s LIMIT %6$s
     ) hashindex_landmark
-    ORDER BY far LIMIT %7$s$query$,
+    ORDER BY far, hashindex_landmark.landmark LIMIT %7$s$query$,
         hashindex.landmark_distance(i, 'hashindex_point.half'), coalesce(hashindex.landmark_signs('p.point', mean), 'NULL'),
         hashindex.landmark_point(i, vector_term), i.storage || '_landmarks',
         CASE WHEN mean IS NULL THEN hashindex.landmark_distance(i, 'hashindex_point.half') ELSE

@@ -32,6 +32,10 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'Use another access path, or make the index with layout table.';
     END IF;
+    IF meant <> 'scan' AND hashindex.is_distributed(i) THEN
+        RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, meant
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan: each shard scans its codes.';
+    END IF;
     IF configure_index.ranking <> ALL (hashindex.rankings(used)) THEN
         RAISE EXCEPTION 'ranking "%" cannot be served by model "%" of index "%"',
             configure_index.ranking, used.name, i.name

@@ -42,8 +42,10 @@ BEGIN
         -- Rows that the caller may not see, and rows that are gone. OFFSET: looked up one by one, as
         -- few as there are; the planner would expect a third of the table, and join.
         CASE WHEN i.layout = 'table' THEN format(
-            E'\n          AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = %3$s OFFSET 0)',
-            base, i.id_column, codes.id
+            E'\n          AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = %3$s%4$s)',
+            base, i.id_column, codes.id,
+            -- Not among shards: Citus takes no OFFSET there.
+            CASE WHEN NOT hashindex.is_distributed(i) THEN ' OFFSET 0' END
         ) END
     );
 END
@@ -77,7 +79,8 @@ DECLARE
     hashindex_projection vector;
     hashindex_code bit(%1$s);%2$s
 BEGIN
-    PERFORM hashindex.check_within_arguments($1, $2, %3$s, %1$s);%6$s
+    PERFORM hashindex.check_within_arguments($1, $2, %3$s, %1$s);
+    PERFORM hashindex.check_column_dimension(%7$L, %8$L, %3$s);%6$s
 %4$s
     %5$s
 END
@@ -115,7 +118,8 @@ $body$,
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;$old$,
                 hashindex.codes_are_seen(i), i.name
-            ) END
+            ) END,
+            format('%I.%I', i.schema_name, i.table_name), i.column_name
         ),
         CASE WHEN used.network IS NULL THEN '' ELSE ', query_code bit varying DEFAULT NULL' END
     );

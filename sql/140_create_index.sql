@@ -79,7 +79,12 @@ BEGIN
     PERFORM hashindex.check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
 
+    PERFORM hashindex.allow_shard_changes(i);
     PERFORM hashindex.create_codes(i, create_index.table_name);
+    IF hashindex.is_distributed(i) THEN
+        PERFORM hashindex.distribute(i.name);
+        RETURN;
+    END IF;
     PERFORM hashindex.create_functions(i);
     PERFORM hashindex.create_triggers(i, create_index.table_name);
     PERFORM hashindex.grant_like_table(i.name);
@@ -148,9 +153,10 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    EXECUTE CASE i.layout
-        WHEN 'table' THEN hashindex.table_sync_source(i)
-        ELSE hashindex.column_sync_source(i)
+    EXECUTE CASE
+        WHEN i.layout = 'column' THEN hashindex.column_sync_source(i)
+        WHEN hashindex.is_distributed(i) THEN hashindex.row_sync_source(i)
+        ELSE hashindex.table_sync_source(i)
     END;
     EXECUTE format(
         'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.storage,
@@ -234,14 +240,10 @@ DECLARE
     part regclass;
     event text;
 BEGIN
-    IF i.layout = 'column' THEN
-        -- Triggers fire in order of their names: after the user's own, which may change the vector.
-        IF NOT hashindex.has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
-            EXECUTE format(
-                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s '
-                'FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
-                'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
-            );
+    IF i.layout = 'column' OR hashindex.is_distributed(i) THEN
+        PERFORM hashindex.allow_shard_changes(i);
+        IF NOT hashindex.has_trigger(i, table_name, hashindex.row_trigger_name(i)) THEN
+            EXECUTE hashindex.row_trigger(i);
         END IF;
         RETURN;
     END IF;

@@ -43,6 +43,7 @@ DECLARE
 BEGIN
     -- What it is being swapped for, and what it was before, go with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
+    PERFORM hashindex.allow_shard_changes(i);
     -- Found by their function: the table may have been renamed, or may be gone.
     FOR trigger_row IN
         SELECT t.tgname, t.tgrelid::regclass AS table_name

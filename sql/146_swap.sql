@@ -69,6 +69,20 @@ BEGIN
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
+    ELSIF hashindex.is_distributed(i) THEN
+        RAISE EXCEPTION 'index "%" is on a distributed table, where models are not swapped', i.name
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Make an index with the other model beside it, search that, and drop this one.';
+    END IF;
+    IF used.dimension <> before.dimension THEN
+        PERFORM hashindex.check_vector_column(
+            format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
+        );
+        -- Nothing could be compared with what was there before, nor returned to.
+        RAISE EXCEPTION 'model "%:%" takes vectors of % dimensions, and those of index "%" had %',
+            used.name, used.version, used.dimension, i.name, before.dimension
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'The column has changed since: drop the index, and make it anew with this model.';
     END IF;
     wanted := coalesce(begin_swap.access, i.building, i.access);
     beside := hashindex.find_swap(i.name, '{next,ready}');

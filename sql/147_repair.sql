@@ -41,7 +41,8 @@ BEGIN
     FROM pg_attribute a
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN a.atttypid = 'vector'::regtype AND a.atttypmod IN (-1, used.dimension) THEN 'vector'
+            WHEN a.atttypid IN ('vector'::regtype, 'halfvec'::regtype)
+                AND a.atttypmod IN (-1, used.dimension) THEN 'vector'
             WHEN a.atttypid = 'bit'::regtype AND a.atttypmod = used.n_bits THEN 'code'
         END AS part
     ) p
@@ -194,14 +195,11 @@ DECLARE
     i hashindex.index := hashindex.find_index(restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     own regproc := format('hashindex.%I', 'sync_' || i.storage)::regproc;
-    names text[] := CASE i.layout
-        WHEN 'column' THEN ARRAY['zz_hashindex_' || i.storage]
-        ELSE ARRAY(SELECT format('hashindex_%s_%s', i.storage, event)
-                   FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event)
-    END;
+    names text[] := hashindex.trigger_names(i);
     present record;
     unseen text[] := '{}';
 BEGIN
+    PERFORM hashindex.allow_shard_changes(i);
     FOR present IN
         SELECT t.tgname, hashindex.full_name(t.tgrelid) AS relation FROM pg_trigger t
         WHERE t.tgfoid = own AND t.tgparentid = 0 AND NOT (

@@ -76,8 +76,8 @@ BEGIN
     ELSE
         SELECT CASE
             WHEN a.attname IS NULL THEN format('column "%s" of %s is gone', i.column_name, base)
-            WHEN a.written <> 'vector' THEN
-                format('column "%s" of %s is of type %s, not vector', i.column_name, base, a.written)
+            WHEN a.written NOT IN ('vector', 'halfvec') THEN
+                format('column "%s" of %s is of type %s, not vector or halfvec', i.column_name, base, a.written)
             WHEN a.atttypmod NOT IN (-1, used.dimension) THEN
                 format('column "%s" of %s holds vectors of %s dimensions, the model takes %s',
                        i.column_name, base, a.atttypmod, used.dimension)
@@ -162,11 +162,7 @@ BEGIN
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'is disabled'
         END AS fault
         FROM hashindex.parts_of(base) p
-        CROSS JOIN unnest(CASE i.layout
-            WHEN 'column' THEN ARRAY['zz_hashindex_' || i.storage]
-            ELSE ARRAY(SELECT format('hashindex_%s_%s', i.storage, event)
-                       FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event)
-        END) n(name)
+        CROSS JOIN unnest(hashindex.trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
     ) e

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,6 +12,7 @@ from fixtures.databases import run_as_admin
 from fixtures.house import QUERIES, ROWS, House, answers, furnish
 from fixtures.servers import SETTINGS, make_folder
 from pg_hashindex.cli import main
+from pgvector import Vector
 
 from pg_hashindex import _server_files as files
 from pg_hashindex import _server_user as users
@@ -95,7 +97,57 @@ def test_every_search_answers_the_same(house: House, url: str) -> None:
         assert rows == [("9",)]
 
 
-def test_commands_that_read(on: Run) -> None:
+def test_functions_that_read(house: House, url: str) -> None:
+    """Every access path and layout, by the name of the index: conditions, health, encoding."""
+    with connect(house.url) as primary, connect(url) as reader:
+        sessions = (primary, reader)
+        for session in sessions:
+            session.execute("SET default_transaction_read_only TO on")
+        indexes = list_indexes(primary)
+        assert len({index.access for index in indexes}) == 4
+        assert len({(index.layout, index.encoded_in) for index in indexes}) >= 3
+        for index in indexes:
+            values = {"name": index.name, "query": Vector(ROWS[20])}
+            calls = [
+                "search(%(name)s, %(query)s, 5, 20, query_code => %(code)s)",
+                "exact_search(%(name)s, %(query)s, 5)",
+                "search_where(%(name)s, %(query)s, 5, 'true', query_code => %(code)s)",
+            ]
+            if index.name != "words":
+                calls += [
+                    'search(%(name)s, %(query)s, 5, 20, \'{"category": "b"}\', %(code)s)',
+                    "search_where(%(name)s, %(query)s, 5, $$category <> 'b'$$, 20, "
+                    "query_code => %(code)s)",
+                ]
+            if index.encoded_in == "python":
+                code = '(SELECT code FROM hashindex."in python_codes" WHERE id = 21)'
+                calls = [call.replace("%(code)s", code) for call in calls]
+            for call in calls:
+                found = [
+                    session.execute(
+                        f"SELECT * FROM hashindex.{call}".encode(), values | {"code": None}
+                    ).fetchall()
+                    for session in sessions
+                ]
+                assert found[0] == found[1], (index.name, call)
+                # What a swap has only begun to make has few codes yet.
+                assert len(found[1]) == 5 or index.swap_state == "next", (index.name, call)
+            checks = [
+                session.execute(
+                    "SELECT check_name FROM hashindex.health(%(name)s)", values
+                ).fetchall()
+                for session in sessions
+            ]
+            assert checks[0] == checks[1]
+            assert len(checks[1]) > 5
+        for call in ("encode('lsh', %s)", "project('lsh:1', %s)"):
+            query = f"SELECT hashindex.{call}".encode()
+            coded = [session.execute(query, [Vector(ROWS[20])]).fetchone() for session in sessions]
+            assert coded[0] == coded[1]
+        assert reader.execute("SELECT hashindex.recall('scanned', 5, 5, 240)").fetchone() == (1.0,)
+
+
+def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
     assert "by lists" in names
     for name in ("scanned", "by lists", "by_hnsw", "by_lookup", "in python", "swapped"):
@@ -104,6 +156,8 @@ def test_commands_that_read(on: Run) -> None:
         on("within", name, "--like", 5, "--radius", 3)
     on("evaluate", "by lists", "--queries", 5, "--no-record")
     on("evaluate", "by lists", "--queries", 5)
+    on("report", "by lists", "--queries", 5, "--html", tmp_path / "page.html")
+    assert "Not known" not in (tmp_path / "page.html").read_text()
     on("schema", "status")
     on("model", "show", "lsh")
 

@@ -1,0 +1,35 @@
+"""``pg-hashindex index distribute``: an index on a table that Citus distributes."""
+
+import click
+
+from pg_hashindex.index import HashIndex
+
+from ._shared import connected, database_option, json_option, note, print_json
+
+__all__ = ["distribute"]
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
+)
+@database_option
+@json_option
+def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> None:
+    """Bring index NAME to the shards of its table, which Citus distributes.
+
+    Its codes are distributed beside their rows, models are copied to every node, and each shard
+    gets a trigger. 'index create' does so by itself where the table is distributed already. May be
+    run again at any time.
+    """
+    with connected(database_url) as connection:
+        found = HashIndex.open(connection, name)
+        found.distribute()
+        written = HashIndex.open(connection, name).encode(progress=True) if encode else None
+    if as_json:
+        print_json({"name": name, "distributed": True, "encoded": written})
+        return
+    note(f"index {name} is on the shards of its table")
+    if written is not None:
+        note(f"encoded {written} rows")
