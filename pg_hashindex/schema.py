@@ -35,7 +35,7 @@ import sqlalchemy as sa
 from .database import translated_errors
 from .errors import InUseError
 
-__all__ = ["SchemaStatus", "downgrade", "script", "status", "upgrade"]
+__all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "upgrade"]
 
 # Any constant will do, as long as every release uses this one: the bytes of "pghashix".
 _LOCK_KEY = 0x7067686173686978
@@ -182,23 +182,39 @@ def script() -> str:
     For a database without the schema; Python may upgrade it later, since the script records the
     revision as `upgrade` does.
     """
+    parts = [
+        "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
+        "\\set ON_ERROR_STOP on",
+        "BEGIN;",
+        *_statements(),
+        "COMMIT;",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def statements() -> str:
+    """Return what `script` runs without its transaction, for one of the caller's.
+
+    As in `upgrade`, the search_path is as before afterwards.
+    """
+    keep = "SELECT pg_catalog.set_config('{}', pg_catalog.current_setting('{}'), true);"
+    path = ("hashindex.path_before", "search_path")
+    return "\n".join([keep.format(*path), *_statements(), keep.format(*reversed(path))])
+
+
+def _statements() -> list[str]:
     tables = io.StringIO()
     config = _config()
     config.output_buffer = tables
     with _kept_proxies():
         alembic.command.upgrade(config, "head", sql=True)
-    parts = [
-        "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
-        "\\set ON_ERROR_STOP on",
-        "BEGIN;",
+    return [
         f"SELECT pg_advisory_xact_lock({_LOCK_KEY});",
         *(file.read_text("utf-8") for file in _sql_files(before_tables=True)),
         tables.getvalue(),
         *(file.read_text("utf-8") for file in _sql_files(before_tables=False)),
         _stamp(),
-        "COMMIT;",
     ]
-    return "\n".join(parts) + "\n"
 
 
 def _run(connection: sa.Connection, statements: str) -> None:

@@ -58,6 +58,9 @@ BEGIN
             base, i.id_column, i.column_name, hashindex.distance_operator(i.metric),
             terms ->> 'query', condition, terms ->> 'k'
         );
+    ELSIF hashindex.is_distributed(i) THEN
+        -- Rows are not looked up one by one from here.
+        RETURN hashindex.distributed_query(i, terms, weighted, condition);
     END IF;
     every := hashindex.candidate_ids(
         format(
@@ -228,9 +231,13 @@ $$;
 COMMENT ON FUNCTION hashindex.filtered_search(text, vector, integer, text, double precision, double precision, text, integer, integer, text, bit varying) IS
     'text of the query that searches an index with a condition on its table''s columns, from the planner''s estimates of that condition';
 
+-- Its signature before conditions could be under the caller's search_path.
+DROP FUNCTION IF EXISTS hashindex.estimate(text);
+
 -- EXPLAIN is allowed in a volatile function alone, though it changes nothing.
 CREATE OR REPLACE FUNCTION hashindex.estimate(
-    statement text, OUT matching double precision, OUT cost double precision
+    statement text, caller_path text DEFAULT current_setting('search_path'),
+    OUT matching double precision, OUT cost double precision
 )
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -239,6 +246,7 @@ DECLARE
     plans refcursor;
     plan json;
 BEGIN
+    PERFORM set_config('search_path', caller_path, true);
     -- By a cursor, which takes one statement alone.
     OPEN plans FOR EXECUTE 'EXPLAIN (FORMAT JSON) ' || statement;
     FETCH plans INTO plan;
@@ -248,5 +256,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.estimate(text) IS
+COMMENT ON FUNCTION hashindex.estimate(text, text) IS
     'how many rows the planner expects of a query, and at what cost';

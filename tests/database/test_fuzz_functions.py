@@ -28,6 +28,7 @@ EXTREME = {
 }
 # Of statements that our functions write, which a role that is none or a table that is none breaks.
 SYNTAX_ERROR = {"create_codes", "create_triggers", "estimate", "give", "grant_reading"} | {
+    "search_where",
     "grant_rights",
     "sample_ids",
 }

@@ -1,0 +1,241 @@
+"""Searches as statements of SQLAlchemy, to which conditions and joins can be added."""
+
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
+from pgvector import Bit, HalfVector, Vector
+from pgvector.sqlalchemy import HALFVEC, VECTOR
+from sqlalchemy import orm
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
+from sqlalchemy.sql.functions import Function
+
+from ..catalog import Ranking
+from ..errors import InvalidInputError
+from ..searching import as_count, as_query
+from . import conditions
+from .declared import HashIndex, declared_on
+from .types import HashCode
+
+__all__ = ["nearest"]
+
+_Entity = TypeVar("_Entity")
+
+
+# In quotes: SQLAlchemy 2.0 takes one type for all columns, and knows these for Any.
+@overload
+def nearest(
+    entity: type[_Entity],
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = ...,
+    *,
+    index: str | None = ...,
+    candidates: int | None = ...,
+    probes: int | None = ...,
+    ranking: Ranking | None = ...,
+    code: Bit | None = ...,
+    key: Any = ...,
+) -> "sa.Select[_Entity, float]": ...
+@overload
+def nearest(
+    entity: Any,
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = ...,
+    *,
+    index: str | None = ...,
+    candidates: int | None = ...,
+    probes: int | None = ...,
+    ranking: Ranking | None = ...,
+    code: Bit | None = ...,
+    key: Any = ...,
+) -> "sa.Select[Any, float]": ...
+def nearest(
+    entity: Any,
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = 10,
+    *,
+    index: str | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    ranking: Ranking | None = None,
+    code: Bit | None = None,
+    key: Any = None,
+) -> "sa.Select[Any, float]":
+    """Select the rows nearest to a query, by an index: the nearest first.
+
+    Conditions and joins that are added restrict the rows that are searched, not the answers: a
+    statement has k rows whenever so many match. Conditions on the distance itself
+    (``statement.selected_columns.distance``) do restrict the answers.
+
+    Parameters
+    ----------
+    entity : mapped class, alias of one, or Table
+        What to select.
+    column : attribute or Column
+        Its indexed column, of type ``VECTOR`` or ``HALFVEC``.
+    query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
+    k : int
+        Answers wanted.
+    index : str, optional
+        The index; the one that is declared on the column by default.
+    candidates, probes, ranking
+        As `pg_hashindex.HashIndex.search`.
+    code : pgvector.Bit, optional
+        The query's code, of an index that is encoded in Python.
+    key : attribute or Column, optional
+        The key column of the index; by default the one that it is declared with, or the primary key
+        of the column's table.
+
+    Returns
+    -------
+    sqlalchemy.Select
+        Of the entity and its ``distance``, as pgvector's operator gives it.
+
+    Raises
+    ------
+    InvalidInputError
+        If the query, k, candidates or probes cannot be used, the column holds no vectors, or none
+        or several indexes are declared on it, or its table has no key of a single column.
+    """
+    searched = _column(column, "column")
+    if not isinstance(searched.type, (VECTOR, HALFVEC)):
+        raise InvalidInputError(
+            f"column {searched} is of type {searched.type!r}; a search needs one of type VECTOR "
+            "or HALFVEC"
+        )
+    declared = _declared(searched, index)
+    name = index if declared is None else declared.name
+    key_column = _key(searched.table, declared) if key is None else _column(key, "key")
+    values = query.to_numpy() if isinstance(query, HalfVector) else query
+    dimension = searched.type.dim
+    if dimension is None:
+        dimension = len(values.to_list() if isinstance(values, Vector) else np.asarray(values))
+    arguments: list[Any] = [
+        sa.literal(as_query(values, dimension), VECTOR()),
+        sa.literal(as_count("k", k), sa.Integer()),
+        *(
+            sa.literal(None if value is None else as_count(name, value), sa.Integer())
+            for name, value in (("candidates", candidates), ("probes", probes))
+        ),
+        sa.literal(ranking, sa.Text()),
+    ]
+    if code is not None:
+        arguments.append(sa.literal(code.to_text(), HashCode()))
+    rows = _NearestRows(
+        sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
+    )
+    near = rows.table_valued(sa.column("id", key_column.type), sa.column("distance", sa.Double()))
+    found = key_column == sa.cast(near.c.id, key_column.type)
+    source = (
+        sa.join(entity, near, found)
+        if isinstance(entity, FromClause)
+        else orm.join(entity, near, found)
+    )
+    statement: sa.Select[Any, float] = (
+        sa.select(entity, near.c.distance.label("distance"))
+        .select_from(source)
+        .order_by(near.c.distance, key_column)
+    )
+    return statement
+
+
+def _column(given: Any, what: str) -> Any:
+    expression = getattr(given, "expression", given)
+    if not isinstance(expression, sa.ColumnElement) or getattr(expression, "table", None) is None:
+        raise InvalidInputError(
+            f"{what} must be an attribute of a mapped class or a column of a table, got {given!r}"
+        )
+    return expression
+
+
+def _declared(column: Any, name: str | None) -> HashIndex | None:
+    """Find the index as it is declared; one that is named need not be."""
+    table: Any = column.table.element if isinstance(column.table, sa.Alias) else column.table
+    found = {
+        declared.name: declared
+        for declared in (declared_on(table).values() if isinstance(table, sa.Table) else ())
+        if declared.column.name == column.name
+    }
+    if name is not None:
+        return found.get(name)
+    if len(found) != 1:
+        raise InvalidInputError(
+            f"{len(found)} indexes are declared on {column}{': ' * bool(found)}"
+            f"{', '.join(found)}; name the one to search with index="
+        )
+    return next(iter(found.values()))
+
+
+def _key(table: FromClause, declared: HashIndex | None) -> Any:
+    name = None if declared is None else declared.spec().key
+    if name is not None:
+        return next(column for column in table.c if column.name == name)
+    keys = list(table.primary_key)
+    if len(keys) != 1:
+        raise InvalidInputError(
+            f"table {table} has a primary key of {len(keys)} columns; name the key column of the "
+            "index with key="
+        )
+    return keys[0]
+
+
+class _NearestRows(Function[Any]):
+    """A call of an index's search function; with a condition where its statement has some."""
+
+    inherit_cache = True
+
+
+@compiles(_NearestRows)
+def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
+    condition = _condition(element, compiler)
+    if condition is None:
+        return str(compiler.visit_function(element, **kw))
+    literal_binds = bool(kw.get("literal_binds"))
+    query, k, *rest = (
+        compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
+    )
+    name = str(element.name).removeprefix("search_")
+    arguments = [
+        compiler.render_literal_value(name, sa.String()),
+        query,
+        k,
+        conditions.text_of(condition, compiler, literal_binds=literal_binds),
+        *rest,
+    ]
+    # In its order of parameters the code comes last too.
+    return f"hashindex.search_where({', '.join(arguments)})"
+
+
+def _condition(element: _NearestRows, compiler: SQLCompiler) -> conditions.Condition | None:
+    """Read what the statement around a search demands of its rows."""
+    enclosing: Any = compiler.stack[-1] if compiler.stack else {}
+    statement = enclosing.get("selectable")
+    if not isinstance(statement, sa.Select):
+        return None
+    sources = enclosing["compile_state"]._get_display_froms()
+    join = next(_joins(sources, element), None)
+    if join is None or join.onclause is None:
+        return None
+    near: Any = join.right
+    clauses = [
+        clause
+        for clause in conditions.conjuncts(statement.whereclause)
+        if not any(getattr(part, "table", None) is near for part in visitors.iterate(clause))
+    ]
+    left = [source for whole in sources if (source := conditions.without(whole, near)) is not None]
+    return conditions.condition_of(join.onclause.left, left, clauses)
+
+
+def _joins(sources: Any, element: _NearestRows) -> Any:
+    for source in sources:
+        if isinstance(source, Join):
+            if isinstance(source.right, TableValuedAlias) and source.right.element is element:
+                yield source
+            yield from _joins((source.left, source.right), element)

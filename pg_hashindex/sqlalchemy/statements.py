@@ -1,0 +1,116 @@
+"""The statements that make, change and drop declared indexes, as text: a script runs them too."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy.engine.mock import MockConnection
+
+from .specification import IndexSpec, qualified
+
+__all__ = [
+    "configure_statements",
+    "create_statement",
+    "drop_statement",
+    "noticed",
+    "run",
+    "swap_statement",
+]
+
+
+def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
+    """Return SQL that makes an index; with defer, only where it is missing and its model is not."""
+    options = spec.options()
+    options.pop("schema", None)
+    values = {
+        "name": spec.name,
+        "table_name": spec.qualified_table,
+        "column_name": spec.column,
+        "model": spec.model,
+        **({"id_column": options.pop("key")} if "key" in options else {}),
+        **options,
+        **({} if encode else {"encode": False}),
+    }
+    return _call("declare_index", values)
+
+
+def drop_statement(
+    name: str, *, table: str | None = None, schema: str | None = None, if_exists: bool = False
+) -> str:
+    """Return SQL that drops an index.
+
+    Parameters
+    ----------
+    name : str
+    table, schema : str, optional
+        The table that it must be of, to be dropped; only with if_exists.
+    if_exists : bool
+        Whether nothing is done where there is none.
+    """
+    if not if_exists:
+        return _call("drop_index", {"name": name})
+    statement = sql.SQL(
+        "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = {}"
+    ).format(sql.Literal(name))
+    if table is not None:
+        statement += sql.SQL(
+            " AND to_regclass(format('%I.%I', i.schema_name, i.table_name)) = to_regclass({})"
+        ).format(sql.Literal(qualified(schema, table)))
+    return statement.as_string(None)
+
+
+def swap_statement(name: str, model: str) -> str:
+    """Return SQL that gives an index another model."""
+    return _call("swap_model", {"index_name": name, "model": model})
+
+
+def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
+    """Return SQL that changes how an index is searched by default."""
+    return [
+        _call("configure_index", {"name": name, **settings}),
+        _call("drop_unused", {"name": name}),
+        _call("warn_of_path", {"index_name": name}),
+    ]
+
+
+def _call(function: str, values: dict[str, Any]) -> str:
+    arguments = sql.SQL(", ").join(
+        sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value))
+        for name, value in values.items()
+    )
+    call = sql.SQL("SELECT hashindex.{}({})").format(sql.SQL(function), arguments)
+    return call.as_string(None)
+
+
+def run(connection: sa.Connection | MockConnection, statement: str) -> sa.CursorResult[Any] | None:
+    """Run a statement as it is; by a mock connection, print it as DDL."""
+    if isinstance(connection, MockConnection):
+        connection.execute(sa.DDL(statement.replace("%", "%%")))  # type: ignore[no-untyped-call]
+        return None
+    return connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+@contextlib.contextmanager
+def noticed(
+    connection: sa.Connection | MockConnection, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Hand on the warnings of the server, where psycopg is the driver; others keep them."""
+    driver = getattr(connection, "connection", None)
+    driver = getattr(driver, "driver_connection", None)
+    if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
+        yield
+        return
+
+    def handler(diagnosis: psycopg.errors.Diagnostic) -> None:
+        if diagnosis.severity_nonlocalized == "WARNING":
+            parts = [diagnosis.message_primary, diagnosis.message_hint]
+            tell("; ".join(part for part in parts if part))
+
+    driver.add_notice_handler(handler)
+    try:
+        yield
+    finally:
+        driver.remove_notice_handler(handler)

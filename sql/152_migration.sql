@@ -1,0 +1,179 @@
+-- Indexes in migrations, and beside tables that an application declares: made, encoded and swapped in
+-- the one transaction of the migration, by SQL alone. It keeps writers from the table until it ends,
+-- so large tables are encoded and swapped by pg-hashindex, in many transactions.
+
+-- Rows that have a vector and no code get one; the number of them.
+CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    layers hashindex.layer[];
+    missing text;
+    ids text[];
+    written bigint;
+BEGIN
+    IF hashindex.encoded_in_python(i) THEN
+        RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
+            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+        RETURN 0;
+    END IF;
+    -- From here on nobody writes, and what was written before is seen by the statements below.
+    PERFORM hashindex.wait_for_writers(i);
+    -- Into a variable: unpacked once, not once for each row.
+    SELECT m.layers INTO STRICT layers FROM hashindex.model m WHERE m.id = i.model_id;
+    IF i.layout = 'column' THEN
+        EXECUTE format(
+            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::vector) '
+            'WHERE b.%4$I IS NOT NULL AND b.%3$I IS NULL',
+            i.schema_name, i.table_name, i.code_column, i.column_name
+        ) USING layers;
+        GET DIAGNOSTICS written = ROW_COUNT;
+    ELSE
+        missing := format(
+            'FROM %I.%I b WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)',
+            i.schema_name, i.table_name, i.column_name, i.code_schema, i.code_table, i.id_column
+        );
+        IF hashindex.has_lists(i) THEN
+            EXECUTE format('SELECT array_agg(b.%I::text) %s', i.id_column, missing) INTO ids;
+        END IF;
+        EXECUTE format(
+            'INSERT INTO %I.%I (id, code) SELECT b.%I, hashindex.encode_with($1, b.%I::vector) %s',
+            i.code_schema, i.code_table, i.id_column, i.column_name, missing
+        ) USING layers;
+        GET DIAGNOSTICS written = ROW_COUNT;
+        IF ids IS NOT NULL THEN
+            PERFORM hashindex.list_rows(i.name, ids);
+        END IF;
+        EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
+    END IF;
+    IF written > 0 AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE WARNING 'index "%" lacks rows that others wrote since this transaction began', i.name
+            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+    END IF;
+    RETURN written;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.encode_rows(text) IS
+    'encodes the rows of an index that have no code, in this transaction, which keeps writers from the table; the number of them';
+
+CREATE OR REPLACE FUNCTION hashindex.warn_of_path(index_name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+BEGIN
+    IF i.building IS NOT NULL THEN
+        RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
+            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.warn_of_path(text) IS
+    'warns where the access path of an index is still to be built, which no migration does';
+
+CREATE OR REPLACE FUNCTION hashindex.declare_index(
+    name text,
+    table_name regclass,
+    column_name text,
+    model text,
+    id_column text DEFAULT NULL,
+    metric text DEFAULT NULL,
+    layout text DEFAULT 'table',
+    access text DEFAULT NULL,
+    ranking text DEFAULT NULL,
+    candidates integer DEFAULT NULL,
+    probes integer DEFAULT NULL,
+    encode boolean DEFAULT true,
+    defer boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF defer AND EXISTS (
+        SELECT FROM hashindex.index x
+        WHERE x.name = declare_index.name AND x.column_name = declare_index.column_name
+          AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = declare_index.table_name
+    ) THEN
+        RETURN false;
+    END IF;
+    BEGIN
+        PERFORM hashindex.find_model(model);
+    EXCEPTION WHEN undefined_object THEN
+        IF defer THEN
+            RAISE WARNING 'index "%" is not made: %', name, SQLERRM
+                USING HINT = 'Make it once the model is there: by HashIndex.create, or by pg-hashindex index create.';
+            RETURN false;
+        END IF;
+        RAISE EXCEPTION '%', SQLERRM
+            USING ERRCODE = 'undefined_object',
+                  HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
+    END;
+    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout);
+    IF coalesce(nullif(access, 'scan'), ranking, candidates::text, probes::text) IS NOT NULL THEN
+        PERFORM hashindex.configure_index(name, nullif(access, 'scan'), ranking, candidates, probes);
+    END IF;
+    IF encode THEN
+        PERFORM hashindex.encode_rows(name);
+        PERFORM hashindex.warn_of_path(name);
+    END IF;
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean) IS
+    'creates an index, configures and encodes it, in this transaction; with defer only where its model is there and it is not';
+
+-- What the index has now is dropped: a migration returns to the model before by making its codes anew.
+CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    used hashindex.model := hashindex.find_model(model);
+    beside hashindex.index;
+BEGIN
+    IF used.id IS NULL THEN
+        RAISE EXCEPTION 'model is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    ELSIF i.model_id = used.id THEN
+        RETURN false;
+    ELSIF used.network IS NOT NULL THEN
+        RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
+    -- As pg-hashindex index swap, of a session.
+    ELSIF NOT pg_try_advisory_xact_lock(hashtextextended('hashindex.swap:' || i.name, 0)) THEN
+        RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
+            USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
+    END IF;
+    beside := hashindex.find_swap(i.name, '{previous}');
+    IF beside.model_id IS DISTINCT FROM used.id THEN
+        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
+        beside := hashindex.find_swap(i.name, '{next,ready}');
+        PERFORM hashindex.encode_rows(beside.name);
+        -- Not hashindex.swap_is_ready: where an access path is to be built, it is missed for a while.
+        UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
+        PERFORM hashindex.exchange(i.name, 'ready');
+    ELSE
+        -- Kept fresh since the swap before.
+        PERFORM hashindex.exchange(i.name, 'previous');
+    END IF;
+    PERFORM hashindex.drop_index(beside.name);
+    PERFORM hashindex.warn_of_path(i.name);
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.swap_model(text, text) IS
+    'gives an index another model, in this transaction, which keeps writers from the table; false where it has it already';
