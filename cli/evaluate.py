@@ -1,6 +1,8 @@
 """``pg-hashindex evaluate``: recall and latency of a live index, now and over time."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +13,9 @@ from pg_hashindex.comparison import Scores
 from pg_hashindex.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.evaluate import evaluate as measure
 from pg_hashindex.index import HashIndex
+from pg_hashindex.plots import check_plot, save_evaluation, save_history
 from pg_hashindex.query_sets import QuerySet
+from pg_hashindex.recall_history import HistoryPoint
 
 from ._shared import (
     connected,
@@ -73,6 +77,14 @@ from ._shared import (
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
 )
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    help="Draw recall and times against candidates into a file, or with --history recall over "
+    "time; .pdf and .svg work too.",
+)
 @database_option
 @json_option
 def evaluate(
@@ -92,6 +104,7 @@ def evaluate(
     codes: bool,
     labels: str | None,
     seed: int,
+    plot_file: Path | None,
     as_json: bool,
 ) -> None:
     """Compare INDEX with exact search on rows of its own table.
@@ -100,11 +113,19 @@ def evaluate(
     them again, and each time is recorded. For cron and CI there is --fail-under.
     """
     _check_usage(set_name, save, queries_from, history, sets, drop_set)
+    if plot_file is not None:
+        if sets or drop_set is not None:
+            raise click.UsageError("--plot draws what is measured, or --history")
+        check_plot(plot_file)
     scores: dict[str, Scores] = {}
     with connected(database_url) as connection:
         opened = HashIndex.open(connection, index)
         if history:
-            _print_history(opened, set_name, as_json)
+            points = recall_history.history(opened, set_name)
+            _print_history(points, as_json)
+            if plot_file is not None:
+                save_history(opened.name, points, plot_file)
+                note(f"wrote {plot_file}")
             return
         if sets:
             _print_sets(opened, as_json)
@@ -144,6 +165,9 @@ def evaluate(
             print_table(
                 ["measure", "value"], [[name, value] for name, value in found.values.items()]
             )
+    if plot_file is not None:
+        save_evaluation(result, plot_file, own=default_candidates(opened, k))
+        note(f"wrote {plot_file}")
     if passed is False:
         note(
             f"recall@{k} is {recall:.4f} with the index's own {default_candidates(opened, k)} "
@@ -200,8 +224,7 @@ def _default_recall(index: HashIndex, result: Evaluation) -> float | None:
     return next((p.recall for p in result.points if p.candidates == own), None)
 
 
-def _print_history(index: HashIndex, set_name: str | None, as_json: bool) -> None:
-    points = recall_history.history(index, set_name)
+def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:
     if as_json:
         print_json([point.as_dict() for point in points])
         return

@@ -3,6 +3,7 @@
 from .advice import Advice
 from .applying import apply
 from .drawing import Effort
+from .reading import read_advice
 from .recommending import frontier, recommend
 from .running import tune_index, tune_table
 from .trials import Goal, Trial
@@ -14,6 +15,7 @@ __all__ = [
     "Trial",
     "apply",
     "frontier",
+    "read_advice",
     "recommend",
     "tune_index",
     "tune_table",

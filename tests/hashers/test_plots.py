@@ -97,7 +97,7 @@ def test_refuses(outcomes, tmp_path, monkeypatch):
             plots.save_plot(outcomes, path)
     with pytest.raises(InvalidInputError, match="no method has scores"):
         plots.draw([Outcome("itq", 8, 0, error="too long")])
-    monkeypatch.setattr(plots.os, "access", lambda path, mode: False)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(InvalidInputError, match="may not write there"):
         plots.check_plot(tmp_path / "a.png")
 

@@ -1,0 +1,478 @@
+"""The page of an index: its numbers are those of the database, and the database is only read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import Result
+from fixtures.report_pages import Page, words
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.database import Connection
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+from pg_hashindex.report import saving
+from pg_hashindex.report.gathering import gather
+from pg_hashindex.tuning import Goal, Trial
+from pg_hashindex.tuning.advice import Advice
+
+pytestmark = pytest.mark.newest
+
+Run = Callable[..., Result]
+QUICK = ("--queries", 5, "--candidates", 20)
+SECTIONS = [
+    "Check",
+    "The index",
+    "Recall and time",
+    "What tuning found",
+    "Bits of the codes",
+    "Recall over time",
+]
+
+
+@pytest.fixture
+def write(on: Run, tmp_path: Path) -> Callable[..., Page]:
+    """Write the page of an index, and read it."""
+
+    def written(index: str, *options: object) -> Page:
+        path = tmp_path / "page.html"
+        result = on("report", index, "--html", path, *options)
+        assert result.stdout == ""
+        assert result.stderr.endswith(f"wrote {path}\n")
+        text = path.read_text()
+        ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+        return Page(text)
+
+    return written
+
+
+def create(connection: Connection, **options: Any) -> HashIndex:
+    made = {"table": "items", "column": "embedding", "model": "lsh"} | options
+    return HashIndex.create(connection, "i", **made)
+
+
+def advice(index: HashIndex, **other: Any) -> Advice:
+    trials = [
+        Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5),
+        Trial("pgvector", 0.97, 9_000_000, 1.0, 0.97, 1.0, 1.5, ef_search=40),
+        Trial("pgvector", 0.96, 9_000_000, 1.0, 0.96, 2.0, 2.5, ef_search=20),
+        Trial("codes", 0.9, 4_000, 0.5, 0.9, 0.5, 0.7, method="lsh", bits=12, access="scan"),
+    ]
+    fields = {
+        "goal": Goal(0.95),
+        "table": index.qualified_table,
+        "column": "embedding",
+        "id_column": "id",
+        "metric": "l2",
+        "index": "i",
+        "rows": 300,
+        "sample_rows": 300,
+        "reference_rows": 300,
+        "queries": 10,
+        "trials": trials,
+        "recommended": trials[1],
+        "reason": "it is the fastest",
+        "left_out": [],
+        "models": {},
+    }
+    return Advice(**(fields | other))  # type: ignore[arg-type]
+
+
+def test_its_numbers_are_those_of_the_database(
+    on: Run,
+    write: Callable[..., Page],
+    connection: Connection,
+    items: str,
+    model: Model,
+    vectors: NDArray[np.float32],
+    tmp_path: Path,
+) -> None:
+    index = create(connection, access="landmarks")
+    index.encode()
+    evaluate = ("evaluate", "i", "--candidates", 25, "--queries", 20)
+    on(*evaluate, "--save", "night")
+    on(*evaluate[:4], "--set", "night")
+    tuned = tmp_path / "tune.json"
+    tuned.write_text(json.dumps(advice(index).as_dict() | {"applied": None}))
+    before = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+    page = write(
+        "i", "--set", "night", "--k", 5, "--candidates", 8, "--candidates", 30, "--tune", tuned
+    )
+    # Whoever writes takes a number.
+    after = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+    assert before == after
+
+    assert page.headings() == [*SECTIONS[:-1], "Lists of landmarks", SECTIONS[-1]]
+    check_facts(page, connection)
+    check_recall(page, connection, vectors, [8, 30, 200])
+    check_bits(page, connection)
+    check_lists(page, connection)
+    check_history(page, connection)
+    found = connection.execute("SELECT * FROM hashindex.health('i')").fetchall()
+    lines = [list(line.values()) for line in page.table("check")]
+    assert [line[:2] for line in lines] == [[row[0], row[1]] for row in found]
+    assert [line[3] for line in lines if line[0] in ("table", "access", "landmarks")] == [
+        row[3] for row in found if row[0] in ("table", "access", "landmarks")
+    ]
+    assert page.key_figures()["check"][0] in ("ok", "warning")
+    assert [
+        (line["system"], line["recall@10"], line["p50 ms"], line["MB"], line["frontier"])
+        for line in page.table("frontier")
+    ] == [
+        ("exact scan", "1", "9", "0", "yes"),
+        ("pgvector's HNSW", "0.97", "1", "9", "yes"),
+        ("pgvector's HNSW", "0.96", "2", "9", ""),
+        ("lsh 12 bits, scan", "0.9", "0.5", "0.004", "yes"),
+    ]
+    assert [line["recommended"] for line in page.table("frontier")] == ["", "yes", "", ""]
+    assert "Recommended: it is the fastest." in words(page.by_id("tune"))
+
+
+def check_facts(page: Page, connection: Connection) -> None:
+    sizes = connection.execute(
+        "SELECT pg_total_relation_size('hashindex.i_codes'), "
+        "sum(pg_total_relation_size(('hashindex.i_' || part)::regclass))::bigint, "
+        "(SELECT sum(pg_column_size(embedding)) FROM items) "
+        "FROM unnest('{landmarks, lists}'::text[]) part"
+    ).fetchone()
+    assert sizes is not None
+    facts = page.facts()
+    assert (
+        facts
+        | {
+            "table": '"public"."items"',
+            "column": "embedding",
+            "key": "id bigint",
+            "model": "lsh:1",
+            "bits": "12",
+            "access": "landmarks",
+            "candidates": "200",
+            "rows with a vector": "300",
+            "codes": "300",
+            "rows that wait for a code": "0",
+            "codes take": size(sizes[0]),
+            "the access path takes": size(sizes[1]),
+            "vectors take": size(sizes[2]),
+            "search function": '"hashindex"."search_i"($1, 10)',
+        }
+        == facts
+    )
+    assert page.key_figures()["rows"] == ["300", "all have a code"]
+    assert page.key_figures()["size"][0] == size(sizes[0] + sizes[1])
+
+
+def size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 100_000 else f"{n_bytes / 1e3:.1f} kB"
+
+
+def check_recall(
+    page: Page, connection: Connection, vectors: NDArray[np.float32], counts: list[int]
+) -> None:
+    """Of the five nearest other rows, by brute force in NumPy, and searches in SQL."""
+    asked = connection.execute(
+        "SELECT row_id::integer, vector FROM hashindex.saved_query ORDER BY number"
+    ).fetchall()
+    found = dict.fromkeys(counts, 0)
+    for key, query in asked:
+        far = np.linalg.norm(vectors - query.to_numpy(), axis=1)
+        far[key - 1] = np.inf
+        nearest = set((np.argsort(far)[:5] + 1).tolist())
+        for count in counts:
+            rows = connection.execute(
+                "SELECT id FROM hashindex.search_i(%s, 6, candidates => %s)", [query, count + 1]
+            ).fetchall()
+            found[count] += len(nearest & set([row[0] for row in rows if row[0] != key][:5]))
+    lines = page.table("recall")
+    expected = {str(count): f"{found[count] / (5 * len(asked)):.4g}" for count in counts}
+    assert {line["candidates"]: line["recall@5"] for line in lines} == expected
+    assert page.key_figures()["recall@5"] == [f"{float(expected['200']):.3f}", "200 candidates"]
+    assert "20 queries, saved as night" in words(page.by_id("search"))
+    times = page.table("times")
+    assert [line["candidates"] for line in times] == [*map(str, counts), "exact search"]
+    assert all(0 < float(line["p50 ms"]) <= float(line["p95 ms"]) for line in times)
+    spread = page.table("query-times")
+    assert sum(int(line["queries"]) for line in spread) == len(asked)
+    own = float(times[counts.index(200)]["p50 ms"])
+    assert float(spread[0]["from ms"]) <= own <= float(spread[-1]["to ms"])
+
+
+def check_bits(page: Page, connection: Connection) -> None:
+    ones = connection.execute(
+        "SELECT b, avg(get_bit(code, b)) FROM hashindex.i_codes, generate_series(0, 11) b "
+        "GROUP BY b ORDER BY b"
+    ).fetchall()
+    lines = page.table("ones")
+    assert [line["bit"] for line in lines] == [str(bit) for bit, _ in ones]
+    assert [line["share of ones"] for line in lines] == [f"{float(share):.4g}" for _, share in ones]
+    for line, (_, share) in zip(lines, ones, strict=True):
+        p = float(share)
+        entropy = -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+        assert float(line["entropy"]) == pytest.approx(entropy, rel=1e-3)
+    pairs = connection.execute(
+        "SELECT a::text, b::text, corr(get_bit(code, a), get_bit(code, b)) AS r "
+        "FROM hashindex.i_codes, generate_series(0, 11) a, generate_series(0, 11) b WHERE a < b "
+        "GROUP BY a, b ORDER BY abs(corr(get_bit(code, a), get_bit(code, b))) DESC LIMIT 20"
+    ).fetchall()
+    shown = [tuple(line.values()) for line in page.table("correlation")]
+    assert [abs(float(r)) for _, _, r in shown] == pytest.approx(
+        [abs(r) for *_, r in pairs], rel=1e-3
+    )
+    assert {line[:2] for line in shown[:15]} <= {row[:2] for row in pairs}
+    assert f"{pairs[0][2]:.3f}" in words(page.by_id("correlation"))
+
+
+def check_lists(page: Page, connection: Connection) -> None:
+    lengths = [
+        row[0]
+        for row in connection.execute(
+            "SELECT count(u.id) FROM hashindex.i_landmarks m "
+            "LEFT JOIN hashindex.i_lists l USING (landmark) "
+            "LEFT JOIN unnest(l.ids) u(id) ON true GROUP BY m.landmark"
+        ).fetchall()
+    ]
+    assert sum(lengths) == 600
+    lines = [[*map(int, line.values())] for line in page.table("list-lengths")]
+    assert lines[0][0] <= min(lengths)
+    assert lines[-1][1] >= max(lengths)
+    for low, high, count in lines:
+        assert count == sum(low <= length <= high for length in lengths)
+    assert sum(count for *_, count in lines) == len(lengths)
+    assert f"{len(lengths)} landmarks" in words(page.by_id("lists"))
+
+
+def check_history(page: Page, connection: Connection) -> None:
+    rows = connection.execute(
+        "SELECT query_set, candidates::text, queries::text, recall "
+        "FROM hashindex.recall_history ORDER BY id DESC"
+    ).fetchall()
+    assert len(rows) == 4
+    shown = [
+        (line["set"], line["candidates"], line["queries"], line["recall"])
+        for line in page.table("history")
+    ]
+    assert shown == [(*row[:3], f"{row[3]:.4g}") for row in rows]
+
+
+def test_text_of_the_database_is_no_html(
+    write: Callable[..., Page], connection: Connection, items: str, lsh_model: Model
+) -> None:
+    bad = "<script>alert(1)</script>&\"'$a_$\x01"
+    store.save(connection, Model("<b>&$x_$ 索引", "lsh", 8, lsh_model.layers))
+    connection.execute('ALTER TABLE items RENAME TO "</td><img src=x>"')
+    connection.execute(
+        'ALTER TABLE "</td><img src=x>" RENAME embedding TO "%s<style>" ;'
+        'ALTER TABLE "</td><img src=x>" RENAME id TO "http://a.example/?a&b"'
+    )
+    index = HashIndex.create(
+        connection, bad, table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
+    )
+    index.encode()
+    connection.execute(
+        "INSERT INTO hashindex.recall_history (index_name, query_set, model, access, ranking,"
+        " candidates, k, queries, recall, p50_ms, p95_ms) "
+        "SELECT %s, '</svg><script>$_$', m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
+        "FROM unnest(ARRAY['a', '<i>$x_$</i>']) m",
+        [bad],
+    )
+    page = write(bad, *QUICK)
+    tags = {one.tag for one in page.root.iter()}
+    assert not tags & {"script", "img", "b", "i", "link", "iframe", "object"}
+    assert len(page.all("style")) == 1
+    shown = bad.replace("\x01", "\ufffd")
+    assert words(page.all("h1")[0]) == f"Index {shown}"
+    facts = page.facts()
+    assert facts["table"] == '"public"."</td><img src=x>"'
+    assert facts["column"] == "%s<style>"
+    assert facts["model"] == "<b>&$x_$ 索引:1"
+    assert {line["set"] for line in page.table("history")} == {"</svg><script>$_$"}
+    # In the figure too, where a formula would be drawn else.
+    drawn = [words(one) for one in page.by_id("history").iter("text")]
+    assert "set </svg><script>$_$, 9 candidates, k 10" in drawn
+    assert "<i>$x_$</i>" in drawn
+
+
+def test_nothing_comes_from_elsewhere(
+    run: Run, connection: Connection, items: str, model: Model, url: str, tmp_path: Path
+) -> None:
+    """Of a session that may only read, too."""
+    create(connection).encode()
+    reading = url + "&options=-c%20default_transaction_read_only%3Don"
+    run("report", "i", "--html", tmp_path / "page.html", *QUICK, "--database-url", reading)
+    text = (tmp_path / "page.html").read_text()
+    page = Page(text)
+    assert page.headings() == SECTIONS
+    for sign in ("http:", "https:", "//", "@import", "<script", "<link", "<!--"):
+        assert sign not in text, sign
+    for one in page.root.iter():
+        for name, value in one.attrib.items():
+            if name in ("src", "href"):
+                assert value.startswith(("#", "data:image/png;base64,"))
+            assert "url(" not in value or "url(#" in value
+    # What is referred to is there, once.
+    ids = [one.attrib["id"] for one in page.root.iter() if "id" in one.attrib]
+    assert len(ids) == len(set(ids))
+    for one in page.root.iter():
+        if one.get("href", "").startswith("#"):
+            assert one.attrib["href"][1:] in ids
+        for key in one.get("aria-labelledby", "").split():
+            assert words(page.by_id(key))
+    for figure in page.all("figure"):
+        assert [len(list(figure.iter(tag))) for tag in ("svg", "details", "table")] == [1, 1, 1]
+
+
+def no_rows(connection: Connection) -> str:
+    connection.execute("DELETE FROM items")
+    create(connection).encode()
+    return 'Not known: "public"."items" has fewer than two rows with a vector'
+
+
+def one_row(connection: Connection) -> str:
+    connection.execute("DELETE FROM items WHERE id > 1")
+    create(connection).encode()
+    return 'Not known: "public"."items" has fewer than two rows with a vector'
+
+
+def no_codes(connection: Connection) -> str:
+    create(connection)
+    return "There are no codes yet"
+
+
+def by_lookup(connection: Connection) -> str:
+    create(connection, access="lookup").encode()
+    return "No recall is recorded yet"
+
+
+def by_hnsw_in_a_column(connection: Connection) -> str:
+    create(connection, access="hnsw", layout="column").encode()
+    return "accesshnsw"
+
+
+def no_landmarks(connection: Connection) -> str:
+    create(connection, access="landmarks")
+    return "The landmarks are not built yet. To build them:pg-hashindex index encode i"
+
+
+def by_landmarks_without_rows(connection: Connection) -> str:
+    connection.execute("DELETE FROM items")
+    create(connection, access="landmarks").encode()
+    return "has fewer than two rows"
+
+
+def in_python(connection: Connection) -> str:
+    create(connection, model="known").encode()
+    return "encoded inPython"
+
+
+def table_renamed(connection: Connection) -> str:
+    create(connection).encode()
+    connection.execute("ALTER TABLE items RENAME TO goods")
+    return "broken"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        no_rows, one_row, no_codes, by_lookup, by_hnsw_in_a_column, no_landmarks,
+        by_landmarks_without_rows, in_python, table_renamed,
+    ],
+    ids=lambda kind: kind.__name__,
+)  # fmt: skip
+def test_of_every_kind_of_index(
+    write: Callable[..., Page],
+    connection: Connection,
+    items: str,
+    model: Model,
+    known_model: Model,
+    kind: Callable[[Connection], str],
+) -> None:
+    store.save(connection, known_model)
+    expected = kind(connection)
+    page = write("i", *QUICK)
+    assert expected in words(page.all("body")[0])
+    assert [name for name in page.headings() if name != "Lists of landmarks"] == SECTIONS
+    assert ("Lists of landmarks" in page.headings()) == ("landmarks" in kind.__name__)
+    assert len(page.all("figure")) == len(page.all("svg"))
+    figures = set(page.figures())
+    if kind in (by_lookup, by_hnsw_in_a_column, in_python):
+        assert figures == {"recall", "times", "query-times", "ones", "correlation"}
+        assert page.table("ones")[0]["bit"] == "0"
+    if kind in (no_rows, table_renamed):
+        assert not figures & {"recall", "times"}
+    if kind is one_row:
+        # A bit that never changes tells nothing, and is like no other.
+        assert {line["entropy"] for line in page.table("ones")} == {"0"}
+        assert page.table("correlation") == []
+
+
+def test_the_same_draw_gives_the_same_numbers(
+    connection: Connection, items: str, model: Model
+) -> None:
+    create(connection).encode()
+    index = HashIndex.open(connection, "i")
+    first, again, other = (
+        gather(index, queries=9, candidates=[5], random_state=seed) for seed in (1, 1, 2)
+    )
+    recalls = [
+        [point.recall for point in one.measurement.evaluation.points]  # type: ignore[union-attr]
+        for one in (first, again, other)
+    ]
+    assert recalls[0] == recalls[1]
+    assert recalls[0] != recalls[2]
+
+
+def test_what_is_refused(
+    on: Run, connection: Connection, items: str, model: Model, tmp_path: Path
+) -> None:
+    index = create(connection)
+    index.encode()
+    (tmp_path / "folder").mkdir()
+    other = json.dumps(advice(index, column="other").as_dict())
+    of_other_table = json.dumps(advice(index, table="hashindex.model").as_dict())
+    path = tmp_path / "page.html"
+    for name, options, message in (
+        ("none", ("--html", path), "index 'none' does not exist"),
+        ("i", ("--html", tmp_path / "no" / "a.html"), "there is no folder"),
+        ("i", ("--html", tmp_path / "folder"), "it is no plain file"),
+        ("i", ("--html", "/dev/null"), "it is no plain file"),
+        ("i", ("--html", path, "--set", "x"), "index 'i' has no query set 'x'"),
+        ("i", ("--html", path, "--k", 0), "k is 0; it must be 1 or more"),
+        ("i", ("--html", path, "--queries", 0), "queries is 0; it must be 1 or more"),
+        ("i", ("--html", path, "--candidates", 0), "candidates is 0; it must be 1 or more"),
+        ("i", ("--html", path, "--tune", tmp_path / "no.json"), "cannot read"),
+        ("i", ("--html", path, "--tune", other), 'is about "public"."items".other by l2'),
+        ("i", ("--html", path, "--tune", of_other_table), "is about hashindex.model.embedding"),
+        ("i", ("--html", path, "--tune", "{}"), "'table'"),
+    ):
+        if options[-2] == "--tune" and isinstance(options[-1], str):
+            (tmp_path / "folder" / "tune.json").write_text(options[-1])
+            options = (*options[:-1], tmp_path / "folder" / "tune.json")
+        assert message in on("report", name, *options, code=1).stderr
+    assert "Missing option '--html'" in on("report", "i", code=2).stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+
+
+def test_what_is_there_stays_where_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+    (tmp_path / "link.html").symlink_to(path)
+    saving.save_page("first", tmp_path / "link.html")
+    assert (path.read_text(), (tmp_path / "link.html").is_symlink()) == ("first", True)
+
+    def half(self: Path, text: str, **more: Any) -> int:
+        with self.open("w") as file:
+            file.write(text[:3])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", half)
+        with pytest.raises(OSError, match="No space left"):
+            saving.save_page("second", path)
+    assert path.read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 2
