@@ -19,7 +19,7 @@ BEGIN
             USING ERRCODE = 'undefined_object', HINT = 'Run: CREATE EXTENSION vector;';
     END IF;
     PERFORM FROM pg_catalog.pg_extension
-    WHERE extname = 'vector' AND string_to_array(extversion, '.')::integer[] < ARRAY[0, 8];
+    WHERE extname = 'vector' AND (string_to_array(extversion, '.'))[:2]::integer[] < ARRAY[0, 8];
     IF FOUND THEN
         RAISE EXCEPTION 'pgvector is older than 0.8'
             USING ERRCODE = 'feature_not_supported', HINT = 'Run: ALTER EXTENSION vector UPDATE;';

@@ -609,16 +609,19 @@ def test_an_old_server(empty_url: str) -> None:
             connection.rollback()
 
 
-def test_an_old_pgvector(server: EmbeddedServer, make_database: Callable[[str], str]) -> None:
+def test_an_old_pgvector(vector_template: str, make_database: Callable[[str], str]) -> None:
     """An older release is what the catalog says it is; its SQL is not run."""
-    url = make_database("template_vector")
+    url = make_database(vector_template)
     run(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
     with pytest.raises(OldServerError, match="ALTER EXTENSION vector UPDATE"):
         upgrade(url)
     with pytest.raises(OldServerError, match=r"pgvector 0\.7\.4 is too old.*ALTER EXTENSION"):
         connect(url)
-    run(url, "UPDATE pg_extension SET extversion = '0.10.0' WHERE extname = 'vector'")
-    upgrade(url)
+    # The last is what AlloyDB calls its own.
+    for version in ("0.10.0", "0.8.0.google-3"):
+        run(url, f"UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'vector'")
+        upgrade(url)
+        connect(url).close()
 
 
 ENVIRONMENT = """

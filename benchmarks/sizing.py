@@ -1,0 +1,70 @@
+"""What an index takes of the disk, a row, by bits and access path.
+
+Run: python benchmarks/sizing.py (about 3 minutes; needs ../shared/data/packages.npz), then
+python docs/make_tables.py for the page.
+"""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+from packages import DATA, ROWS, SETTINGS, load
+
+from pg_hashindex import schema, store
+from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.hashers import make_hasher
+from pg_hashindex.index import HashIndex
+from pg_hashindex.server import EmbeddedServer
+
+RESULTS = Path(__file__).with_name("results") / "sizing.json"
+BITS = (64, 128, 192, 256, 384)
+PATHS = ("landmarks", "hnsw", "lookup")
+
+
+def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any]:
+    hasher = make_hasher("itq", n_bits=n_bits, random_state=0).fit(X[:20_000])
+    store.save(connection, hasher.to_model("m", metric="cosine"))
+    index = HashIndex.create(connection, "items_idx", table="items", column="embedding", model="m")
+    index.encode()
+    summary = index.summary()
+    assert summary.codes == len(X)
+    found: dict[str, Any] = {"bits": n_bits, "scan": summary.code_bytes}
+    for path in PATHS:
+        index.configure(access=path)
+        index.encode()
+        found[path] = index.summary().access_bytes
+        index.configure(access="scan")
+        index.encode()
+    index.drop()
+    store.drop(connection, "m")
+    return found
+
+
+def main() -> None:
+    with np.load(DATA) as archive:
+        X = archive["X"][:ROWS].astype(np.float32)
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    server = EmbeddedServer(folder / "data")
+    server.start(until_exit=True, settings=SETTINGS)
+    try:
+        with psycopg.connect(server.uri(), autocommit=True) as plain:
+            plain.execute("CREATE EXTENSION vector")
+        engine = create_engine(server.uri())
+        with engine.begin() as transaction:
+            schema.upgrade(transaction)
+        with connect(server.uri()) as connection:
+            load(connection, X)
+            sizes = [measure(connection, X, n_bits) for n_bits in BITS]
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+    RESULTS.write_text(json.dumps({"rows": len(X), "key": "bigint", "sizes": sizes}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

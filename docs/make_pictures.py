@@ -1,0 +1,194 @@
+"""Draw docs/pictures from the packages of the demo: python docs/make_pictures.py.
+
+Everything but the diagram of the stages is computed: projections, codes, centres and recalls.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pg_hashindex.data import load_packages
+from pg_hashindex.hashers import ITQ, LSH
+
+sys.path.insert(0, str(Path(__file__).parent))
+from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
+
+TARGET = Path(__file__).with_name("pictures")
+SEED = 4
+# Of the first seeds the one whose three directions lie farthest apart.
+DIRECTIONS = 5
+
+Floats = NDArray[np.floating]
+
+
+def plane(X: Floats) -> Floats:
+    """Return rows on their first two principal directions, scaled into a circle of radius 1."""
+    centred = X - X.mean(axis=0)
+    directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    flat = centred @ directions.T
+    return flat / np.quantile(np.linalg.norm(flat, axis=1), 0.995)
+
+
+def codes(flat: Floats) -> str:
+    """Draw three directions through rows of two dimensions, and the codes that they make."""
+    rows = flat[np.linalg.norm(flat, axis=1) < 1][:420]
+    hasher = LSH(n_bits=3, random_state=DIRECTIONS).fit(flat)
+    drawing = Drawing(720, 430, "Rows in a plane, cut by three lines into cells with codes")
+    query = np.array([[0.42, 0.34]])
+    code = hasher.project(query)[0] > 0
+    bits = hasher.project(rows) > 0
+    middle, scale = (230, 215), 190
+
+    def at(point: Floats) -> tuple[float, float]:
+        return middle[0] + scale * point[0], middle[1] - scale * point[1]
+
+    differing = np.sum(bits != code, axis=1)
+    for n_bits, shade in enumerate(SHADES):
+        drawing.dots(map(at, rows[differing == n_bits]), 4, shade)
+    # A line is where a projection is 0; it is found by going round.
+    angles = np.linspace(0, 2 * np.pi, 3601)
+    ring = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    projected = hasher.project(ring)
+    for bit in range(3):
+        turns = np.flatnonzero(np.diff(np.sign(projected[:, bit])))
+        drawing.line([at(1.04 * ring[turn]) for turn in turns], INK, 1.5, "5 4")
+    cells = (projected > 0) @ np.array([4, 2, 1])
+    for cell in np.unique(cells):
+        place = ring[cells == cell].mean(axis=0)
+        x, y = at(0.86 * place / np.linalg.norm(place))
+        drawing.box(x - 21, y - 13, 42, 22, "#ffffff", FAINT)
+        drawing.text(x, y + 3, f"{cell:03b}", mono=True, bold=cell == code @ [4, 2, 1])
+    drawing.star(*at(query[0]))
+    drawing.text(490, 70, "Each line is one bit: on", anchor="start")
+    drawing.text(490, 90, "which side of it a row lies.", anchor="start")
+    drawing.star(500, 130)
+    drawing.text(516, 135, f"query, code {code @ [4, 2, 1]:03b}", anchor="start")
+    words = ("same code", "1 bit differs", "2 bits differ", "3 bits differ")
+    for i, shade in enumerate(SHADES):
+        drawing.dots([(500, 165 + 26 * i)], 6, shade)
+        drawing.text(516, 170 + 26 * i, words[i], anchor="start")
+    drawing.text(490, 310, "Packages of the demo on two", anchor="start", size=13, fill=FAINT)
+    drawing.text(490, 328, "of their 384 dimensions, 3 bits.", anchor="start", size=13, fill=FAINT)
+    drawing.text(490, 346, "Models have 64 to 512.", anchor="start", size=13, fill=FAINT)
+    return drawing.svg()
+
+
+def stages() -> str:
+    """Draw what a search reads, stage by stage."""
+    drawing = Drawing(760, 300, "A search: the query's code, candidates by code, exact order")
+    boxes = [
+        (20, "query", ["384 numbers"], "vector"),
+        (205, "code", ["model's layers,", "then signs"], "1011…0"),
+        (390, "candidates", ["all codes, 16 bytes", "each, by differing bits"], "200 of 59,000"),
+        (575, "answers", ["200 vectors, by the", "exact distance"], "10 rows"),
+    ]
+    for x, title, lines, below in boxes:
+        drawing.box(x, 60, 165, 110, "#eef3fd", FAINT)
+        drawing.text(x + 82, 88, title, bold=True, size=16)
+        for i, line in enumerate(lines):
+            drawing.text(x + 82, 115 + 20 * i, line, size=13)
+        drawing.text(x + 82, 195, below, mono=True, fill=ACCENT)
+        if x > 20:
+            drawing.arrow(x - 18, 115, x - 2, 115)
+    drawing.text(287, 40, "hashindex.model", mono=True, size=12, fill=FAINT)
+    drawing.text(472, 40, "codes of the index", size=12, fill=FAINT)
+    drawing.text(657, 40, "your table", size=12, fill=FAINT)
+    drawing.text(380, 235, "The narrow codes decide which rows are looked at,", size=14)
+    drawing.text(380, 256, "the vectors themselves in which order they come back.", size=14)
+    return drawing.svg()
+
+
+def recalls(X: Floats, queries: Floats, n_bits: int, *, asymmetric: bool) -> Floats:
+    """Return recall@10 for every number of candidates: the places of the true ten by code."""
+    hasher = ITQ(n_bits=n_bits, random_state=SEED).fit(X)
+    rows, asked = hasher.project(X) > 0, hasher.project(queries)
+    weights = np.abs(asked) if asymmetric else np.ones_like(asked)
+    signs = np.where(asked > 0, weights, -weights)
+    # The distance by code is a constant of the query less this product.
+    by_code = np.argsort(-(signs @ rows.T.astype(float)), axis=1, kind="stable")
+    truth = np.argsort(-(queries @ X.T), axis=1, kind="stable")[:, :10]
+    places = np.argsort(by_code, axis=1)
+    of_truth = np.take_along_axis(places, truth, axis=1)
+    return np.array([np.mean(of_truth < kept) for kept in range(1, 401)])
+
+
+def candidates(X: Floats) -> str:
+    """Draw recall against the number of candidates."""
+    drawing = Drawing(720, 400, "Recall against candidates, for 64, 128 and 256 bits")
+    left, right, top, bottom = 70, 470, 40, 340
+    base, queries = X[400:], X[:400]
+    curves = [
+        ("256 bits, asymmetric", 256, True, SHADES[0], "none"),
+        ("256 bits, Hamming", 256, False, SHADES[0], "6 4"),
+        ("128 bits, asymmetric", 128, True, "#0f766e", "none"),
+        ("128 bits, Hamming", 128, False, "#0f766e", "6 4"),
+        ("64 bits, asymmetric", 64, True, ACCENT, "none"),
+        ("64 bits, Hamming", 64, False, ACCENT, "6 4"),
+    ]
+
+    def at(kept: float, recall: float) -> tuple[float, float]:
+        return left + (right - left) * kept / 400, bottom - (bottom - top) * (recall - 0.5) * 2
+
+    for recall in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
+        drawing.line([at(0, recall), at(400, recall)], "#dde3ea", 1)
+        drawing.text(left - 10, at(0, recall)[1] + 5, f"{recall:.1f}", anchor="end", size=13)
+    for kept in (0, 100, 200, 300, 400):
+        drawing.text(at(kept, 0.5)[0], bottom + 20, str(kept), size=13)
+    drawing.text((left + right) / 2, bottom + 45, "candidates")
+    drawing.text(left, 25, "recall@10", anchor="middle")
+    for i, (words, n_bits, asymmetric, colour, dash) in enumerate(curves):
+        curve = recalls(base, queries, n_bits, asymmetric=asymmetric)
+        shown = [(kept, curve[kept - 1]) for kept in range(10, 401, 5) if curve[kept - 1] >= 0.5]
+        drawing.line([at(*point) for point in shown], colour, 2, dash)
+        y = 70 + 36 * i
+        drawing.line([(495, y), (530, y)], colour, 2, dash)
+        drawing.text(538, y + 5, words, anchor="start", size=13)
+        drawing.text(538, y + 21, f"at 200: {curve[199]:.3f}", anchor="start", size=12, fill=FAINT)
+    drawing.text(495, 310, "ITQ, 4,600 packages,", anchor="start", size=13, fill=FAINT)
+    drawing.text(495, 328, "400 others as queries", anchor="start", size=13, fill=FAINT)
+    return drawing.svg()
+
+
+def access(flat: Floats) -> str:
+    """Draw which codes are read: by a scan all, with landmarks those listed by near ones."""
+    rows = flat[np.linalg.norm(flat, axis=1) < 1][:420]
+    rng = np.random.default_rng(SEED)
+    centres = rows[rng.choice(len(rows), 15, replace=False)]
+    for _ in range(20):
+        nearest = np.argmin(((rows[:, None] - centres) ** 2).sum(axis=2), axis=1)
+        centres = np.stack([rows[nearest == i].mean(axis=0) for i in range(15)])
+    query = np.array([0.42, 0.34])
+    probed = np.argsort(((centres - query) ** 2).sum(axis=1))[:3]
+    read = np.isin(nearest, probed)
+    drawing = Drawing(760, 420, "A scan reads every code, landmarks those near the query")
+    panels = ((200, "scan", np.ones(len(rows), bool)), (560, "landmarks", read))
+    for middle, title, chosen in panels:
+        places = np.array([middle, 215]) + rows * [165, -165]
+        drawing.dots(places[~chosen], 3.5, SHADES[3])
+        drawing.dots(places[chosen], 3.5, SHADES[0])
+        if title == "landmarks":
+            for i, (x, y) in enumerate(np.array([middle, 215]) + centres * [165, -165]):
+                fill = "#0f766e" if i in probed else "#ffffff"
+                drawing.add(
+                    f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" '
+                    f'fill="{fill}" stroke="#0f766e" stroke-width="2"/>'
+                )
+        drawing.star(middle + 165 * query[0], 215 - 165 * query[1])
+        share = f"{np.sum(chosen)} of {len(rows)} codes read"
+        drawing.text(middle, 30, title, bold=True, size=16)
+        drawing.text(middle, 405, share, size=13, fill=FAINT)
+    return drawing.svg()
+
+
+if __name__ == "__main__":
+    X = load_packages().embedding
+    flat = plane(X)
+    for name, svg in {
+        "codes": codes(flat),
+        "stages": stages(),
+        "candidates": candidates(X),
+        "access": access(flat),
+    }.items():
+        (TARGET / f"{name}.svg").write_text(svg)

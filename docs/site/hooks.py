@@ -1,0 +1,70 @@
+"""What the site needs beyond its pages: documents from the folder above, and no network.
+
+README.md, CHANGELOG.md and CONTRIBUTING.md stay where people look for them. The last two are pages
+of the site all the same; links to any of them, and from them, are turned round here, so that they
+work on both sides.
+"""
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+log = logging.getLogger("mkdocs.hooks.pg_hashindex")
+
+# Documents above docs/, and the pages that stand for them.
+ABOVE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+_LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+# What a browser would fetch by itself. Links that a reader follows are no matter.
+_FETCHED = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//[^\" >]+"
+    r"|<link\b(?=[^>]*\brel=\"?(?:stylesheet|preload|preconnect|icon))"
+    r"[^>]*\bhref=\"?(?:https?:)?//[^\" >]+"
+)
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the documents from above as pages."""
+    folder = Path(config.docs_dir).parent
+    for name, page in ABOVE.items():
+        if page != "index.md":
+            text = _turn((folder / name).read_text(), "..")
+            files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links that leave docs/ to the pages of the site."""
+    return _turn(markdown, "")
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Warn, which --strict makes an error, where a page would load something from elsewhere."""
+    for path in sorted(Path(config.site_dir).rglob("*.html")):
+        for found in _FETCHED.findall(path.read_text()):
+            log.warning("%s loads from the network: %s", path.name, found)
+
+
+def _turn(text: str, folder: str) -> str:
+    """Rewrite the links of a document that lies in `folder`, as seen from docs/."""
+
+    def turned(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        seen = posixpath.normpath(posixpath.join(folder, target))
+        if seen.startswith("../docs/"):
+            seen = seen.removeprefix("../docs/")
+        elif seen.removeprefix("../") in ABOVE and seen.startswith("../"):
+            seen = ABOVE[seen.removeprefix("../")]
+        return f"]({seen}{anchor})"
+
+    return _LINK.sub(turned, text)

@@ -1,0 +1,105 @@
+"""Every code block of the documents runs: those of a page in order, in a database of its own."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+import pytest
+from fixtures.databases import run_as_admin
+from fixtures.pages import REPOSITORY, RUN, SHOWN, Reader, blocks_of, is_run, lines_of
+
+from pg_hashindex.demo import DATABASE, create_database
+from pg_hashindex.server import EmbeddedServer
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+# A page with this line goes on where the five minutes of the README end.
+GOES_ON = "<!-- goes on from the five minutes of the README -->"
+
+
+@pytest.fixture(scope="module")
+def demo_template(server: EmbeddedServer) -> str:
+    """The database of the demo, with 2,000 of its packages and those that a page names."""
+    create_database(server)
+    named = re.findall(r"'([^'\n]+)'", "".join(page.read_text() for page in PAGES))
+    with psycopg.connect(server.uri(DATABASE), autocommit=True) as connection:
+        connection.execute(
+            "DELETE FROM packages WHERE id > 2000 AND NOT name = ANY (%s)", [list(set(named))]
+        )
+        connection.execute("VACUUM FULL ANALYZE packages")
+    run_as_admin(server, f"ALTER DATABASE {DATABASE} RENAME TO template_demo")
+    return "template_demo"
+
+
+@pytest.fixture(scope="module")
+def after_template(server: EmbeddedServer, demo_template: str) -> str:
+    """The same, once the first commands of the README were given."""
+    run_as_admin(server, f"CREATE DATABASE template_after TEMPLATE {demo_template}")
+    commands = next(
+        block
+        for block in blocks_of(REPOSITORY / "README.md")
+        if block.language == "sh" and "index create packages_idx" in block.code
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PG_HASHINDEX_DATABASE_URL", server.uri("template_after"))
+        Reader(server.uri("template_after")).follow(commands)
+    return "template_after"
+
+
+@pytest.fixture
+def reader(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    make_database: Callable[[str], str],
+    page: Path,
+) -> Iterator[Reader]:
+    """Somebody in an empty folder, with the database that the page takes for granted."""
+    template = "after_template" if GOES_ON in page.read_text() else "demo_template"
+    url = make_database(request.getfixturevalue(template))
+    monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    reader = Reader(url)
+    yield reader
+    reader.close()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def runs(page: Path) -> bool:
+    return any(
+        block.title is None
+        and (block.language in RUN[1:] or any(map(is_run, lines_of(block.code))))
+        for block in blocks_of(page)
+        if block.language in RUN
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize("page", [*filter(runs, PAGES)], ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(
+    reader: Reader, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for block in blocks_of(page):
+        if "--method bgdh" in block.code and find_spec("torch") is None:
+            continue
+        reader.follow(block)
+    if page.name == "README.md":
+        assert len(capsys.readouterr().out.splitlines()) == 5  # the hits of its Python
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_block_escapes(page: Path) -> None:
+    """A fence that is indented, or in another language, would not be run."""
+    blocks = blocks_of(page)
+    fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+    assert len(fences) == 2 * len(blocks), "a fence is indented, or not closed"
+    for block in blocks:
+        assert block.language in (*RUN, *SHOWN), block.where
+        assert block.title is None or block.language, f"{block.where}: a file has a language"

@@ -1,0 +1,58 @@
+"""The site of the documents has every page, every public name, and links that lead somewhere."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+import pg_hashindex
+from pg_hashindex import hashers
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DOCS = REPOSITORY / "docs"
+# Pages of the site that are documents of the folder above.
+ABOVE = {"changelog.md", "contributing.md"}
+PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
+
+
+def pages_of(entry: str | list[object] | dict[str, object]) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    entries = entry.values() if isinstance(entry, dict) else entry
+    return [page for inner in entries for page in pages_of(inner)]  # type: ignore[arg-type]
+
+
+def anchor(heading: str) -> str:
+    """Return what GitHub and the site make of a heading."""
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w -]", "", words.strip().lower()).replace(" ", "-")
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    settings = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
+    listed = pages_of(settings["nav"])
+    assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} | ABOVE)
+
+
+@pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)
+def test_the_reference_has_every_public_name(module: ModuleType) -> None:
+    described = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
+    # A module whose children stand by themselves, and the error that its own module describes.
+    elsewhere = {"pg_hashindex.hashers", "pg_hashindex.HashIndexError"}
+    public = {f"{module.__name__}.{name}" for name in module.__all__}
+    assert public - elsewhere <= set(described)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target, heading in re.findall(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)", text):
+        if "://" in target:
+            continue
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        if heading and path.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert heading in map(anchor, headings), f"{target}#{heading}"
