@@ -1,0 +1,1 @@
+"""Packages that are searched by meaning: FastAPI, SQLAlchemy, alembic and pg_hashindex."""

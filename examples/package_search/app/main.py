@@ -1,0 +1,37 @@
+"""The application: ``uvicorn --factory app.main:create_app``."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from pg_hashindex.errors import DuplicateNameError, HashIndexError, InvalidInputError
+
+from . import health, packages, search
+from .database import lifespan
+
+__all__ = ["create_app"]
+
+
+def create_app() -> FastAPI:
+    """Make the application, for the database of its settings."""
+    app = FastAPI(title="Package search", lifespan=lifespan)
+    for module in (health, packages, search):
+        app.include_router(module.router)
+
+    @app.exception_handler(HashIndexError)
+    async def refuse(request: Request, error: HashIndexError) -> JSONResponse:
+        # Whatever is not the caller's fault is the setup's: no index yet, no database.
+        status = 503
+        if isinstance(error, InvalidInputError):
+            status = 422
+        elif isinstance(error, DuplicateNameError):
+            status = 409
+        return JSONResponse({"detail": str(error)}, status)
+
+    @app.exception_handler(RequestValidationError)
+    async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Without the input: it may be 384 numbers, or NaN, which JSON does not have.
+        faults = [{"loc": fault["loc"], "msg": fault["msg"]} for fault in error.errors()]
+        return JSONResponse({"detail": faults}, 422)
+
+    return app

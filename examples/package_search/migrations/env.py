@@ -1,0 +1,25 @@
+"""Runs the migrations on the database of the app's settings."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import context
+from app.models import Base
+from app.settings import engine_url
+
+# All that alembic needs to know of indexes: what they are called in revisions, and to compare them.
+import pg_hashindex.migrations  # noqa: F401
+
+
+def run(**options: Any) -> None:
+    """Run the migrations in one transaction."""
+    context.configure(target_metadata=Base.metadata, typed_hash_indexes=True, **options)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    run(url=engine_url(), literal_binds=True)
+else:
+    with sa.create_engine(engine_url(), poolclass=sa.NullPool).connect() as connection:
+        run(connection=connection)

@@ -1,0 +1,14 @@
+"""Codes of 192 bits instead of 128: another model for the index, which is searched as before."""
+
+from pg_hashindex.migrations import swap_hash_model
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    swap_hash_model("packages_idx", "packages_192", existing_model="packages_128")
+
+
+def downgrade() -> None:
+    swap_hash_model("packages_idx", "packages_128", existing_model="packages_192")
