@@ -16,6 +16,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 from pg_hashindex.sampling import sample_table
 
+pytestmark = pytest.mark.newest
+
 
 def drawn(n: int, n_queries: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     order = np.random.default_rng(seed).permutation(n)

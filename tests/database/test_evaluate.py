@@ -13,6 +13,8 @@ from pg_hashindex.evaluate import evaluate
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])
 def test_recall_is_that_of_brute_force(

@@ -10,6 +10,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.sampling import Sample, sample_table
 
+pytestmark = pytest.mark.newest
+
 
 def ids_of(rows: NDArray[np.float32], vectors: NDArray[np.float32]) -> list[int]:
     """Keys of rows of items."""

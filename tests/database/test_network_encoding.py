@@ -25,6 +25,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 from pg_hashindex.network import Network, known_rows
 
+pytestmark = pytest.mark.newest
+
 NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 
 

@@ -14,6 +14,8 @@ from pg_hashindex.layers import normalize
 from pg_hashindex.model import Model
 from pg_hashindex.network import Network
 
+pytestmark = pytest.mark.newest
+
 
 def torch_model() -> Model:
     arrays = {

@@ -10,6 +10,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 # Rows that the model does not know.
 NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 

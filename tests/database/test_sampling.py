@@ -11,6 +11,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.sampling import sample_table
 
+pytestmark = pytest.mark.newest
+
 
 def as_set(rows: NDArray[Any]) -> set[bytes]:
     return {row.tobytes() for row in rows}

@@ -32,6 +32,8 @@ from pg_hashindex.tuning import (
 from pg_hashindex.tuning.applying import check_free
 from pg_hashindex.tuning.scratch import Scratch
 
+pytestmark = pytest.mark.newest
+
 QUICK = Effort(sample=2000, queries=20, minutes=2)
 
 

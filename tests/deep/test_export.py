@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 from pg_hashindex.deep.export import to_layers  # noqa: E402
 from pg_hashindex.deep.networks import Architecture, HashNetwork  # noqa: E402
 
+pytestmark = pytest.mark.newest
+
 DIMENSION, BITS = 6, 11
 CPU = torch.device("cpu")
 
