@@ -49,7 +49,9 @@ def test_what_it_wrote_outlives_a_crash(unencoded: HashIndex) -> None:
     row = unencoded.connection.execute(
         "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
     ).fetchone()
-    assert row == (0,)
+    assert row is not None
+    # At the end of a page the next insert comes behind the header of the next page.
+    assert row[0] in (0, 24, 40)
 
 
 def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,14 +190,26 @@ def test_commands_that_write_are_refused(on: Run, command: list[str]) -> None:
     assert "a standby only reads: connect to the primary server" in message
 
 
-def test_it_follows_a_swap_and_a_repair(house: House, url: str) -> None:
+@pytest.fixture
+def changing(
+    server: EmbeddedServer, house: House, standby: EmbeddedServer
+) -> Iterator[tuple[str, str]]:
+    """A copy of the database, on both: the other tests may come later."""
+    run_as_admin(server, "CREATE DATABASE changing TEMPLATE mirrored STRATEGY file_copy")
+    catch_up(house.url, standby.uri("mirrored"))
+    yield server.uri("changing"), standby.uri("changing")
+    run_as_admin(server, "DROP DATABASE changing WITH (FORCE)")
+
+
+def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
     """A session that was there before, too."""
-    with connect(house.url) as primary, connect(url) as reader:
+    primary_url, url = changing
+    with connect(primary_url) as primary, connect(url) as reader:
         followed = HashIndex.open(reader, "scanned")
         in_python = HashIndex.open(reader, "in python")
         HashIndex.open(primary, "scanned").swap("known", force=True)
         HashIndex.open(primary, "in python").swap("lsh", access="landmarks", force=True)
-        catch_up(house.url, url)
+        catch_up(primary_url, url)
         for index in (followed, in_python):
             assert index.search(ROWS[49], 1)[0].id == 50
         primary.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 7")
@@ -205,5 +217,5 @@ def test_it_follows_a_swap_and_a_repair(house: House, url: str) -> None:
         for index in list_indexes(primary):
             if index.swap_of is None and index.table_name == "items":
                 index.repair()
-        catch_up(house.url, url)
+        catch_up(primary_url, url)
         assert answers(reader) == answers(primary)

@@ -63,7 +63,12 @@ async def test_migrations_end_where_they_began(
 def test_one_command_does_everything(folder: Path) -> None:
     program = [sys.executable, "-W", "error", "-m", "app", "--serve", "0", "--data-dir"]
     with subprocess.Popen(
-        [*program, str(folder / "one")], cwd=EXAMPLE, text=True, stdout=subprocess.PIPE
+        [*program, str(folder / "one")],
+        cwd=EXAMPLE,
+        text=True,
+        stdout=subprocess.PIPE,
+        # What runs in the background of a shell ignores Ctrl-C, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         try:
             output = ""
