@@ -28,6 +28,8 @@ BEGIN
         RAISE EXCEPTION 'the condition is NULL'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass true for all rows.';
     END IF;
+    -- A comment at its end must not take in what comes after it.
+    condition := condition || E'\n';
     expected := hashindex.estimate(
         format('SELECT FROM %I.%I WHERE (%s)', i.schema_name, i.table_name, condition), caller_path
     );

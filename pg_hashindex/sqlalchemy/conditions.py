@@ -1,29 +1,26 @@
-"""The conditions of a statement as text that ``hashindex.search_where`` takes."""
+"""What a statement demands of the rows that it searches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
-from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import operators, visitors
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import (
-    BinaryExpression,
-    BindParameter,
     BooleanClauseList,
     ClauseElement,
+    ColumnClause,
     FromClause,
+    FromGrouping,
     Join,
+    Lateral,
     SelectBase,
+    TableValuedAlias,
+    TextClause,
 )
+from sqlalchemy.util import immutabledict
 
-__all__ = ["Condition", "condition_of", "conjuncts", "text_of", "without"]
-
-# Stands where a value will be; no text of SQL has it.
-_MARK = "\0"
+__all__ = ["Condition", "condition_of", "conjuncts", "leaves", "tables_of", "without"]
 
 
 def conjuncts(clause: Any) -> Iterator[Any]:
@@ -56,24 +53,38 @@ def _pruned(source: FromClause, named: set[Any]) -> FromClause:
     """
     if not isinstance(source, Join) or source.full:
         return source
-    if source.isouter and not named & set(_leaves(source.right)):
+    if source.isouter and not named & set(leaves(source.right)):
         return _pruned(source.left, named)
-    inner = named if source.onclause is None else named | _tables([source.onclause])
+    inner = named if source.onclause is None else named | tables_of([source.onclause])
     left = _pruned(source.left, inner)
     return Join(left, source.right, source.onclause, isouter=source.isouter)
 
 
-def _leaves(source: FromClause) -> Iterator[FromClause]:
+def leaves(source: FromClause) -> Iterator[FromClause]:
+    """Take a tree of joins apart at its joins."""
     if isinstance(source, Join):
-        yield from _leaves(source.left)
-        yield from _leaves(source.right)
+        yield from leaves(source.left)
+        yield from leaves(source.right)
+    elif isinstance(source, FromGrouping):
+        yield from leaves(source.element)
     else:
         yield source
 
 
-def _tables(clauses: Iterable[Any]) -> set[Any]:
+def tables_of(clauses: Iterable[Any]) -> set[Any]:
+    """Find the tables, and aliases of some, whose columns are named."""
     elements = (element for clause in clauses for element in visitors.iterate(clause))
     return {getattr(element, "table", None) for element in elements} - {None}
+
+
+def _is_opaque(clause: Any) -> bool:
+    """Whether text that is not ours stands in a condition: it may name any table."""
+    return any(
+        isinstance(element, TextClause)
+        # A constant in quotes is what LIKE is put together with.
+        or (isinstance(element, ColumnClause) and element.is_literal and element.name[:1] != "'")
+        for element in visitors.iterate(clause)
+    )
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,11 @@ def condition_of(
     Condition or None
         None where every row will do.
     """
-    named = _tables(clauses)
-    sources = [_pruned(source, named) for source in sources]
+    if not any(_is_opaque(part) for part in (*clauses, *sources)):
+        joined = (leaf for source in sources for leaf in leaves(source))
+        lateral = (leaf for leaf in joined if isinstance(leaf, Lateral | TableValuedAlias))
+        named = tables_of([*clauses, *lateral])
+        sources = [_pruned(source, named) for source in sources]
     # A table that is joined without a condition may have no row, and restricts by that.
     alone = len(sources) == 1 and not isinstance(sources[0], Join)
     if alone and not clauses:
@@ -123,106 +137,7 @@ def condition_of(
         return Condition(sa.and_(*clauses))
     # Aliases keep their names, and subqueries find what they refer to, in a statement of their own.
     table = key.table.element if isinstance(key.table, sa.Alias) else key.table
-    return Condition(sa.select(key).select_from(*sources).where(*clauses), table.c[key.key])
-
-
-class _TextCompiler(PGCompiler_psycopg):
-    """Writes markers for values, each with the cast that the dialect gives it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.marked: list[tuple[BindParameter[Any], str]] = []
-        super().__init__(*args, **kwargs)
-
-    def visit_bindparam(  # type: ignore[override]
-        self, bindparam: BindParameter[Any], skip_bind_expression: bool = False, **kw: Any
-    ) -> str:
-        impl: Any = bindparam.type.dialect_impl(self.dialect)
-        if impl._has_bind_expression and not skip_bind_expression:
-            return str(super().visit_bindparam(bindparam, **kw))  # type: ignore[no-untyped-call]
-        cast = self._cast(bindparam.type)
-        self.marked.append((bindparam, cast))
-        return f"{_MARK}{len(self.marked) - 1}{_MARK}{cast}"
-
-    def _cast(self, type_: sa.types.TypeEngine[Any]) -> str:
-        # As text, 1.5 beside an integer column would be taken for an integer.
-        impl: Any = type_._unwrapped_dialect_impl(self.dialect)
-        if isinstance(impl, sa.types.NullType):
-            return ""
-        if impl.render_bind_cast:
-            return str(self.render_bind_cast(type_, impl, ""))  # type: ignore[no-untyped-call]
-        if isinstance(impl, sa.Numeric) and not isinstance(impl, sa.Float):
-            # Without its precision, which would round the value.
-            return "::NUMERIC"
-        return f"::{self.dialect.type_compiler_instance.process(impl)}"
-
-    def visit_in_op_binary(self, binary: BinaryExpression[Any], operator: Any, **kw: Any) -> str:
-        return self._in(binary, "= ANY", " IN ", **kw)
-
-    def visit_not_in_op_binary(
-        self, binary: BinaryExpression[Any], operator: Any, **kw: Any
-    ) -> str:
-        return self._in(binary, "<> ALL", " NOT IN ", **kw)
-
-    def _in(self, binary: BinaryExpression[Any], of_array: str, of_query: str, **kw: Any) -> str:
-        left, right = binary.left, binary.right
-        if isinstance(right, BindParameter) and right.expanding:
-            return (
-                f"({self.process(left, **kw)} {of_array} ({self.process(_as_array(right), **kw)}))"
-            )
-        return f"({self.process(left, **kw)}{of_query}{self.process(right, **kw)})"
-
-
-def _as_array(values: BindParameter[Any]) -> BindParameter[Any]:
-    """Return the values of an IN as one parameter, under another name."""
-    if isinstance(values.type, sa.types.TupleType) or not values.unique:
-        raise CompileError(
-            "a search cannot be restricted by IN with a named parameter or with tuples; write "
-            "column == any_(...) with an array, or or_() of the tuples"
-        )
-    array = values._clone(maintain_key=False)
-    array.expanding = False
-    array.type = ARRAY(values.type)
-    return array
-
-
-class _TextDialect(PGDialect_psycopg):
-    statement_compiler = _TextCompiler
-    supports_statement_cache = False
-
-
-# Not paramstyle format: that doubles every % of the text.
-_DIALECT = _TextDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
-
-
-def text_of(condition: Condition, compiler: SQLCompiler, **kw: Any) -> str:
-    """Write SQL for the text of a condition, in which the server quotes the values.
-
-    Parameters
-    ----------
-    condition : Condition
-    compiler : SQLCompiler
-        Of the statement, which gets the values as its parameters.
-    **kw : Any
-        For the values.
-
-    Raises
-    ------
-    sqlalchemy.exc.CompileError
-        If the condition cannot be written so.
-    """
-    translated = compiler.schema_translate_map
-    written = _TextCompiler(_DIALECT, condition.clause, schema_translate_map=translated)
-    text = written.string
-    if condition.key is not None:
-        preparer = written.preparer
-        table = preparer.format_table(condition.key.table)
-        text = f"{table}.{preparer.quote(condition.key.name)} IN ({text})"
-    parts = []
-    for place, piece in enumerate(text.split(_MARK)):
-        if place % 2:
-            # The cast: the statement's own condition has the same parameter, whose type it shares.
-            value, cast = written.marked[int(piece)]
-            parts.append(f"quote_nullable({compiler.process(value, **kw)}{cast})")
-        else:
-            parts.append(compiler.render_literal_value(piece, sa.String()))
-    return " || ".join(parts)
+    statement = sa.select(key).select_from(*sources).where(*clauses)
+    # The ORM has been through its parts already: to an outer join's it would add criteria anew.
+    statement._propagate_attrs = immutabledict()
+    return Condition(statement, table.c[key.key])

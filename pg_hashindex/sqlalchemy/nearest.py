@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy import orm
+from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -17,7 +18,7 @@ from sqlalchemy.sql.functions import Function
 from ..catalog import Ranking
 from ..errors import InvalidInputError
 from ..searching import as_count, as_query
-from . import conditions
+from . import condition_text, conditions
 from .declared import HashIndex, declared_on
 from .types import HashCode
 
@@ -101,8 +102,9 @@ def nearest(
     Raises
     ------
     InvalidInputError
-        If the query, k, candidates or probes cannot be used, the column holds no vectors, or none
-        or several indexes are declared on it, or its table has no key of a single column.
+        If the query, k, candidates or probes cannot be used, the column holds no vectors or is not
+        the entity's, none or several indexes are declared on it, or its table has no key of a
+        single column.
     """
     searched = _column(column, "column")
     if not isinstance(searched.type, (VECTOR, HALFVEC)):
@@ -110,13 +112,19 @@ def nearest(
             f"column {searched} is of type {searched.type!r}; a search needs one of type VECTOR "
             "or HALFVEC"
         )
+    _check_table(entity, searched)
     declared = _declared(searched, index)
     name = index if declared is None else declared.name
     key_column = _key(searched.table, declared) if key is None else _column(key, "key")
+    if key_column.table != searched.table:
+        raise InvalidInputError(
+            f"key {key_column} is of another table than column {searched}; name a column of "
+            f"{searched.table}"
+        )
     values = query.to_numpy() if isinstance(query, HalfVector) else query
     dimension = searched.type.dim
     if dimension is None:
-        dimension = len(values.to_list() if isinstance(values, Vector) else np.asarray(values))
+        dimension = np.size(values.to_numpy() if isinstance(values, Vector) else values)
     arguments: list[Any] = [
         sa.literal(as_query(values, dimension), VECTOR()),
         sa.literal(as_count("k", k), sa.Integer()),
@@ -131,8 +139,11 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
-    near = rows.table_valued(sa.column("id", key_column.type), sa.column("distance", sa.Double()))
-    found = key_column == sa.cast(near.c.id, key_column.type)
+    # By a name of its own, so that filter_by(id=...) means the entity's.
+    near = rows.table_valued(
+        sa.column("hashindex_id", key_column.type), sa.column("distance", sa.Double())
+    ).render_derived()
+    found = key_column == sa.cast(near.c.hashindex_id, key_column.type)
     source = (
         sa.join(entity, near, found)
         if isinstance(entity, FromClause)
@@ -153,6 +164,21 @@ def _column(given: Any, what: str) -> Any:
             f"{what} must be an attribute of a mapped class or a column of a table, got {given!r}"
         )
     return expression
+
+
+def _check_table(entity: Any, column: Any) -> None:
+    table = column.table
+    if not isinstance(table.element if isinstance(table, sa.Alias) else table, sa.Table):
+        raise InvalidInputError(
+            f"column {column} is of a subquery, which no index can search; take it from a table or "
+            "an alias of one: of a class that inherits, aliased(..., flat=True)"
+        )
+    source = getattr(sa.inspect(entity, raiseerr=False), "selectable", None)
+    if not isinstance(source, FromClause) or table not in set(conditions.leaves(source)):
+        raise InvalidInputError(
+            f"column {column} is not of {entity!r}; give nearest() a mapped class, an alias of one "
+            "or a table, and a column of the same"
+        )
 
 
 def _declared(column: Any, name: str | None) -> HashIndex | None:
@@ -176,7 +202,12 @@ def _declared(column: Any, name: str | None) -> HashIndex | None:
 def _key(table: FromClause, declared: HashIndex | None) -> Any:
     name = None if declared is None else declared.spec().key
     if name is not None:
-        return next(column for column in table.c if column.name == name)
+        for column in table.c:
+            if column.name == name:
+                return column
+        raise InvalidInputError(
+            f"table {table} has no column {name!r}, the key that the index is declared with"
+        )
     keys = list(table.primary_key)
     if len(keys) != 1:
         raise InvalidInputError(
@@ -195,18 +226,18 @@ class _NearestRows(Function[Any]):
 @compiles(_NearestRows)
 def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     condition = _condition(element, compiler)
-    if condition is None:
-        return str(compiler.visit_function(element, **kw))
     literal_binds = bool(kw.get("literal_binds"))
     query, k, *rest = (
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     )
+    if condition is None:
+        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join([query, k, *rest])})"
     name = str(element.name).removeprefix("search_")
     arguments = [
         compiler.render_literal_value(name, sa.String()),
         query,
         k,
-        conditions.text_of(condition, compiler, literal_binds=literal_binds),
+        condition_text.text_of(condition, compiler, literal_binds=literal_binds),
         *rest,
     ]
     # In its order of parameters the code comes last too.
@@ -220,7 +251,8 @@ def _condition(element: _NearestRows, compiler: SQLCompiler) -> conditions.Condi
     if not isinstance(statement, sa.Select):
         return None
     sources = enclosing["compile_state"]._get_display_froms()
-    join = next(_joins(sources, element), None)
+    own = [source for source in sources if source in enclosing["asfrom_froms"]]
+    join = next(_joins(own, element), None)
     if join is None or join.onclause is None:
         return None
     near: Any = join.right
@@ -229,7 +261,14 @@ def _condition(element: _NearestRows, compiler: SQLCompiler) -> conditions.Condi
         for clause in conditions.conjuncts(statement.whereclause)
         if not any(getattr(part, "table", None) is near for part in visitors.iterate(clause))
     ]
-    left = [source for whole in sources if (source := conditions.without(whole, near)) is not None]
+    named = conditions.tables_of(clauses)
+    for source in sources:
+        if source not in own and named & set(conditions.leaves(source)):
+            raise CompileError(
+                f"a search cannot be restricted by {source.description}, of a statement around it; "
+                "join it inside of the statement that nearest() gives"
+            )
+    left = [source for whole in own if (source := conditions.without(whole, near)) is not None]
     return conditions.condition_of(join.onclause.left, left, clauses)
 
 
