@@ -10,6 +10,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    snapshot_is_old boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     layers hashindex.layer[];
     missing text;
     ids text[];
@@ -19,9 +21,17 @@ BEGIN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
         RETURN 0;
+    ELSIF row_security_active(base) THEN
+        RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
+            USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
+    END IF;
+    IF hashindex.is_distributed(i) THEN
+        RETURN hashindex.encode_distributed(i.name);
     END IF;
     -- From here on nobody writes, and what was written before is seen by the statements below.
     PERFORM hashindex.wait_for_writers(i);
+    -- It may have been made anew meanwhile, with another model.
+    i := hashindex.find_index(i.name);
     -- Into a variable: unpacked once, not once for each row.
     SELECT m.layers INTO STRICT layers FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
@@ -40,8 +50,11 @@ BEGIN
             EXECUTE format('SELECT array_agg(b.%I::text) %s', i.id_column, missing) INTO ids;
         END IF;
         EXECUTE format(
-            'INSERT INTO %I.%I (id, code) SELECT b.%I, hashindex.encode_with($1, b.%I::vector) %s',
-            i.code_schema, i.code_table, i.id_column, i.column_name, missing
+            'INSERT INTO %I.%I (id, code) SELECT b.%I, hashindex.encode_with($1, b.%I::vector) %s%s',
+            i.code_schema, i.code_table, i.id_column, i.column_name, missing,
+            -- Of a row that has changed since, the code would be that of the vector before: to lock it
+            -- is the serialization failure that callers of these isolation levels expect.
+            CASE WHEN snapshot_is_old THEN ' FOR SHARE OF b' END
         ) USING layers;
         GET DIAGNOSTICS written = ROW_COUNT;
         IF ids IS NOT NULL THEN
@@ -49,8 +62,11 @@ BEGIN
         END IF;
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;
-    IF written > 0 AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        RAISE WARNING 'index "%" lacks rows that others wrote since this transaction began', i.name
+    -- Of a table without any page there are none.
+    IF snapshot_is_old AND EXISTS (
+        SELECT FROM hashindex.parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
+    ) THEN
+        RAISE WARNING 'index "%" may lack rows that others wrote since this transaction began', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
     RETURN written;
@@ -72,11 +88,17 @@ BEGIN
         RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
+    -- Searches under way read them: hashindex.drop_unused says why no migration drops them.
+    IF 'landmarks' NOT IN (i.access, coalesce(i.building, i.access))
+        AND to_regclass(format('hashindex.%I', i.storage || '_landmarks')) IS NOT NULL THEN
+        RAISE WARNING 'index "%" has landmarks that it no longer goes by', i.name
+            USING HINT = format('Drop them: pg-hashindex index repair %s', i.name);
+    END IF;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.warn_of_path(text) IS
-    'warns where the access path of an index is still to be built, which no migration does';
+    'warns where the access path of an index is still to be built, or one of before to be dropped, which no migration does';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
     name text,
@@ -132,7 +154,8 @@ $$;
 COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean) IS
     'creates an index, configures and encodes it, in this transaction; with defer only where its model is there and it is not';
 
--- What the index has now is dropped: a migration returns to the model before by making its codes anew.
+-- What the index had is kept beside, as by pg-hashindex index swap: to drop it takes a lock on the
+-- table that shuts out readers too, and one of them may be waiting to write. That would be a deadlock.
 CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -148,28 +171,35 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF i.model_id = used.id THEN
         RETURN false;
-    ELSIF used.network IS NOT NULL THEN
-        RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
     -- As pg-hashindex index swap, of a session.
     ELSIF NOT pg_try_advisory_xact_lock(hashtextextended('hashindex.swap:' || i.name, 0)) THEN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
+    -- Another session may have swapped it just before.
+    i := hashindex.find_index(index_name);
     beside := hashindex.find_swap(i.name, '{previous}');
-    IF beside.model_id IS DISTINCT FROM used.id THEN
+    IF i.model_id = used.id THEN
+        RETURN false;
+    ELSIF used.network IS NOT NULL THEN
+        RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
+    ELSIF beside.model_id = used.id THEN
+        -- Kept fresh since the swap before.
+        PERFORM hashindex.exchange(i.name, 'previous');
+    ELSE
+        IF beside.name IS NOT NULL THEN
+            -- First of all: whoever reads the table is waited for before any writer waits for us.
+            PERFORM hashindex.drop_index(beside.name);
+        END IF;
         PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
         beside := hashindex.find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- Not hashindex.swap_is_ready: where an access path is to be built, it is missed for a while.
         UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
         PERFORM hashindex.exchange(i.name, 'ready');
-    ELSE
-        -- Kept fresh since the swap before.
-        PERFORM hashindex.exchange(i.name, 'previous');
     END IF;
-    PERFORM hashindex.drop_index(beside.name);
     PERFORM hashindex.warn_of_path(i.name);
     RETURN true;
 END

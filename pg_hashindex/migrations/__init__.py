@@ -15,6 +15,7 @@ from .functions import (
     uninstall_hashindex,
 )
 from .operations import (
+    ChangeHashIndexOps,
     ConfigureHashIndexOp,
     CreateHashIndexOp,
     DropHashIndexOp,
@@ -24,6 +25,7 @@ from .operations import (
 )
 
 __all__ = [
+    "ChangeHashIndexOps",
     "ConfigureHashIndexOp",
     "CreateHashIndexOp",
     "DropHashIndexOp",

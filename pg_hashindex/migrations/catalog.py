@@ -12,27 +12,36 @@ __all__ = ["Existing", "ModelSize", "existing_indexes", "model_sizes", "objects_
 
 _INDEXES = """
     SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.metric, i.layout,
-           coalesce(i.building, i.access) AS access, i.ranking, i.candidates, i.probes,
+           coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
+           CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
+           c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
            m.name AS model, m.version, m.dimension,
            m.metric AS model_metric, hashindex.default_ranking(m) AS model_ranking
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+    LEFT JOIN pg_namespace n ON n.nspname = i.schema_name
+    LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
     WHERE i.swap_of IS NULL ORDER BY i.name
 """
 
 # Of layout column: the code columns, of swaps too, and the indexes over them.
 _OBJECTS = """
-    SELECT 'column' AS kind, i.code_schema AS schema, i.code_table AS relation,
-           i.code_column AS name
-    FROM hashindex.index i WHERE i.layout = 'column'
-    UNION
-    SELECT 'index', n.nspname, t.relname, c.relname
-    FROM hashindex.index i
-    CROSS JOIN unnest(ARRAY[i.access, i.building]) path
-    CROSS JOIN hashindex.code_indexes(i, path) x
-    JOIN pg_class c ON c.oid = to_regclass(x.index_name)
-    JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_class t ON t.oid = to_regclass(x.relation)
-    WHERE i.layout = 'column' AND path IS NOT NULL
+    SELECT o.*, coalesce(pg_table_is_visible(c.oid), false) AS visible
+    FROM (
+        SELECT 'column' AS kind, i.code_schema AS schema, i.code_table AS relation,
+               i.code_column AS name
+        FROM hashindex.index i WHERE i.layout = 'column'
+        UNION
+        SELECT 'index', n.nspname, t.relname, c.relname
+        FROM hashindex.index i
+        CROSS JOIN unnest(ARRAY[i.access, i.building]) path
+        CROSS JOIN hashindex.code_indexes(i, path) x
+        JOIN pg_class c ON c.oid = to_regclass(x.index_name)
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_class t ON t.oid = to_regclass(x.relation)
+        WHERE i.layout = 'column' AND path IS NOT NULL
+    ) o
+    LEFT JOIN pg_namespace n ON n.nspname = o.schema
+    LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = o.relation
 """
 
 _MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"
@@ -47,6 +56,10 @@ class Existing:
     dimension: int
     #: What creating it would choose by itself.
     defaults: dict[str, Any]
+    #: Whether its table exists, under the name that it had.
+    is_there: bool
+    #: Whether the table's bare name means it.
+    visible: bool
 
 
 #: Dimension by name and version.
@@ -87,6 +100,8 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
                 "ranking": row.model_ranking,
                 "candidates": 200,
             },
+            row.is_there,
+            row.visible,
         )
         for row in rows
     }
@@ -104,12 +119,19 @@ def model_sizes(connection: sa.Connection) -> ModelSize:
 def objects_in_tables(
     connection: sa.Connection, default_schema: str | None
 ) -> set[tuple[str, str | None, str, str]]:
-    """Read what indexes put into users' tables: kind, schema, table and name."""
+    """Read what indexes put into users' tables: kind, schema, table and name.
+
+    Where the search_path finds the table, it is there without its schema too.
+    """
     with translated_errors():
         if not _installed(connection):
             return set()
         rows = connection.execute(sa.text(_OBJECTS)).all()
     return {
-        (row.kind, None if row.schema == default_schema else row.schema, row.relation, row.name)
+        (row.kind, schema, row.relation, row.name)
         for row in rows
+        for schema in (
+            None if row.visible else row.schema,
+            None if row.schema == default_schema else row.schema,
+        )
     }

@@ -1,19 +1,28 @@
 """Autogenerate: the indexes that are declared, against those that the database has."""
 
 import logging
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import sqlalchemy as sa
 from alembic.autogenerate import comparators
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
+from pgvector.sqlalchemy import VECTOR
 
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import IndexSpec
 from ..tables import SCHEMA
 from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
-from .operations import ConfigureHashIndexOp, CreateHashIndexOp, DropHashIndexOp, SwapHashModelOp
+from .operations import (
+    ChangeHashIndexOps,
+    ConfigureHashIndexOp,
+    CreateHashIndexOp,
+    DropHashIndexOp,
+    SwapHashModelOp,
+)
 
 __all__: list[str] = []
 
@@ -84,9 +93,19 @@ def _pairs(
         if isinstance(operation, ops.DropTableOp)
     }
     compared = {*gone, *tables}
+    existing = {name: _as_compared(found, compared) for name, found in existing.items()}
     for name, index in sorted(declared.items()):
         found = existing.get(name)
-        if found is not None and (found.spec.schema, found.spec.table) not in compared:
+        if found is not None and not found.is_there:
+            _log.warning(
+                "hash index %r is there already, of table %s, which does not exist; if that was "
+                "renamed, run pg-hashindex index repair, and else pg-hashindex index drop, with %s",
+                name,
+                found.spec.qualified_table,
+                shlex.quote(name),
+            )
+            found = None
+        elif found is not None and (found.spec.schema, found.spec.table) not in compared:
             _log.warning(
                 "hash index %r is there already, of table %s, which is not compared; choose "
                 "another name",
@@ -101,10 +120,19 @@ def _pairs(
     for name, found in existing.items():
         if (
             name not in declared
+            and found.is_there
             and (found.spec.schema, found.spec.table) in compared
             and context.run_object_filters(_as_item(found), name, _KIND, True, None)
         ):
             yield name, None, found
+
+
+def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
+    """Name the table as the metadata does: without its schema, where the search_path finds it."""
+    place = (found.spec.schema, found.spec.table)
+    if place in compared or not found.visible or (None, found.spec.table) not in compared:
+        return found
+    return replace(found, spec=replace(found.spec, schema=None))
 
 
 # For include_object, beside alembic's own kinds.
@@ -114,7 +142,9 @@ _KIND: Any = "hash_index"
 def _as_item(found: Existing) -> HashIndex:
     spec = found.spec
     options = {key: value for key, value in spec.options().items() if key != "schema"}
-    return HashIndex(spec.name, spec.column, model=_model(found), **options)
+    column = sa.Column(spec.column, VECTOR(found.dimension))
+    table = sa.Table(spec.table, sa.MetaData(), column, schema=spec.schema)
+    return HashIndex(spec.name, table.c[spec.column], model=_model(found), **options)
 
 
 def _changes(
@@ -160,9 +190,15 @@ def _changes(
     }
     if settings:
         _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
-        before = {key: value for key in settings if (value := getattr(found.spec, key)) is not None}
+        # With another access path the probes of landmarks go.
+        lost = {*settings, "probes"} if "access" in settings else {*settings}
+        before = {
+            key: value
+            for key in _SETTINGS
+            if key in lost and (value := getattr(found.spec, key)) is not None
+        }
         changes.append(ConfigureHashIndexOp(name, settings, before))
-    return [], changes
+    return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
@@ -242,6 +278,14 @@ def _leave_our_objects(
         if isinstance(operation, ops.CreateTableOp):
             # It would be written as an argument.
             operation.info.pop("hash_indexes", None)
+        if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
+            # A downgrade makes them with the index.
+            place = ("column", operation.schema, operation.table_name)
+            operation._reverse.columns = [
+                item
+                for item in operation._reverse.columns
+                if not (isinstance(item, sa.Column) and (*place, item.name) in objects)
+            ]
         if isinstance(operation, ops.ModifyTableOps):
             operation.ops[:] = [inner for inner in operation.ops if not ours(inner)]
             if operation.is_empty():

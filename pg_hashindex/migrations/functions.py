@@ -150,8 +150,9 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     """Give an index another model, whose codes are made in the migration's transaction.
 
     Writers wait until that ends. For a large table run ``pg-hashindex index swap`` before the
-    migration: where the index has the model already, nothing is done. Recall is not compared, and
-    the codes of before are dropped.
+    migration: where the index has the model already, nothing is done. Recall is not compared. The
+    codes of before are kept fresh beside, for a downgrade to return to, until ``pg-hashindex index
+    prune`` or the next swap drops them.
 
     Parameters
     ----------
@@ -167,7 +168,7 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     UnknownIndexError, UnknownModelError, InvalidInputError
         If the model cannot serve the index, or is evaluated in Python.
     InUseError
-        If the index is being swapped, or has the codes of a swap before still.
+        If another swap of the index is under way.
     """
     op.invoke(SwapHashModelOp(name, model, existing_model))
 
@@ -186,7 +187,8 @@ def configure_hash_index(
 ) -> None:
     """Change how an index is searched by default; what is None stays as it is.
 
-    Another access path is built by ``pg-hashindex index encode``, not by the migration.
+    Another access path is built by ``pg-hashindex index encode``, not by the migration. Landmarks
+    that are left over are dropped by ``pg-hashindex index repair``.
 
     Parameters
     ----------

@@ -3,11 +3,13 @@
 from typing import Any
 
 from alembic.operations import BatchOperations, MigrateOperation, Operations
+from alembic.operations.ops import OpContainer
 
 from ..errors import InvalidInputError
 from ..sqlalchemy.specification import IndexSpec
 
 __all__ = [
+    "ChangeHashIndexOps",
     "ConfigureHashIndexOp",
     "CreateHashIndexOp",
     "DropHashIndexOp",
@@ -172,6 +174,14 @@ class ConfigureHashIndexOp(MigrateOperation):
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what ``alembic check`` shows."""
         return ("configure_hash_index", self.name, self.existing, self.settings)
+
+
+class ChangeHashIndexOps(OpContainer):
+    """Another model and other settings, in this order there and back: a model must serve them."""
+
+    def reverse(self) -> "ChangeHashIndexOps":
+        """Return what gives back the model, and then the settings."""
+        return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
 
 
 @Operations.register_operation("install_hashindex")

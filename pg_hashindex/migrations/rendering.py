@@ -8,6 +8,7 @@ from alembic.operations import MigrateOperation
 
 from ..sqlalchemy.specification import IndexSpec
 from .operations import (
+    ChangeHashIndexOps,
     ConfigureHashIndexOp,
     CreateHashIndexOp,
     DropHashIndexOp,
@@ -69,6 +70,11 @@ def _swap(context: AutogenContext, operation: SwapHashModelOp) -> str:
 def _configure(context: AutogenContext, operation: ConfigureHashIndexOp) -> str:
     existing = {f"existing_{name}": value for name, value in operation.existing.items()}
     return _call(context, "configure_hash_index", operation.name, **operation.settings, **existing)
+
+
+@renderers.dispatch_for(ChangeHashIndexOps)
+def _change(context: AutogenContext, operation: ChangeHashIndexOps) -> list[str]:
+    return [renderers.dispatch(inner)(context, inner) for inner in operation.ops]
 
 
 @renderers.dispatch_for(InstallHashIndexOp)

@@ -25,9 +25,10 @@ class HashIndex(SchemaItem):
     """An index of hash codes, declared on a column of vectors.
 
     In ``__table_args__`` or among the items of a `sqlalchemy.Table` the column may be named; after
-    the class or table it is given itself. ``create_all`` makes the index together with its table,
-    and ``drop_all`` drops it; alembic's autogenerate compares it with what the database has
-    (`pg_hashindex.migrations`). It is found in ``table.info["hash_indexes"]``, by its name.
+    the class or table it is given itself. On PostgreSQL ``create_all`` makes the index together
+    with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what the
+    database has (`pg_hashindex.migrations`). It is found in ``table.info["hash_indexes"]``, by its
+    name.
 
     Parameters
     ----------
@@ -299,13 +300,16 @@ def _create_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
                 f"index {index.name!r} cannot be declared inside of op.create_table; call "
                 "op.create_hash_index after it"
             )
-        index.create(connection)
+        if connection.dialect.name == "postgresql":
+            index.create(connection)
 
 
 def _drop_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
-    for index in declared_on(table).values() if connection is not None else ():
-        index.drop(connection, checkfirst=True)
+    for index in declared_on(table).values():
+        if connection is not None and connection.dialect.name == "postgresql":
+            index.drop(connection, checkfirst=True)
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=2)
+    # Of whoever called HashIndex.create.
+    warnings.warn(message, UserWarning, stacklevel=5)

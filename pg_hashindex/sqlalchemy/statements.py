@@ -71,7 +71,6 @@ def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
     """Return SQL that changes how an index is searched by default."""
     return [
         _call("configure_index", {"name": name, **settings}),
-        _call("drop_unused", {"name": name}),
         _call("warn_of_path", {"index_name": name}),
     ]
 
@@ -97,20 +96,27 @@ def run(connection: sa.Connection | MockConnection, statement: str) -> sa.Cursor
 def noticed(
     connection: sa.Connection | MockConnection, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Hand on the warnings of the server, where psycopg is the driver; others keep them."""
+    """Hand on the warnings of the server, where psycopg is the driver; others keep them.
+
+    They are told after the block, since psycopg swallows what a handler of its own raises.
+    """
     driver = getattr(connection, "connection", None)
     driver = getattr(driver, "driver_connection", None)
     if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
         yield
         return
 
+    warnings: list[str] = []
+
     def handler(diagnosis: psycopg.errors.Diagnostic) -> None:
         if diagnosis.severity_nonlocalized == "WARNING":
             parts = [diagnosis.message_primary, diagnosis.message_hint]
-            tell("; ".join(part for part in parts if part))
+            warnings.append("; ".join(part for part in parts if part))
 
     driver.add_notice_handler(handler)
     try:
         yield
     finally:
         driver.remove_notice_handler(handler)
+    for warning in warnings:
+        tell(warning)

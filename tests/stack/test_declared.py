@@ -1,6 +1,7 @@
 """Indexes declared beside tables of SQLAlchemy: made and dropped with them."""
 
 import asyncio
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,6 +167,15 @@ def test_what_a_migration_cannot_do_is_said(
     network = HashIndex("network_idx", table.c.embedding, model="known")
     with engine.begin() as transaction, pytest.warns(UserWarning, match="evaluated in Python"):
         network.create(transaction)
+    # A warning may be meant to be an error; it is of the line that asked for the index.
+    refused = HashIndex("refused_idx", table.c.embedding, model="known")
+    with engine.begin() as transaction, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="evaluated in Python"):
+            refused.create(transaction)
+    with engine.begin() as transaction, pytest.warns(UserWarning, match="Python") as told:
+        HashIndex("said_idx", table.c.embedding, model="known").create(transaction)
+    assert told[0].filename == __file__
     made = live.HashIndex.open(connection, "path_idx")
     assert (made.access, made.building, made.probes, made.waiting()) == ("scan", "landmarks", 9, 0)
     assert live.HashIndex.open(connection, "network_idx").waiting() == 300
@@ -285,6 +295,16 @@ def test_an_async_engine(url: str, connection: Connection, items: str) -> None:
 
     with pytest.warns(UserWarning, match="is not made"):
         asyncio.run(run())
+
+
+def test_on_another_database_there_are_no_indexes() -> None:
+    metadata = items_table(HashIndex("items_idx", "embedding", model="lsh")).metadata
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    metadata.create_all(engine)
+    assert sa.inspect(engine).get_table_names() == ["items"]
+    metadata.drop_all(engine)
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
 
 
 def test_the_statements_can_be_printed() -> None:

@@ -10,9 +10,8 @@ from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make,
 from pg_hashindex import HashIndex, store
 from pg_hashindex.codes import hamming_distances
 from pg_hashindex.database import Connection
-from pg_hashindex.errors import (
-    InvalidInputError,
-)
+from pg_hashindex.errors import DuplicateNameError, InvalidInputError
+from pg_hashindex.langchain import documents
 from pg_hashindex.model import Model
 from pg_hashindex.network import known_rows
 
@@ -43,6 +42,15 @@ def test_an_index_that_misses_documents_is_not_used(
     query = np.array(EMBEDDINGS.embed_query("question"))
     hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
     assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
+
+
+def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:
+    """The index is of a table of fewer letters."""
+    made = make_store(table="t" * 70)
+    made.train_index("i", method="lsh", n_bits=16, force=True)
+    assert len(made.similarity_search("question", 3, candidates=1, ranking="hamming")) == 3
+    with pytest.raises(DuplicateNameError, match="has index 'i' already"):
+        made.train_index("j", method="lsh", n_bits=16, force=True)
 
 
 def test_documents_that_only_python_encodes(make_store: Make, connection: Connection) -> None:
@@ -113,8 +121,12 @@ def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> N
     assert answers() == 3
 
 
-def test_writers_of_the_same_documents(make_store: Make, connection: Connection) -> None:
+def test_writers_of_the_same_documents(
+    make_store: Make, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In opposite orders, at once: none waits for another that waits for it."""
+    # So that they are written by several statements.
+    monkeypatch.setattr(documents, "_BATCH_ROWS", 20)
     made = make_store()
     made.train_index(method="lsh", n_bits=16, force=True)
 

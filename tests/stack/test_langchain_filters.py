@@ -161,6 +161,17 @@ def test_filters_that_are_none(filtered: HashIndexVectorStore, given: Any, messa
         found(filtered, 3, filter=given)
 
 
+def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
+    given: dict[str, Any] = {"n": 198}
+    for _ in range(50):
+        given = {"$not": given}
+    assert found(filtered, 200, filter=given, candidates=200) == nearest_of([198], 200)
+    for _ in range(5000):
+        given = {"$not": given}
+    with pytest.raises(InvalidInputError, match="the filter is nested too deeply"):
+        found(filtered, 3, filter=given)
+
+
 def test_what_is_no_option_is_not_ignored(filtered: HashIndexVectorStore) -> None:
     for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
         with pytest.raises(InvalidInputError, match="searches take filter, candidates"):

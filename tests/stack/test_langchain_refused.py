@@ -15,9 +15,10 @@ from fixtures.roles import As
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
-from pg_hashindex import HashIndex, connect, store
+from pg_hashindex import HashIndex, connect, store, training
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import (
+    ConnectionFailedError,
     DuplicateNameError,
     InvalidInputError,
     MissingExtensionError,
@@ -86,6 +87,25 @@ def test_documents_that_cannot_be_stored(make_store: Make, entry: Any, message: 
     assert len(made.similarity_search("a", 10)) == 3
 
 
+def test_ids_are_no_text(make_store: Make) -> None:
+    """Whose letters would be ids."""
+    made = make_store(texts=[])
+    made.add_texts(["a", "b"], ids=["1", "12"])
+    for ask in (made.delete, made.get_by_ids):
+        with pytest.raises(InvalidInputError, match="ids are a list of text, got '12'"):
+            ask("12")  # type: ignore[operator]
+    assert len(made.get_by_ids(["1", "12"])) == 2
+
+
+def test_metadata_of_others_that_is_no_object(make_store: Make, connection: Connection) -> None:
+    made = make_store(texts=TEXTS[:3])
+    connection.execute("UPDATE langchain_documents SET metadata = '[1]' WHERE id = '001'")
+    with pytest.raises(InvalidInputError, match=r"metadata of document '001' is \[1\], no object"):
+        made.similarity_search("a", 3)
+    connection.execute("UPDATE langchain_documents SET metadata = 'null' WHERE id = '001'")
+    assert [document.metadata for document in made.get_by_ids(IDS[:3])] == [{}, {}, {}]
+
+
 def test_a_backslash_is_no_nul(make_store: Make) -> None:
     document = Document(id="i", page_content="\\u0000", metadata={"a": "\\u0000\\", "\\": "\\\\"})
     made = make_store(texts=[])
@@ -151,6 +171,45 @@ def test_without_our_schema_and_with_pgvector_elsewhere(make_store: Make, empty_
         made.train_index(method="lsh", n_bits=16, force=True)
 
 
+def test_a_role_that_may_not_save_models(
+    make_store: Make, connection: Connection, as_role: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears so before it trains one."""
+    make_store()
+    session = as_role("langchain_trainer")
+    connection.execute(
+        "ALTER TABLE langchain_documents OWNER TO langchain_trainer;"
+        "GRANT USAGE ON SCHEMA hashindex TO langchain_trainer;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO langchain_trainer"
+    )
+    monkeypatch.delattr(training, "train")
+    with pytest.raises(MissingRightsError, match="langchain_trainer may not save models"):
+        HashIndexVectorStore(EMBEDDINGS, session).train_index(method="lsh", n_bits=16, force=True)
+
+
+def test_a_pool_that_is_used_up(make_store: Make, url: str) -> None:
+    engine = sa.create_engine(
+        url.replace("postgresql:", "postgresql+psycopg:", 1),
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=0.1,
+    )
+    made = make_store(source=engine)
+    with engine.connect(), pytest.raises(ConnectionFailedError, match="no connection of the pool"):
+        made.similarity_search("a")
+    assert len(made.similarity_search("a", 2)) == 2
+    engine.dispose()
+
+
+def test_nothing_is_embedded_for_a_store_without_a_database() -> None:
+    class Dear(DeterministicFakeEmbedding):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            raise AssertionError("was asked for")
+
+    with pytest.raises(InvalidInputError, match="a psycopg.Connection, got NoneType"):
+        HashIndexVectorStore.from_texts(TEXTS, Dear(size=DIMENSION))
+
+
 def test_a_role_that_may_not_create_a_table(
     make_store: Make, connection: Connection, as_role: As
 ) -> None:
@@ -208,7 +267,7 @@ def test_half_precision_and_columns_of_the_user_s_own(url: str, connection: Conn
 def test_an_index_by_another_key(url: str, connection: Connection) -> None:
     """Its answers are no ids of documents."""
     HashIndexVectorStore.create_table(connection, DIMENSION)
-    connection.execute("ALTER TABLE langchain_documents ADD n bigint UNIQUE NOT NULL")
+    connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
     store.save(connection, LSH(n_bits=8).fit(np.eye(8)).to_model("m", metric="cosine"))
     HashIndex.create(
         connection,
@@ -218,7 +277,9 @@ def test_an_index_by_another_key(url: str, connection: Connection) -> None:
         model="m",
         id_column="n",
     )
-    assert HashIndexVectorStore(EMBEDDINGS, connection).similarity_search("a") == []
+    made = HashIndexVectorStore(EMBEDDINGS, connection)
+    made.add_texts(["a"], ids=["x"])
+    assert [document.id for document in made.similarity_search("a")] == ["x"]
     with pytest.raises(InvalidInputError, match="with key n, not of column embedding of"):
         HashIndexVectorStore(EMBEDDINGS, connection, index="by_n")
 

@@ -50,9 +50,11 @@ def test_scores_are_those_of_all_documents(make_store: Make, metric: Metric, ind
     hits = made.similarity_search_with_score("question", 7, candidates=120)
     assert [document.id for document, _ in hits] == [IDS[place] for place in order]
     assert [score for _, score in hits] == pytest.approx(wanted[order].tolist(), abs=1e-5)
-    scored = made._similarity_search_with_relevance_scores("question", 7, candidates=120)
+    # Of all of them: some point away from the query.
+    scored = made._similarity_search_with_relevance_scores("question", 120, candidates=120)
     relevance = {"cosine": 1 - wanted, "l2": 1 - wanted / np.sqrt(2), "ip": -wanted}[metric]
-    assert [score for _, score in scored] == pytest.approx(relevance[order].tolist(), abs=1e-5)
+    expected = relevance[np.argsort(wanted)].tolist()
+    assert [score for _, score in scored] == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Connection) -> None:
@@ -113,6 +115,20 @@ def test_diverse_documents_are_those_of_langchain_s_own_store(
     retriever = made.as_retriever(search_type="mmr", search_kwargs={**asked, "candidates": 120})
     assert retriever.invoke("question") == wanted
     assert made.max_marginal_relevance_search("question", filter={"no": 1}) == []
+
+
+def test_diverse_documents_of_half_precision(url: str, connection: Connection) -> None:
+    """Their lengths are beyond what float16 can hold."""
+    connection.execute(
+        "CREATE TABLE halves (id text PRIMARY KEY, content text, metadata jsonb, "
+        "embedding halfvec(8))"
+    )
+    made = HashIndexVectorStore(EMBEDDINGS, connection, table="halves")
+    made.add_embeddings(TEXTS, VECTORS * 300, ids=IDS)
+    own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
+    asked: dict[str, Any] = {"k": 5, "fetch_k": 30, "lambda_mult": 0.3}
+    found = made.max_marginal_relevance_search("question", **asked)
+    assert found == own.max_marginal_relevance_search("question", **asked)
 
 
 def test_retrievers(make_store: Make) -> None:

@@ -9,18 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 
 from pg_hashindex.database import translated_errors
 
-from .settings import engine_url
-
 __all__ = ["Session", "lifespan"]
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Keep a pool of connections for as long as the app runs."""
-    engine = create_async_engine(engine_url())
+    engine = create_async_engine(app.state.url)
     app.state.sessions = async_sessionmaker(engine)
-    yield
-    await engine.dispose()
+    try:
+        yield
+    finally:
+        await engine.dispose()
 
 
 async def _session(request: Request) -> AsyncIterator[AsyncSession]:

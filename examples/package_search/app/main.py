@@ -1,5 +1,6 @@
 """The application: ``uvicorn --factory app.main:create_app``."""
 
+import psycopg
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -8,6 +9,7 @@ from pg_hashindex.errors import DuplicateNameError, HashIndexError, InvalidInput
 
 from . import health, packages, search
 from .database import lifespan
+from .settings import engine_url
 
 __all__ = ["create_app"]
 
@@ -15,14 +17,16 @@ __all__ = ["create_app"]
 def create_app() -> FastAPI:
     """Make the application, for the database of its settings."""
     app = FastAPI(title="Package search", lifespan=lifespan)
+    # Here, where uvicorn shows what is wrong with the settings in one line.
+    app.state.url = engine_url()
     for module in (health, packages, search):
         app.include_router(module.router)
 
     @app.exception_handler(HashIndexError)
     async def refuse(request: Request, error: HashIndexError) -> JSONResponse:
-        # Whatever is not the caller's fault is the setup's: no index yet, no database.
+        # Whatever is not the caller's fault is the setup's: no index yet, no tables, no database.
         status = 503
-        if isinstance(error, InvalidInputError):
+        if isinstance(error, InvalidInputError) and _is_about_values(error.__cause__):
             status = 422
         elif isinstance(error, DuplicateNameError):
             status = 409
@@ -35,3 +39,8 @@ def create_app() -> FastAPI:
         return JSONResponse({"detail": faults}, 422)
 
     return app
+
+
+def _is_about_values(cause: BaseException | None) -> bool:
+    # Without a cause it is an error of Python's, which looks at values before they are sent.
+    return not isinstance(cause, psycopg.Error) or isinstance(cause, psycopg.DataError)

@@ -9,7 +9,9 @@ import httpx
 import numpy as np
 import psycopg
 import pytest
+from app.main import create_app
 from app.models import DIMENSION
+from app.settings import VARIABLE
 
 
 def exact(url: str, vector: Any, condition: str, k: int) -> list[tuple[int, float]]:
@@ -186,3 +188,19 @@ async def test_without_a_database_there_is_a_reason(
     assert response.status_code == 503
     assert "connection failed" in response.json()["detail"]
     assert "secret" not in response.text
+
+
+async def test_without_tables_it_is_not_the_callers_fault(
+    create: Callable[[str, str], str],
+    asking: Callable[[str], AbstractAsyncContextManager[httpx.AsyncClient]],
+) -> None:
+    async with asking(create("bare", "template1")) as client:
+        response = await client.get("/packages/1")
+    assert response.status_code == 503
+    assert 'relation "packages" does not exist' in response.json()["detail"]
+
+
+def test_without_settings_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(SystemExit, match=f"set {VARIABLE}"):
+        create_app()
