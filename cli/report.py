@@ -68,8 +68,6 @@ def report(
     check_page(html_file)
     advice = None if tune_file is None else read_advice(tune_file)
     with connected(database_url) as connection:
-        # So that the server sees to it.
-        connection.execute("SET default_transaction_read_only = on")
         found = gather(
             HashIndex.open(connection, index),
             queries=queries,

@@ -16,7 +16,7 @@ from .database import translated_errors
 from .errors import HashIndexError, InvalidInputError
 from .index_row import IndexRow, Row, read
 from .searching import Asked, Hit, as_count
-from .steps import Statement, Steps
+from .steps import Statement, Steps, Work
 from .vectors import as_vector
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _answers(
     opened: IndexRow, ask: Callable[[IndexRow], Steps[list[Hit]]], *, as_frame: bool
 ) -> Steps[Answers]:
     if as_frame:
-        frames.check_pandas()
+        # Its first import takes up to a second.
+        yield Work(frames.check_pandas)
     hits = yield from _hits(opened, ask)
     return frames.to_frame(hits, opened.id_type) if as_frame else hits
 

@@ -3,6 +3,7 @@
 import pytest
 
 pytest_plugins = (
+    "fixtures.books",
     "fixtures.canary",
     "fixtures.servers",
     "fixtures.databases",
@@ -12,6 +13,7 @@ pytest_plugins = (
     "fixtures.jobs",
     "fixtures.known",
     "fixtures.landmarks",
+    "fixtures.migrating",
     "fixtures.roles",
     "fixtures.tenants",
     "fixtures.usps",

@@ -11,7 +11,7 @@ import psycopg
 import sqlalchemy as sa
 
 from ..database import Connection, connect, prepare, translated_errors
-from ..errors import InvalidInputError
+from ..errors import ConnectionFailedError, InvalidInputError
 
 __all__ = ["Connections", "Source", "reading"]
 
@@ -74,7 +74,13 @@ class Connections:
                     prepare(self._connection)
                     yield self._connection
                 return
-            lent = self._engine.raw_connection()
+            try:
+                lent = self._engine.raw_connection()
+            except sa.exc.TimeoutError as error:
+                raise ConnectionFailedError(
+                    f"no connection of the pool came free: {error.args[0]}; make the store on an "
+                    "sqlalchemy.Engine with a larger pool"
+                ) from error
             try:
                 connection = lent.driver_connection
                 assert isinstance(connection, psycopg.Connection)  # noqa: S101

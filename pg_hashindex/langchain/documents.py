@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, LiteralString
 
 import sqlalchemy as sa
@@ -27,9 +28,10 @@ COLUMN = "embedding"
 _BATCH_ROWS = 1_000
 
 _COLUMNS: LiteralString = """
-    SELECT a.attname, t.typname, n.nspname, a.atttypmod
+    SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     JOIN pg_namespace n ON n.oid = t.typnamespace
+    JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace s ON s.oid = c.relnamespace
     WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
@@ -42,12 +44,13 @@ _CREATE: LiteralString = """
     )
 """
 
-# In the order of the key, so that two writers of the same documents do not wait for each other.
+# In the order that Python sorts by, so that two writers of the same documents do not wait for each
+# other.
 _WRITE: LiteralString = """
     INSERT INTO {table} (id, content, metadata, embedding)
     SELECT u.id, u.content, u.metadata::jsonb, u.embedding
     FROM unnest($1::text[], $2::text[], $3::text[], $4) u(id, content, metadata, embedding)
-    ORDER BY u.id
+    ORDER BY u.id COLLATE "C"
     ON CONFLICT (id) DO UPDATE
     SET content = excluded.content, metadata = excluded.metadata, embedding = excluded.embedding
 """
@@ -102,7 +105,7 @@ class DocumentTable:
             rows = RawCursor(connection).execute(_COLUMNS, [table]).fetchall()
         if not rows:
             return None
-        types = {column: kind for column, kind, _, _ in rows}
+        types = {row[0]: row[4] for row in rows}
         for column, kinds in {
             "id": ("text", "varchar"),
             "content": ("text", "varchar"),
@@ -115,7 +118,8 @@ class DocumentTable:
                     f"column {column} of {table} is {found}; a table of documents has id text, "
                     "content text, metadata jsonb and embedding vector"
                 )
-        ((kind, extension, length),) = [row[1:] for row in rows if row[0] == COLUMN]
+        # Names as they are in the catalog, which PostgreSQL may have cut off.
+        ((schema, name, extension, kind, length),) = [row[1:] for row in rows if row[0] == COLUMN]
         return cls(schema, name, extension, kind, length if length > 0 else None)
 
     @classmethod
@@ -168,10 +172,13 @@ class DocumentTable:
         """
         # Of one id the last counts, as if they had been written one after the other.
         last = list({entry.id: entry for entry in entries}.values())
-        rows = [
-            (*entry.checked(), vector)
-            for entry, vector in zip(last, self._vectors(last), strict=True)
-        ]
+        rows = sorted(
+            (
+                (*entry.checked(), vector)
+                for entry, vector in zip(last, self._vectors(last), strict=True)
+            ),
+            key=itemgetter(0),
+        )
         with translated_errors(), connection.transaction():
             for start in range(0, len(rows), _BATCH_ROWS):
                 batch = rows[start : start + _BATCH_ROWS]
@@ -216,10 +223,16 @@ class DocumentTable:
         rows = self._execute(
             connection,
             _READ,
-            [list(ids)],
+            [_as_list(ids)],
             embedding=sql.SQL("embedding" if with_embedding else "NULL"),
         ).fetchall()
         found = {row[0]: Row(row[0], row[1] or "", row[2] or {}, row[3]) for row in rows}
+        for row in found.values():
+            if not isinstance(row.metadata, dict):
+                raise InvalidInputError(
+                    f"the metadata of document {row.id!r} is {row.metadata!r}, no object: correct "
+                    f"it in table {self.as_sql(connection)}"
+                )
         return [found[document] for document in dict.fromkeys(ids) if document in found]
 
     def delete(self, connection: Connection, ids: Sequence[str] | None) -> None:
@@ -229,7 +242,7 @@ class DocumentTable:
                 self._execute(connection, "DELETE FROM {table}", [])
             else:
                 self._execute(
-                    connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [list(ids)]
+                    connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [_as_list(ids)]
                 )
 
     def nearest(
@@ -267,3 +280,10 @@ class DocumentTable:
         # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         query = sql.SQL(statement).format(table=self.identifier, **names)
         return RawCursor(connection).execute(query, values)
+
+
+def _as_list(ids: Sequence[str]) -> list[str]:
+    # Each letter of a text would be one.
+    if isinstance(ids, str):
+        raise InvalidInputError(f"ids are a list of text, got {ids!r}")
+    return list(ids)

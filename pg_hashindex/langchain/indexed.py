@@ -1,5 +1,6 @@
 """Documents and the index that they are searched by, if they have one."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,10 +140,11 @@ class IndexedDocuments:
             if index is not None:
                 raise DuplicateNameError(
                     f"table {self.table.as_sql(lent)} has index {index.name!r} already; train "
-                    f"another model for it, and run: pg-hashindex index swap {index.name} --model "
-                    "MODEL"
+                    "another model for it, and run: pg-hashindex index swap "
+                    f"{shlex.quote(index.name)} --model MODEL"
                 )
-            name = name or self._index_name or f"{self.table.name}_idx"
+            store.check_may_save(lent)
+            name = name or f"{self.table.name}_idx"
             table = self.table.as_sql(lent)
             drawn = sampling.sample_table(
                 lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
@@ -184,10 +186,11 @@ class IndexedDocuments:
                 return None
             self._complete = index.storage
         if index.encoded_in == "python":
-            # Read once for all connections.
-            if self._model is None or self._model[0] != index.model_id:
-                self._model = (index.model_id, index.loaded_model)
-            vars(index)["loaded_model"] = self._model[1]
+            # Read once for all connections. Another thread may have met a swap meanwhile.
+            known = self._model
+            if known is None or known[0] != index.model_id:
+                known = self._model = (index.model_id, index.loaded_model)
+            vars(index)["loaded_model"] = known[1]
         return index
 
     def _find_index(self, connection: Connection) -> HashIndex | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,15 @@ from numpy.typing import ArrayLike
 
 from ..errors import InvalidInputError
 from ..searching import Asked
+from ..vectors import as_vector
 from .entries import Row
 from .filters import condition_of
 from .indexed import IndexedDocuments
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
+
+    from ..model import Metric
 
 __all__ = ["DocumentSearches", "document_of", "refuse"]
 
@@ -140,7 +144,12 @@ class DocumentSearches(VectorStore):
     ) -> list[Document]:
         """Return documents that are near to a vector and unlike each other."""
         found = self._search(embedding, fetch_k, options, with_embedding=True)
-        near = [(row, row.embedding.to_numpy()) for row, _ in found if row.embedding is not None]
+        # As float32: lengths overflow in half precision.
+        near = [
+            (row, as_vector(row.embedding).to_numpy())
+            for row, _ in found
+            if row.embedding is not None
+        ]
         vectors: Any = [vector for _, vector in near]
         chosen = maximal_marginal_relevance(np.asarray(embedding), vectors, lambda_mult, k)
         return [document_of(near[place][0]) for place in chosen]
@@ -148,20 +157,25 @@ class DocumentSearches(VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         if self._score_fn is not None:
             return self._score_fn
-        return {
+        by_metric: dict[Metric, Callable[[float], float]] = {
             "cosine": self._cosine_relevance_score_fn,
             "l2": self._euclidean_relevance_score_fn,
-            "ip": self._max_inner_product_relevance_score_fn,
-        }[self._documents.metric]
+            # By LangChain's, what points away from the query would score above what is near it.
+            "ip": operator.neg,
+        }
+        return by_metric[self._documents.metric]
 
     def _search(
         self, embedding: ArrayLike, k: int, options: dict[str, Any], *, with_embedding: bool = False
     ) -> list[tuple[Row, float]]:
         refuse(set(options) - set(OPTIONS))
-        asked = Asked(where=condition_of(options.get("filter"), self._documents.table.metadata))
-        for name in OPTIONS[1:]:
-            asked[name] = options.get(name)  # type: ignore[literal-required]
-        return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
+        try:
+            asked = Asked(where=condition_of(options.get("filter"), self._documents.table.metadata))
+            for name in OPTIONS[1:]:
+                asked[name] = options.get(name)  # type: ignore[literal-required]
+            return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
+        except RecursionError as error:
+            raise InvalidInputError("the filter is nested too deeply") from error
 
 
 def document_of(row: Row) -> Document:

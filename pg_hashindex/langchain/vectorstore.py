@@ -51,7 +51,8 @@ class HashIndexVectorStore(DocumentSearches):
     index : str, optional
         The index to search by, where the table has several.
     relevance_score_fn : callable, optional
-        From distances to scores from 0 to 1; LangChain's own for the metric by default.
+        From distances to scores from 0 to 1. By default LangChain's own for ``cosine`` and
+        ``l2``, and the inner product for ``ip``.
 
     Raises
     ------
@@ -119,8 +120,9 @@ class HashIndexVectorStore(DocumentSearches):
         **kwargs
             ``connection``, and the other parameters of the class.
         """
+        connections = Connections.of(kwargs.pop("connection", None))
         vectors = embedding.embed_documents(list(texts))
-        return cls._made_of(texts, vectors, embedding, metadatas, ids, **kwargs)
+        return cls._made_of(connections, texts, vectors, embedding, metadatas, ids, **kwargs)
 
     @classmethod
     async def afrom_texts(
@@ -133,23 +135,23 @@ class HashIndexVectorStore(DocumentSearches):
         **kwargs: Any,
     ) -> Self:
         """As `from_texts`, with the embeddings' own asynchronous methods."""
+        connections = Connections.of(kwargs.pop("connection", None))
         vectors = await embedding.aembed_documents(list(texts))
         return await run_in_executor(
-            None, cls._made_of, texts, vectors, embedding, metadatas, ids, **kwargs
+            None, cls._made_of, connections, texts, vectors, embedding, metadatas, ids, **kwargs
         )
 
     @classmethod
     def _made_of(
         cls,
+        connections: Connections,
         texts: list[str],
         vectors: Sequence[ArrayLike],
         embeddings: Embeddings,
         metadatas: list[dict[str, Any]] | None,
         ids: list[str] | None,
-        connection: Source,
         **kwargs: Any,
     ) -> Self:
-        connections = Connections.of(connection)
         # Of no text at all, one more tells the dimension.
         first: Any = vectors[0] if len(vectors) else embeddings.embed_query("dimension")
         named = {name: kwargs[name] for name in ("table", "schema") if name in kwargs}

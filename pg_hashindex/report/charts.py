@@ -1,7 +1,8 @@
 """The charts of the page, each with its numbers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,11 @@ class Chart:
             "figure",
             element("h3", self.title),
             embedded(self.figure, self.key, self.title, self.description),
-            element("figcaption", self.description),
-            element("details", element("summary", "Numbers"), table(self.headings, self.rows)),
+            element(
+                "figcaption",
+                element("p", self.description),
+                element("details", element("summary", "Numbers"), table(self.headings, self.rows)),
+            ),
             id=self.key,
             class_="wide" if self.wide else None,
         )
@@ -218,6 +222,7 @@ def of_history(points: Sequence[HistoryPoint]) -> Iterator[Chart]:
     """Yield recall over time; nothing where none is recorded."""
     if not points:
         return
+    points = [replace(point, measured_at=point.measured_at.astimezone(UTC)) for point in points]
     yield Chart(
         "history",
         "Recall of the same queries",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from unicodedata import category
 
-__all__ = ["Markup", "element", "pairs", "table", "text"]
+__all__ = ["Markup", "element", "pairs", "printable", "table", "text"]
 
 # Control characters, halves of pairs, and what is no character.
 _UNSHOWN = ("Cc", "Cs", "Cn")
@@ -20,13 +20,15 @@ class Markup(str):
 
 def text(value: Any) -> Markup:
     """Return a value as HTML shows it; control characters, which it cannot, as a sign of them."""
-    if isinstance(value, Markup):
-        return value
-    shown = "".join(
+    return value if isinstance(value, Markup) else Markup(html.escape(printable(str(value))))
+
+
+def printable(words: str) -> str:
+    """Return text with a sign in place of each letter that HTML cannot have."""
+    return "".join(
         letter if letter in "\n\t" or category(letter) not in _UNSHOWN else "\ufffd"
-        for letter in str(value)
+        for letter in words
     )
-    return Markup(html.escape(shown))
 
 
 def element(name: str, *children: Any, **attributes: Any) -> Markup:

@@ -28,7 +28,7 @@ h2 {
 h3 { margin: 0 0 .35rem; font-size: 1rem; }
 p { margin: .4rem 0; overflow-wrap: anywhere; }
 a, summary { color: var(--link); }
-header > p, figcaption, dt, dd + dd { color: var(--quiet); font-size: .87rem; }
+header > p, figcaption > p, dt, dd + dd { color: var(--quiet); font-size: .87rem; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .5rem 0 1rem; font-size: .9rem; }
 dl {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .75rem;
@@ -70,7 +70,7 @@ svg {
   display: block; max-width: 100%; height: auto;
   fill: currentColor; stroke-linejoin: round; stroke-linecap: butt;
 }
-figcaption { max-width: 46rem; margin: .3rem 0; }
+figcaption > p { max-width: 46rem; margin: .3rem 0; }
 details { font-size: .9rem; }
 summary { width: max-content; cursor: pointer; }
 details .scroll { max-height: 22rem; margin-top: .3rem; overflow: auto; }

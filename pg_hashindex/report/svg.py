@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from ..plots.figures import drawing
-from .markup import Markup
+from .markup import Markup, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def embedded(figure: Figure, key: str, title: str, description: str) -> Markup:
     }
     for place, (name, words) in enumerate((("title", title), ("desc", description))):
         told = ElementTree.Element(name, {"id": f"{key}-{'description' if place else name}"})
-        told.text = words
+        told.text = printable(words)
         root.insert(place, told)
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 

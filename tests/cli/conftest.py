@@ -1,9 +1,12 @@
 """The command line, called in this process."""
 
 from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
+from fixtures.report_pages import Page
 from pg_hashindex.cli import main
 
 Run = Callable[..., Result]
@@ -31,3 +34,19 @@ def on(run: Run, url: str) -> Run:
         return run(*arguments, "--database-url", url, code=code)
 
     return invoke
+
+
+@pytest.fixture
+def write(on: Run, tmp_path: Path) -> Callable[..., Page]:
+    """Write the page of an index, and read it."""
+
+    def written(index: str, *options: object) -> Page:
+        path = tmp_path / "page.html"
+        result = on("report", index, "--html", path, *options)
+        assert result.stdout == ""
+        assert result.stderr.endswith(f"wrote {path}\n")
+        text = path.read_text()
+        ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+        return Page(text)
+
+    return written

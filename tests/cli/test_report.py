@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from click.testing import Result
-from fixtures.report_pages import Page, words
+from fixtures.report_pages import SECTIONS, Page, create, words
 from numpy.typing import NDArray
 
-from pg_hashindex import store
 from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
@@ -24,36 +22,6 @@ from pg_hashindex.tuning.advice import Advice
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
-QUICK = ("--queries", 5, "--candidates", 20)
-SECTIONS = [
-    "Check",
-    "The index",
-    "Recall and time",
-    "What tuning found",
-    "Bits of the codes",
-    "Recall over time",
-]
-
-
-@pytest.fixture
-def write(on: Run, tmp_path: Path) -> Callable[..., Page]:
-    """Write the page of an index, and read it."""
-
-    def written(index: str, *options: object) -> Page:
-        path = tmp_path / "page.html"
-        result = on("report", index, "--html", path, *options)
-        assert result.stdout == ""
-        assert result.stderr.endswith(f"wrote {path}\n")
-        text = path.read_text()
-        ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
-        return Page(text)
-
-    return written
-
-
-def create(connection: Connection, **options: Any) -> HashIndex:
-    made = {"table": "items", "column": "embedding", "model": "lsh"} | options
-    return HashIndex.create(connection, "i", **made)
 
 
 def advice(index: HashIndex, **other: Any) -> Advice:
@@ -256,157 +224,6 @@ def check_history(page: Page, connection: Connection) -> None:
         for line in page.table("history")
     ]
     assert shown == [(*row[:3], f"{row[3]:.4g}") for row in rows]
-
-
-def test_text_of_the_database_is_no_html(
-    write: Callable[..., Page], connection: Connection, items: str, lsh_model: Model
-) -> None:
-    bad = "<script>alert(1)</script>&\"'$a_$\x01"
-    store.save(connection, Model("<b>&$x_$ 索引", "lsh", 8, lsh_model.layers))
-    connection.execute('ALTER TABLE items RENAME TO "</td><img src=x>"')
-    connection.execute(
-        'ALTER TABLE "</td><img src=x>" RENAME embedding TO "%s<style>" ;'
-        'ALTER TABLE "</td><img src=x>" RENAME id TO "http://a.example/?a&b"'
-    )
-    index = HashIndex.create(
-        connection, bad, table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
-    )
-    index.encode()
-    connection.execute(
-        "INSERT INTO hashindex.recall_history (index_name, query_set, model, access, ranking,"
-        " candidates, k, queries, recall, p50_ms, p95_ms) "
-        "SELECT %s, '</svg><script>$_$', m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
-        "FROM unnest(ARRAY['a', '<i>$x_$</i>']) m",
-        [bad],
-    )
-    page = write(bad, *QUICK)
-    tags = {one.tag for one in page.root.iter()}
-    assert not tags & {"script", "img", "b", "i", "link", "iframe", "object"}
-    assert len(page.all("style")) == 1
-    shown = bad.replace("\x01", "\ufffd")
-    assert words(page.all("h1")[0]) == f"Index {shown}"
-    facts = page.facts()
-    assert facts["table"] == '"public"."</td><img src=x>"'
-    assert facts["column"] == "%s<style>"
-    assert facts["model"] == "<b>&$x_$ 索引:1"
-    assert {line["set"] for line in page.table("history")} == {"</svg><script>$_$"}
-    # In the figure too, where a formula would be drawn else.
-    drawn = [words(one) for one in page.by_id("history").iter("text")]
-    assert "set </svg><script>$_$, 9 candidates, k 10" in drawn
-    assert "<i>$x_$</i>" in drawn
-
-
-def test_nothing_comes_from_elsewhere(
-    run: Run, connection: Connection, items: str, model: Model, url: str, tmp_path: Path
-) -> None:
-    """Of a session that may only read, too."""
-    create(connection).encode()
-    reading = url + "&options=-c%20default_transaction_read_only%3Don"
-    run("report", "i", "--html", tmp_path / "page.html", *QUICK, "--database-url", reading)
-    text = (tmp_path / "page.html").read_text()
-    page = Page(text)
-    assert page.headings() == SECTIONS
-    for sign in ("http:", "https:", "//", "@import", "<script", "<link", "<!--"):
-        assert sign not in text, sign
-    for one in page.root.iter():
-        for name, value in one.attrib.items():
-            if name in ("src", "href"):
-                assert value.startswith(("#", "data:image/png;base64,"))
-            assert "url(" not in value or "url(#" in value
-    # What is referred to is there, once.
-    ids = [one.attrib["id"] for one in page.root.iter() if "id" in one.attrib]
-    assert len(ids) == len(set(ids))
-    for one in page.root.iter():
-        if one.get("href", "").startswith("#"):
-            assert one.attrib["href"][1:] in ids
-        for key in one.get("aria-labelledby", "").split():
-            assert words(page.by_id(key))
-    for figure in page.all("figure"):
-        assert [len(list(figure.iter(tag))) for tag in ("svg", "details", "table")] == [1, 1, 1]
-
-
-def no_rows(connection: Connection) -> str:
-    connection.execute("DELETE FROM items")
-    create(connection).encode()
-    return 'Not known: "public"."items" has fewer than two rows with a vector'
-
-
-def one_row(connection: Connection) -> str:
-    connection.execute("DELETE FROM items WHERE id > 1")
-    create(connection).encode()
-    return 'Not known: "public"."items" has fewer than two rows with a vector'
-
-
-def no_codes(connection: Connection) -> str:
-    create(connection)
-    return "There are no codes yet"
-
-
-def by_lookup(connection: Connection) -> str:
-    create(connection, access="lookup").encode()
-    return "No recall is recorded yet"
-
-
-def by_hnsw_in_a_column(connection: Connection) -> str:
-    create(connection, access="hnsw", layout="column").encode()
-    return "accesshnsw"
-
-
-def no_landmarks(connection: Connection) -> str:
-    create(connection, access="landmarks")
-    return "The landmarks are not built yet. To build them:pg-hashindex index encode i"
-
-
-def by_landmarks_without_rows(connection: Connection) -> str:
-    connection.execute("DELETE FROM items")
-    create(connection, access="landmarks").encode()
-    return "has fewer than two rows"
-
-
-def in_python(connection: Connection) -> str:
-    create(connection, model="known").encode()
-    return "encoded inPython"
-
-
-def table_renamed(connection: Connection) -> str:
-    create(connection).encode()
-    connection.execute("ALTER TABLE items RENAME TO goods")
-    return "broken"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        no_rows, one_row, no_codes, by_lookup, by_hnsw_in_a_column, no_landmarks,
-        by_landmarks_without_rows, in_python, table_renamed,
-    ],
-    ids=lambda kind: kind.__name__,
-)  # fmt: skip
-def test_of_every_kind_of_index(
-    write: Callable[..., Page],
-    connection: Connection,
-    items: str,
-    model: Model,
-    known_model: Model,
-    kind: Callable[[Connection], str],
-) -> None:
-    store.save(connection, known_model)
-    expected = kind(connection)
-    page = write("i", *QUICK)
-    assert expected in words(page.all("body")[0])
-    assert [name for name in page.headings() if name != "Lists of landmarks"] == SECTIONS
-    assert ("Lists of landmarks" in page.headings()) == ("landmarks" in kind.__name__)
-    assert len(page.all("figure")) == len(page.all("svg"))
-    figures = set(page.figures())
-    if kind in (by_lookup, by_hnsw_in_a_column, in_python):
-        assert figures == {"recall", "times", "query-times", "ones", "correlation"}
-        assert page.table("ones")[0]["bit"] == "0"
-    if kind in (no_rows, table_renamed):
-        assert not figures & {"recall", "times"}
-    if kind is one_row:
-        # A bit that never changes tells nothing, and is like no other.
-        assert {line["entropy"] for line in page.table("ones")} == {"0"}
-        assert page.table("correlation") == []
 
 
 def test_the_same_draw_gives_the_same_numbers(

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from pg_hashindex import AsyncHashIndex, HashIndex, search
+from pg_hashindex import AsyncHashIndex, HashIndex, frames, search
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.model import Model
@@ -114,6 +115,22 @@ def test_keys_of_other_types(
     assert all(
         type(found) is type(key) for found, key in zip(frame["id"].tolist(), keys, strict=True)
     )
+
+
+def test_pandas_is_imported_beside_the_event_loop(
+    named: HashIndex, vectors: NDArray[np.float32], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    monkeypatch.setattr(frames, "check_pandas", lambda: threads.append(threading.current_thread()))
+
+    async def ask() -> Any:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            opened = await AsyncHashIndex.open(connection, named.name)
+            return await opened.search(vectors[3], 4, as_frame=True)
+
+    assert_frame(asyncio.run(ask()), named.search(vectors[3], 4))
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
 
 
 def test_where_pandas_is_missing(

@@ -1,6 +1,7 @@
 """Text is never SQL: in any parameter of any function, of Python, and of the command line."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -251,7 +252,11 @@ def arguments(command: click.Command, attacked: click.Parameter, payload: str) -
     return [*given, "--", *positional]
 
 
-def test_every_text_of_the_command_line(targets: Connection, url: str) -> None:
+def test_every_text_of_the_command_line(
+    targets: Connection, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some write files.
+    monkeypatch.chdir(tmp_path)
     attacked = set()
     offset = targets.info.server_version // 10_000
     for path, command in commands(main):

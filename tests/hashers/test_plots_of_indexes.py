@@ -1,7 +1,9 @@
 """Figures of indexes: what they show, whatever names are like."""
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from pg_hashindex.evaluate import Evaluation
 from pg_hashindex.measuring import OperatingPoint
 from pg_hashindex.plots.histograms import bins_of
 from pg_hashindex.recall_history import HistoryPoint
+from pg_hashindex.report.charts import of_history
 from pg_hashindex.report.svg import embedded
 from pg_hashindex.tuning import Goal, Trial
 from pg_hashindex.tuning.advice import Advice
@@ -73,6 +76,17 @@ def test_history_has_a_line_for_each_set() -> None:
     assert panel.get_xlim() == (day - 1, day + 1)
     with pytest.raises(InvalidInputError, match="no recall is recorded"):
         plots.draw_history([])
+
+
+def test_the_page_has_all_times_in_utc() -> None:
+    """Whatever zone the session is in."""
+    (point,) = history((0, "a", "m:1", 0.9))
+    there = replace(point, measured_at=point.measured_at.astimezone(timezone(timedelta(hours=-9))))
+    assert there.measured_at.day == 31
+    (chart,) = of_history([there])
+    assert "the last of 2026-11-01" in chart.description
+    assert chart.rows[0][0].tzinfo == UTC
+    assert chart.figure.axes[0].xaxis.get_major_locator().tz == UTC
 
 
 def test_of_many_sets_those_with_the_most_points_are_drawn() -> None:
@@ -149,6 +163,8 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
     assert "$y_$" in inside
     assert "n" * 48 not in inside.partition("</title>")[2]
     assert '<desc id="k-description">&lt;&amp;&gt;</desc>' in inside
+    odd = ElementTree.fromstring(embedded(plots.draw_history(points), "k", "a\x01", "b\x02"))
+    assert [odd[0].text, odd[1].text] == ["a\ufffd", "b\ufffd"]
 
 
 def test_a_figure_in_a_page() -> None:
