@@ -18,6 +18,8 @@ from pg_hashindex.hashers import HASHERS, make_hasher
 from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 ROWS = 2_500
 # Evaluation is the same; training is what would take long.
 SMALLER = {

@@ -24,6 +24,8 @@ from pg_hashindex.index import HashIndex
 from pg_hashindex.layers import Layer, affine, normalize, rbf, shift
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 EXTREMES = [0.0, -0.0, 1e-45, 1.17549435e-38, 3.4028235e38, -3.4028235e38, 1 / 3, -1e-40]
 
 

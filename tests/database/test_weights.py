@@ -17,6 +17,8 @@ from pg_hashindex.model import Model
 from pg_hashindex.searching import filtered_query
 from pg_hashindex.steps import run
 
+pytestmark = pytest.mark.newest
+
 WEIGHTS = np.array([3, 0, 0.05, 1, 2.8, 0.2, 0.4, 1.6, 0, 2, 0.8, 3], np.float32)
 # Of the greatest weight, in fifteenths.
 ROUNDED = [15, 0, 0, 5, 14, 1, 2, 8, 0, 10, 4, 15]

@@ -12,6 +12,8 @@ from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
+pytestmark = pytest.mark.newest
+
 FILES = sorted(schema._folder("sql").glob("*.sql"))
 
 # What is evaluated in other sessions, generated columns and parallel workers: reads no table.
