@@ -20,7 +20,12 @@ from sqlalchemy.sql.expression import (
 )
 from sqlalchemy.util import immutabledict
 
-__all__ = ["Condition", "condition_of", "conjuncts", "leaves", "tables_of", "without"]
+__all__ = ["Condition", "condition_of", "conjuncts", "leaves", "tables_of", "unaliased", "without"]
+
+
+def unaliased(source: Any) -> Any:
+    """Return what an alias is of; anything else as it is."""
+    return source.element if isinstance(source, sa.Alias) else source
 
 
 def conjuncts(clause: Any) -> Iterator[Any]:
@@ -136,7 +141,7 @@ def condition_of(
     if alone and isinstance(sources[0], sa.Table) and not nested:
         return Condition(sa.and_(*clauses))
     # Aliases keep their names, and subqueries find what they refer to, in a statement of their own.
-    table = key.table.element if isinstance(key.table, sa.Alias) else key.table
+    table = unaliased(key.table)
     statement = sa.select(key).select_from(*sources).where(*clauses)
     # The ORM has been through its parts already: to an outer join's it would add criteria anew.
     statement._propagate_attrs = immutabledict()

@@ -168,7 +168,7 @@ def _column(given: Any, what: str) -> Any:
 
 def _check_table(entity: Any, column: Any) -> None:
     table = column.table
-    if not isinstance(table.element if isinstance(table, sa.Alias) else table, sa.Table):
+    if not isinstance(conditions.unaliased(table), sa.Table):
         raise InvalidInputError(
             f"column {column} is of a subquery, which no index can search; take it from a table or "
             "an alias of one: of a class that inherits, aliased(..., flat=True)"
@@ -183,7 +183,7 @@ def _check_table(entity: Any, column: Any) -> None:
 
 def _declared(column: Any, name: str | None) -> HashIndex | None:
     """Find the index as it is declared; one that is named need not be."""
-    table: Any = column.table.element if isinstance(column.table, sa.Alias) else column.table
+    table = conditions.unaliased(column.table)
     found = {
         declared.name: declared
         for declared in (declared_on(table).values() if isinstance(table, sa.Table) else ())
