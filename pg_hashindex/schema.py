@@ -126,7 +126,7 @@ def downgrade(connection: sa.Connection) -> None:
             )
         _run(
             connection,
-            # It calls a function; its table goes by the revision that made it.
+            # It calls a function.
             "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "

@@ -47,12 +47,6 @@ BEGIN
             nearest integer
         );
     END IF;
-    -- Earlier installations lack the last attribute; in the layers that they stored it is then NULL.
-    PERFORM FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-    WHERE c.reltype = 'hashindex.layer'::regtype AND a.attname = 'nearest';
-    IF NOT FOUND THEN
-        ALTER TYPE hashindex.layer ADD ATTRIBUTE nearest integer;
-    END IF;
 END
 $$;
 

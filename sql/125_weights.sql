@@ -55,5 +55,3 @@ $$;
 COMMENT ON FUNCTION hashindex.query_planes(vector) IS
     'masks of weight_planes for the asymmetric ranking: a bit weighs what the query''s projection is away from 0';
 
--- Replaced by orders whose masks are terms of a query.
-DROP FUNCTION IF EXISTS hashindex.weighted_order(bit varying[], text, text);

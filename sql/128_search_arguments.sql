@@ -30,9 +30,6 @@ $$;
 COMMENT ON FUNCTION hashindex.default_ranking(hashindex.model) IS
     'the finest order of candidates that a model can serve, which new indexes have';
 
--- Its signatures before searches had access paths and rankings.
-DROP FUNCTION IF EXISTS hashindex.check_search_arguments(vector, integer, integer);
-
 CREATE OR REPLACE FUNCTION hashindex.check_search_arguments(
     query vector, k integer, candidates integer, probes integer DEFAULT NULL,
     ranking text DEFAULT 'hamming', rankings text[] DEFAULT '{hamming}'

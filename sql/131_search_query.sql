@@ -6,9 +6,6 @@
 --   lists   landmarks to probe         probes  how many
 -- Operators of pgvector are qualified, since a text may run under a caller's path.
 
--- What wrote the whole query before there were access paths.
-DROP FUNCTION IF EXISTS hashindex.search_query(hashindex.index, text, text, text, text, text);
-
 -- Rows (id, code, far) of the codes, the nearest by Hamming distance first (in any order where the
 -- term "order" is none), within the term "threshold" where there is one. Ordered by bit_count: an HNSW
 -- index that somebody made on the codes would turn an order by pgvector's operator into a guess.

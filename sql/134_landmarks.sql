@@ -35,8 +35,6 @@ $$;
 COMMENT ON FUNCTION hashindex.landmark_point(hashindex.index, text) IS
     'text of the query for a vector as it is compared with landmarks';
 
-DROP FUNCTION IF EXISTS hashindex.landmark_order(hashindex.index, text);
-
 CREATE OR REPLACE FUNCTION hashindex.landmark_distance(i hashindex.index, half text)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -138,8 +136,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex.near_landmarks(hashindex.index, text, text) IS
     'text of the query for the landmarks nearest to a vector, nearly';
-
-DROP FUNCTION IF EXISTS hashindex.exact_probes(hashindex.index, jsonb, double precision);
 
 -- Landmarks to probe, out of all of them: more than an HNSW may be asked for, and without a setting
 -- that a statement cannot make for itself.

@@ -231,9 +231,6 @@ $$;
 COMMENT ON FUNCTION hashindex.filtered_search(text, vector, integer, text, double precision, double precision, text, integer, integer, text, bit varying) IS
     'text of the query that searches an index with a condition on its table''s columns, from the planner''s estimates of that condition';
 
--- Its signature before conditions could be under the caller's search_path.
-DROP FUNCTION IF EXISTS hashindex.estimate(text);
-
 -- EXPLAIN is allowed in a volatile function alone, though it changes nothing.
 CREATE OR REPLACE FUNCTION hashindex.estimate(
     statement text, caller_path text DEFAULT current_setting('search_path'),

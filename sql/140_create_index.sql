@@ -185,7 +185,8 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     in_python boolean := hashindex.encoded_in_python(i);
 BEGIN
-    PERFORM hashindex.drop_old_search(i);
+    -- Beside one for a model of the other kind, a call would not know which of the two is meant.
+    PERFORM hashindex.drop_search_functions(i, NOT in_python);
     EXECUTE hashindex.search_function_source(i);
     EXECUTE format(
         'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer, integer, text%s) IS %L',

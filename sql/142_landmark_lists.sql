@@ -74,8 +74,6 @@ $$;
 COMMENT ON FUNCTION hashindex.create_landmarks(text) IS
     'makes the tables of an index''s landmarks, to be filled by pg-hashindex index encode';
 
-DROP FUNCTION IF EXISTS hashindex.index_landmarks(text);
-
 -- With the mean of the landmarks, the HNSW is over their signs from there; without, over themselves.
 -- The signs are a column: an expression of an index with a thousand numbers has no room in pg_index
 -- before PostgreSQL 18.

@@ -1,26 +1,20 @@
 -- Dropping an index, in the caller's one transaction.
 
--- Search functions of earlier releases took fewer arguments, those of a model that SQL evaluates take
--- no code: beside the new one, a call would not know which of the two is meant.
-CREATE OR REPLACE FUNCTION hashindex.drop_old_search(i hashindex.index)
+-- Those for a model that only Python evaluates take the code of a query besides.
+CREATE OR REPLACE FUNCTION hashindex.drop_search_functions(i hashindex.index, in_python boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    code text := CASE WHEN in_python THEN ', bit varying' ELSE '' END;
     signature text;
-    in_python boolean := hashindex.encoded_in_python(i);
 BEGIN
     -- By IF EXISTS each drop would say what is missing.
     FOREACH signature IN ARRAY ARRAY[
-        format('%I(vector, integer, integer)', 'search_' || i.name),
-        format('%I(vector, integer, integer, bit varying)', 'search_' || i.name),
-        format('%I(vector, integer, integer, integer, text%s)', 'search_' || i.name,
-               CASE WHEN NOT in_python THEN ', bit varying' ELSE '' END),
-        format('%I(vector, integer%s)', 'within_' || i.name,
-               CASE WHEN NOT in_python THEN ', bit varying' ELSE '' END)
+        format('hashindex.%I(vector, integer, integer, integer, text%s)', 'search_' || i.name, code),
+        format('hashindex.%I(vector, integer%s)', 'within_' || i.name, code)
     ] LOOP
-        signature := 'hashindex.' || signature;
         IF to_regprocedure(signature) IS NOT NULL THEN
             EXECUTE 'DROP FUNCTION ' || signature;
         END IF;
@@ -28,8 +22,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_old_search(hashindex.index) IS
-    'drops search functions of an index that an earlier release made, or that are for a model of another kind';
+COMMENT ON FUNCTION hashindex.drop_search_functions(hashindex.index, boolean) IS
+    'drops the functions that search an index, those for a model evaluated in Python or the others';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_index(name text)
 RETURNS void
@@ -39,7 +33,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(drop_index.name);
     trigger_row record;
-    signature text;
 BEGIN
     -- What it is being swapped for, and what it was before, go with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
@@ -54,19 +47,7 @@ BEGIN
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I()', 'sync_' || i.storage);
-    -- Of an index encoded in SQL, or in Python. By IF EXISTS each drop would say what is missing.
-    FOREACH signature IN ARRAY ARRAY[
-        format('%I(vector, integer, integer, integer, text)', 'search_' || i.name),
-        format('%I(vector, integer, integer, integer, text, bit varying)', 'search_' || i.name),
-        format('%I(vector, integer)', 'within_' || i.name),
-        format('%I(vector, integer, bit varying)', 'within_' || i.name)
-    ] LOOP
-        signature := 'hashindex.' || signature;
-        IF to_regprocedure(signature) IS NOT NULL THEN
-            EXECUTE 'DROP FUNCTION ' || signature;
-        END IF;
-    END LOOP;
-    PERFORM hashindex.drop_old_search(i);
+    PERFORM hashindex.drop_search_functions(i, in_python) FROM unnest('{false,true}'::boolean[]) in_python;
     PERFORM hashindex.drop_access(i, p)
     FROM unnest(ARRAY['landmarks', i.access, i.building]) p WHERE p IS NOT NULL;
     IF i.layout = 'table' THEN

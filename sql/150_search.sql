@@ -1,10 +1,6 @@
 -- Searching any index by its name: ids as text, filters as JSON. Applications that know their index
 -- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
 
--- Its signatures before queries could bring their code, and before there were rankings.
-DROP FUNCTION IF EXISTS hashindex.search(text, vector, integer, integer, jsonb);
-DROP FUNCTION IF EXISTS hashindex.search(text, vector, integer, integer, jsonb, bit varying);
-
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
     query vector,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import alembic.command
 import numpy as np
 import psycopg
 import pytest
@@ -237,19 +236,3 @@ def test_partitions_of_a_code_column(
     connection.execute("DROP TABLE more")
     index.drop()
     assert catalog(connection) == before
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_path_in_use_is_not_downgraded(url: str, index: HashIndex, path: Any) -> None:
-    engine = create_engine(url)
-    index = index.configure(access=path)
-    for _ in range(2):
-        with engine.connect() as connection:
-            with pytest.raises(
-                Exception, match=f'"items_idx" has the access path {path}'
-            ) as caught:
-                alembic.command.downgrade(schema._config(connection), "0003")
-            assert isinstance(caught.value.__cause__, psycopg.errors.ObjectInUse)
-        index.encode()
-    engine.dispose()
-    assert HashIndex.open(index.connection, "items_idx").access == path

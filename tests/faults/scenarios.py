@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import alembic.command
 import numpy as np
+from fixtures.outdated import outdate
 
 from pg_hashindex import schema
 from pg_hashindex.catalog import Access, Layout
@@ -154,14 +154,16 @@ def upgrade(url: str) -> None:
     engine.dispose()
 
 
-def downgrade(revision: str) -> Step:
-    def step(url: str) -> None:
-        engine = create_engine(url)
-        with engine.begin() as connection:
-            alembic.command.downgrade(schema._config(connection), revision)
-        engine.dispose()
+def uninstall(url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        schema.downgrade(connection)
+    engine.dispose()
 
-    return step
+
+def make_old(url: str) -> None:
+    with connect(url) as connection:
+        outdate(connection)
 
 
 def tune(url: str) -> None:
@@ -208,10 +210,8 @@ SCENARIOS = {
         Scenario("hnsw-repaired", PLAIN, configure("hnsw"), repair, undone=True),
         Scenario("swap-given-up", PLAIN, swap("other", "lookup"), give_up, undone=True),
         Scenario("drop", LISTED, drop, atomic=True),
-        Scenario("upgrade-from-0001", downgrade("0001"), upgrade, writes=False, atomic=True),
-        Scenario(
-            "upgrade-from-0004", after(PLAIN, downgrade("0004")), upgrade, writes=False, atomic=True
-        ),
+        Scenario("install", uninstall, upgrade, writes=False, atomic=True),
+        Scenario("upgrade", after(PLAIN, make_old), upgrade, writes=False, atomic=True),
         Scenario("tune", PLAIN, tune),
     )
 }

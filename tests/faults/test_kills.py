@@ -80,7 +80,8 @@ def holds(url: str) -> Catalog:
     """Return what a database holds, but for what depends on the moment."""
     with psycopg.connect(url, autocommit=True) as connection:
         found = catalog(connection)
-        found["rows of index"] = connection.execute(_INDEX_ROWS).fetchall()
+        if ("hashindex.index",) in {row[:1] for row in found["relations"]}:
+            found["rows of index"] = connection.execute(_INDEX_ROWS).fetchall()
     return found
 
 
@@ -135,15 +136,15 @@ def test_cut_off(
     with contextlib.nullcontext() if writer is None else writer.pause:
         if found.scenario.atomic:
             assert holds(database) in (found.before, found.wanted)
-        # An old schema is not for this release to read.
-        checked = 0 if "upgrade" in name else check_all(database, complete=False)
+        # Nothing is there yet, or functions that are not of this release.
+        checked = 0 if name in {"install", "upgrade"} else check_all(database, complete=False)
     found.scenario.second(database)
     if writer is not None:
         writer.stop()
     # What was written last waits, where only Python encodes.
     if "known" in name or "landmarks" in name:
         settle(database)
-    if not name.startswith("upgrade-from-0001"):
+    if name != "install":
         checked += check_all(database, complete=name != "create")
     lost = 0 if writer is None else writer.lost(database)
     assert lost == 0

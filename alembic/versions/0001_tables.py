@@ -1,0 +1,257 @@
+"""Models, indexes, saved queries, recall measured over time, and jobs."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import UserDefinedType
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_PATHS = "'scan', 'lookup', 'landmarks', 'hnsw'"
+
+
+class LayerArray(UserDefinedType[Any]):
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "hashindex.layer[]"
+
+
+def upgrade() -> None:
+    # op.f: the name is whole, not to be put into the naming convention of pg_hashindex.tables.
+    op.create_table(
+        "model",
+        sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("method", sa.Text, nullable=False),
+        sa.Column("dimension", sa.Integer, nullable=False),
+        sa.Column("n_bits", sa.Integer, nullable=False),
+        sa.Column("metric", sa.Text, nullable=False),
+        sa.Column("parameters", JSONB, nullable=False),
+        sa.Column("training", JSONB, nullable=False),
+        sa.Column("layers", LayerArray, nullable=False),
+        sa.Column("checksum", sa.Text, nullable=False),
+        sa.Column(
+            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.Column("bit_weights", VECTOR),
+        sa.Column("network", JSONB),
+        sa.Column("profile", JSONB),
+        sa.PrimaryKeyConstraint("id", name="model_pkey"),
+        sa.UniqueConstraint("name", "version", name="model_name_version_key"),
+        sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name=op.f("model_name_check")),
+        sa.CheckConstraint("version >= 1", name=op.f("model_version_check")),
+        sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name=op.f("model_dimension_check")),
+        sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name=op.f("model_n_bits_check")),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("model_metric_check")),
+        sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name=op.f("model_layers_check")),
+        sa.CheckConstraint(
+            "vector_dims(bit_weights) = n_bits "
+            "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[])",
+            name=op.f("model_bit_weights_check"),
+        ),
+        sa.CheckConstraint(
+            "(network IS NOT NULL) = ((layers[cardinality(layers)]).kind = 'network')",
+            name=op.f("model_network_check"),
+        ),
+        schema="hashindex",
+        comment="trained hash models; a saved model never changes",
+    )
+    op.create_table(
+        "model_part",
+        sa.Column("model_id", sa.BigInteger, nullable=False),
+        sa.Column("part", sa.Integer, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("model_id", "part", name="model_part_pkey"),
+        sa.ForeignKeyConstraint(
+            ["model_id"],
+            ["hashindex.model.id"],
+            name="model_part_model_id_fkey",
+            ondelete="CASCADE",
+        ),
+        sa.CheckConstraint("part >= 0", name=op.f("model_part_part_check")),
+        schema="hashindex",
+        comment="the numbers of models that are evaluated in Python, cut in parts",
+    )
+    # Floats of a network do not compress.
+    op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
+    op.create_table(
+        "index",
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("model_id", sa.BigInteger, nullable=False),
+        sa.Column("schema_name", sa.Text, nullable=False),
+        sa.Column("table_name", sa.Text, nullable=False),
+        sa.Column("column_name", sa.Text, nullable=False),
+        sa.Column("id_column", sa.Text, nullable=False),
+        sa.Column("id_type", sa.Text, nullable=False),
+        sa.Column("metric", sa.Text, nullable=False),
+        sa.Column("layout", sa.Text, nullable=False),
+        sa.Column("code_schema", sa.Text, nullable=False),
+        sa.Column("code_table", sa.Text, nullable=False),
+        sa.Column("code_column", sa.Text, nullable=False),
+        sa.Column(
+            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.Column("access", sa.Text, nullable=False, server_default="scan"),
+        sa.Column("building", sa.Text),
+        sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
+        sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
+        sa.Column("probes", sa.Integer),
+        sa.Column("trained_rows", sa.BigInteger),
+        sa.Column("chunks", sa.Integer),
+        sa.Column("storage", sa.Text, nullable=False),
+        sa.Column("swap_of", sa.Text),
+        sa.Column("swap_state", sa.Text),
+        sa.PrimaryKeyConstraint("name", name="index_pkey"),
+        sa.ForeignKeyConstraint(
+            ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(["swap_of"], ["hashindex.index.name"], name="index_swap_of_fkey"),
+        # Two indexes exchange theirs in one statement.
+        sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
+        sa.UniqueConstraint("swap_of", "swap_state", name="index_swap_of_swap_state_key"),
+        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name=op.f("index_name_check")),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("index_metric_check")),
+        sa.CheckConstraint("layout IN ('table', 'column')", name=op.f("index_layout_check")),
+        sa.CheckConstraint(f"access IN ({_PATHS})", name=op.f("index_access_check")),
+        sa.CheckConstraint(f"building IN ({_PATHS})", name=op.f("index_building_check")),
+        sa.CheckConstraint(
+            "ranking IN ('hamming', 'asymmetric', 'weighted')", name=op.f("index_ranking_check")
+        ),
+        sa.CheckConstraint("candidates >= 1", name=op.f("index_candidates_check")),
+        sa.CheckConstraint("probes BETWEEN 1 AND 1000", name=op.f("index_probes_check")),
+        sa.CheckConstraint(
+            "octet_length(storage) BETWEEN 1 AND 40", name=op.f("index_storage_check")
+        ),
+        sa.CheckConstraint(
+            "(swap_of IS NULL) = (swap_state IS NULL) "
+            "AND swap_state IN ('next', 'ready', 'previous')",
+            name=op.f("index_swap_state_check"),
+        ),
+        schema="hashindex",
+        comment="indexes: which column is searched with which model, and where its codes are",
+    )
+    op.create_table(
+        "query_set",
+        sa.Column("index_name", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column(
+            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.PrimaryKeyConstraint("index_name", "name", name="query_set_pkey"),
+        sa.ForeignKeyConstraint(
+            ["index_name"],
+            ["hashindex.index.name"],
+            name="query_set_index_name_fkey",
+            ondelete="CASCADE",
+        ),
+        sa.CheckConstraint(
+            "octet_length(name) BETWEEN 1 AND 63", name=op.f("query_set_name_check")
+        ),
+        schema="hashindex",
+        comment="sets of queries that the recall of an index is measured with over time",
+    )
+    op.create_table(
+        "saved_query",
+        sa.Column("index_name", sa.Text, nullable=False),
+        sa.Column("query_set", sa.Text, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("vector", VECTOR, nullable=False),
+        sa.Column("row_id", sa.Text),
+        sa.PrimaryKeyConstraint("index_name", "query_set", "number", name="saved_query_pkey"),
+        sa.ForeignKeyConstraint(
+            ["index_name", "query_set"],
+            ["hashindex.query_set.index_name", "hashindex.query_set.name"],
+            name="saved_query_index_name_query_set_fkey",
+            ondelete="CASCADE",
+        ),
+        schema="hashindex",
+        comment="the queries of a set; row_id is the row that one was taken from, if any",
+    )
+    op.create_table(
+        "recall_history",
+        sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
+        sa.Column("index_name", sa.Text, nullable=False),
+        sa.Column(
+            "measured_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.Column("query_set", sa.Text),
+        sa.Column("model", sa.Text, nullable=False),
+        sa.Column("access", sa.Text, nullable=False),
+        sa.Column("ranking", sa.Text, nullable=False),
+        sa.Column("candidates", sa.Integer, nullable=False),
+        sa.Column("probes", sa.Integer),
+        sa.Column("k", sa.Integer, nullable=False),
+        sa.Column("queries", sa.Integer, nullable=False),
+        sa.Column("recall", sa.Double, nullable=False),
+        sa.Column("p50_ms", sa.Double, nullable=False),
+        sa.Column("p95_ms", sa.Double, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="recall_history_pkey"),
+        sa.ForeignKeyConstraint(
+            ["index_name"],
+            ["hashindex.index.name"],
+            name="recall_history_index_name_fkey",
+            ondelete="CASCADE",
+        ),
+        sa.CheckConstraint("recall BETWEEN 0 AND 1", name=op.f("recall_history_recall_check")),
+        schema="hashindex",
+        comment="recall and latency of indexes as they were measured over time",
+    )
+    op.create_index(
+        "recall_history_index_name_measured_at_idx",
+        "recall_history",
+        ["index_name", "measured_at"],
+        schema="hashindex",
+    )
+    op.create_table(
+        "job",
+        sa.Column("id", sa.Integer, sa.Identity(always=True), nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("phase", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False, server_default="running"),
+        sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("rows_total", sa.BigInteger),
+        sa.Column(
+            "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.Column(
+            "phase_started_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            server_default=sa.func.now(),
+        ),
+        sa.Column(
+            "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        ),
+        sa.Column("ended_at", sa.DateTime(timezone=True)),
+        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
+        sa.Column("message", sa.Text),
+        sa.PrimaryKeyConstraint("id", name="job_pkey"),
+        sa.CheckConstraint(
+            "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name=op.f("job_kind_check")
+        ),
+        sa.CheckConstraint("state IN ('running', 'done', 'failed')", name=op.f("job_state_check")),
+        schema="hashindex",
+        comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
+    )
+
+
+def downgrade() -> None:
+    for table in (
+        "job",
+        "recall_history",
+        "saved_query",
+        "query_set",
+        "index",
+        "model_part",
+        "model",
+    ):
+        op.drop_table(table, schema="hashindex")
