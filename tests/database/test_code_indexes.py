@@ -3,16 +3,14 @@
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 from fixtures.catalog import catalog
 from fixtures.code_indexes import save_signs
 from numpy.typing import NDArray
 
 from pg_hashindex import access as access_module
-from pg_hashindex import schema
 from pg_hashindex.catalog import IndexEntry
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
