@@ -31,8 +31,7 @@ MAX_LAYERS = 64
 
 Metric = Literal["l2", "cosine", "ip"]
 
-# Format 2 is that of models with a network, which earlier releases cannot read.
-_FILE_FORMATS = (1, 2)
+_FILE_FORMAT = 1
 # Bytes of a network that are copied at a time.
 _PART_BYTES = 1 << 24
 # Rows evaluated at a time, so that memory does not grow with the input.
@@ -223,7 +222,7 @@ class Model:
     def to_bytes(self) -> bytes:
         """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
         header = {
-            "format": _FILE_FORMATS[self.network is not None],
+            "format": _FILE_FORMAT,
             "name": self.name,
             "method": self.method,
             "dimension": self.dimension,
@@ -271,10 +270,10 @@ class Model:
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())
-                if header["format"] not in _FILE_FORMATS:
+                if header["format"] != _FILE_FORMAT:
                     raise InvalidInputError(
                         f"the model file has format {header['format']}, this release reads "
-                        f"{' and '.join(map(str, _FILE_FORMATS))}; upgrade pg_hashindex"
+                        f"{_FILE_FORMAT}; upgrade pg_hashindex"
                     )
                 if len(header["layers"]) > MAX_LAYERS:
                     raise InvalidInputError(
@@ -287,8 +286,7 @@ class Model:
                         _member(archive, f"weights_{position}"),
                         _member(archive, f"bias_{position}"),
                         spec["scale"],
-                        # Files from before there were such layers say nothing of it.
-                        spec.get("nearest"),
+                        spec["nearest"],
                     )
                     for position, spec in enumerate(header["layers"])
                 ]

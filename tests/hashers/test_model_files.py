@@ -66,7 +66,7 @@ def test_pickles_are_not_opened():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 3}, "has format 3, this release reads 1 and 2; upgrade"),
+        ({"format": 2}, "has format 2, this release reads 1; upgrade"),
         ({"checksum": "0" * 64}, "damaged: its checksum is"),
         ({"dimension": 4}, "takes 3 dimensions, got 4"),
         ({"name": "a:b"}, "cannot name a model"),

@@ -1,6 +1,5 @@
 """Networks: what they are made of, how rows are known, and models that end in one."""
 
-import io
 import json
 import sys
 import types
@@ -274,22 +273,6 @@ def test_a_model_file_with_a_network(known, vectors):
         Model("t", "dpsh", 7, [shift(np.ones(7))]).checksum,
     }
     assert len(checksums) == 3
-
-
-def header_of(model):
-    with np.load(io.BytesIO(model.to_bytes()), allow_pickle=False) as archive:
-        return json.loads(archive["header"].tobytes()), archive.files
-
-
-def test_a_model_file_without_a_network_is_as_it_was(known):
-    """Earlier releases read it; they refuse the other kind, and say to upgrade."""
-    header, files = header_of(Model("t", "lsh", 7, [shift(np.ones(7))]))
-    assert header["format"] == 1
-    assert "network" not in header
-    assert files == ["header", "bias_0"]
-    header, files = header_of(Model("r", "bgdh", 7, (), network=known))
-    assert header["format"] == 2
-    assert files == ["header", "network"]
 
 
 def test_a_damaged_model_file_with_a_network_is_refused(known):
