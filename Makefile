@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo example test lint docs
+.PHONY: demo example test test-kernels lint docs
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -14,6 +14,17 @@ example: .venv/installed-example
 
 test: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The arithmetic of other CPUs: OpenBLAS and numpy add in another order without AVX-512 or AVX2, so
+# the last bit differs. Torch brings its own kernels. The warning is of features this CPU lacks too.
+KERNELS := -W ignore::ImportWarning -n 2 --dist worksteal tests/hashers -m "not slow" -k "not dpsh and not bgdh"
+test-kernels: export OMP_NUM_THREADS := 1
+test-kernels: export OPENBLAS_NUM_THREADS := 1
+test-kernels: .venv/installed
+	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" \
+		$(BIN)/pytest $(KERNELS)
+	OPENBLAS_CORETYPE=Prescott NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR" \
+		$(BIN)/pytest $(KERNELS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import retrieval_report
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
@@ -13,6 +15,7 @@ README_METHODS = (
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")
+RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
@@ -200,67 +203,37 @@ def devices() -> str:
     )
 
 
-def milliseconds(point: dict[str, Any] | None) -> str:
-    """Write p50 and p95, with a star where the planner read the table without the index."""
-    if point is None:
-        return ""
-    star = "\\*" if point["uses_index"] is False else ""
-    return f"{point['p50_ms']:.2f} / {point['p95_ms']:.2f}{star}"
-
-
-def retrieved(*, failed: bool = False) -> list[dict[str, Any]]:
-    """Read what was measured of searches beside pgvector; nothing before the first run."""
-    if not (RESULTS / "retrieval.json").exists():
-        return []
-    return [e for e in read("retrieval")["systems"] if ("error" in e) == failed]
+def retrieved() -> list[dict[str, Any]]:
+    """Read what was measured of searches beside pgvector, as far as there is something."""
+    names = (f"retrieval_{data}" for data in RETRIEVAL)
+    return [read(name) for name in names if (RESULTS / f"{name}.json").exists()]
 
 
 def retrieval() -> str:
-    if not retrieved():
+    found = retrieved()
+    if not found:
         return "Not measured yet."
-    targets = ("0.90", "0.95", "0.99")
-    columns = [f"ms at {target}" for target in targets]
     return table(
+        ["data, figure", "HNSW", "ours", "ratio", "bar", "beyond", "result"],
         [
-            *("data, system", "build s", "MB", *columns, "queries/s"),
-            *("single inserts/s", "rows/s by 100"),
+            [f"{whole['data']}, {what}", *others]
+            for whole in found
+            for what, *others in retrieval_report.bars(whole)
         ],
-        [
-            [
-                f"{entry['data']}, {entry['system']}",
-                f"{entry['build_s']:.1f}",
-                f"{entry['bytes'] / 1e6:.1f}",
-                *(milliseconds(entry["targets"][target]) for target in targets),
-                f"{entry['clients']['queries_a_second']:.0f}",
-                f"{entry['inserts']['single']:.0f}",
-                f"{entry['inserts']['batches']:.0f}",
-            ]
-            for entry in retrieved()
-        ]
-        + [[f"{e['data']}, {e['system']}", "failed", *[""] * 7] for e in retrieved(failed=True)],
     )
 
 
-def retrieval_filters() -> str:
-    if not retrieved():
+def retrieval_systems() -> str:
+    found = retrieved()
+    if not found:
         return "Not measured yet."
-    shares = ("1", "10", "50")
+    _, *columns = retrieval_report.COLUMNS
     return table(
+        ["data, system", *columns],
         [
-            "data, system",
-            *(f"{share} %: {what}" for share in shares for what in ("recall@10", "ms", "setting")),
-        ],
-        [
-            [
-                f"{entry['data']}, {entry['system']}",
-                *(
-                    cell
-                    for share in shares
-                    for point in [entry["filtered"][share]]
-                    for cell in (f"{point['recall']:.3f}", milliseconds(point), point["setting"])
-                ),
-            ]
-            for entry in retrieved()
+            [f"{whole['data']}, {row['system']}", *(row[column] for column in columns)]
+            for whole in found
+            for row in retrieval_report.systems(whole)
         ],
     )
 
@@ -284,7 +257,7 @@ TABLES = {
     "given-graphs": given_graphs,
     "devices": devices,
     "retrieval": retrieval,
-    "retrieval-filters": retrieval_filters,
+    "retrieval-systems": retrieval_systems,
     "size": size,
 }
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "results.md")

@@ -1,23 +1,37 @@
-"""Compare pg_hashindex with pgvector: time to build, size, speed at a recall, inserts, filters.
+"""Compare pg_hashindex with pgvector's HNSW: speed at a recall, memory, filters, builds, writes.
 
-    python benchmarks/retrieval.py [--data packages sift10k] [--systems exact hnsw itq-128-scan]
-    python benchmarks/readme_tables.py
+    python benchmarks/retrieval.py [--data packages synthetic-300k] [--only search filters]
+    python benchmarks/readme_tables.py && python docs/make_tables.py
 
-One embedded server. Each system is built by itself on the table, measured, and dropped before the
-next. All searches are prepared statements over one connection, the query vector a binary parameter.
-Recall@10 counts ties as correct and is taken over all queries; p50 and p95 over 200 queries or
-more, after a warm-up. Of the settings that reach a recall the fastest is timed once more, and that
-time counts. Queries a second are those of two clients of pgbench, which takes the vectors from a
-table. Inserts come last: single rows, and 100 a statement; they are deleted again.
+One embedded server, one database a data set, and the systems beside each other in it. Each part
+is written down at once, one file a data set; a later run replaces the parts that it measures.
 
-A row passes the filters of 1, 10 and 50 % where its column ``bucket``, ``tenth`` or ``half``, each
-with a b-tree, is 0. pgvector searches with its iterative scans; the planner may choose the b-tree.
+build
+    Ours by the command line: ``model train`` and ``index create``, which encodes and makes the
+    landmarks, from the start of the first process to the end of the last. HNSW by CREATE INDEX.
+    Ours are built three times with different seeds, HNSW of 300,000 rows too. Bytes are those of
+    everything that a build adds.
+search
+    Everything in memory. Of each system the cheapest setting of recall@10 .95 is looked for: for
+    each number of candidates the fewest probes that reach it. Ties count as correct. The best of
+    them are timed in turns of 25 queries, in sessions of their own, prepared, with binary
+    parameters. All of it is done again for every build.
+held
+    The server in a memory cgroup of a third of table + HNSW, one system at a time: checkpoint,
+    stop, sync, caches of the operating system dropped, start with small and empty shared_buffers.
+    Then 1,200 queries that nobody asked before: cold is the first 50, steady the last 600. Blocks
+    are those that the first query after such a start touches. Needs root and cgroups, or is
+    skipped.
+filters
+    Filters that let 10 and 50 % of the rows through, recall@10 .98. The columns have b-trees, which
+    the planner may choose. HNSW searches with iterative scans in strict and in relaxed order.
+inserts
+    One row a transaction, and 100 a statement, on a table that has one system alone beside its
+    primary key.
 
 Synthetic rows are ``normalise(x_i + 0.35 (x_j - x_k))`` of packages; for queries x_i is one of the
-1,000 packages that are in no table.
-
-Each system is written down at once; what is there with the same settings is not measured again.
-Ratios are of one run: the report says where a bar compares results of two.
+1,000 packages that are in no table. Queries that nobody asked before are made so too. The rows of
+512 and 1,536 dimensions, which PostgreSQL keeps out of line, come from `retrieval_data.clustered`.
 """
 
 import argparse
@@ -25,143 +39,223 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hashing import ROOT, machine
-from pgvector import Vector
-from retrieval_data import ROWS, SEED, Truth, draw
-from retrieval_measures import Entry, Extent, measure
-from retrieval_ours import OURS
-from retrieval_report import Key, heading, line, lines, report, save_plot
+from retrieval_bars import FILTER_COLUMNS, HNSW, OURS, check_bars
+from retrieval_data import FILTERS, ROWS, SEED, Truth, draw
+from retrieval_held import held
+from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
+from retrieval_report import lines
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
-from retrieval_systems import PGVECTOR, System
-from retrieval_timing import median_ms
-from semi_supervised_runs import as_json, read, write
+from retrieval_systems import SYSTEMS, Hnsw, Ours, System
+from semi_supervised_runs import read, write
 from threadpoolctl import threadpool_info
 
-OUTPUT = ROOT / "benchmarks/results/retrieval.json"
-SYSTEMS = {system.name: system for system in (*PGVECTOR, *OURS)}
-QUERIES = 1_000
-QUICK_ROWS, QUICK_QUERIES = 3_000, 50
-QUICK = Extent(single=50, batches=5, seconds=1)
+RESULTS = ROOT / "benchmarks/results"
+PARTS = ("build", "search", "held", "filters", "inserts")
+#: Recall@10 of searches, and of those with a filter.
+TARGET, FILTERED_TARGET = 0.95, 0.98
+BUILDS = 3
 
 
-def conditions(args: argparse.Namespace, system: System) -> dict[str, Any]:
-    """Return all that a result depends on; earlier ones of other conditions do not count."""
-    found: dict[str, Any] = as_json(
-        {
-            "described": system.describe(),
-            "rows": args.rows,
-            "queries": args.queries,
-            "seed": SEED,
-            "extent": vars(args.extent),
-            "server": args.settings,
+class Run:
+    """All parts of one data set.
+
+    Parameters
+    ----------
+    database : Database
+    extent : Extent
+    systems : sequence of System
+    parts : sequence of str
+    builds : int
+    settings : dict of str to str
+        What the server runs with.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        extent: Extent,
+        systems: Sequence[System],
+        parts: Sequence[str],
+        builds: int,
+        settings: dict[str, str],
+    ) -> None:
+        self.database, self.extent, self.parts = database, extent, parts
+        self.builds, self.settings = builds, settings
+        self.truth = Truth(database.drawn, extent.k)
+        # Filter columns are of use to filters alone.
+        self.plain = [system for system in systems if system.name != FILTER_COLUMNS]
+        self.systems = systems
+        self.built: set[str] = set()
+
+    def results(self) -> Iterator[tuple[str, Entry]]:
+        """Yield each part as soon as it is measured."""
+        builds: dict[str, list[Entry]] = {}
+        rounds: list[dict[str, Entry]] = []
+        searches = Searches(self.database, self.truth, self.extent)
+        for seed in range(self.builds):
+            for system in self.plain:
+                if seed == 0 or isinstance(system, Ours) or self._builds_hnsw_again():
+                    self._drop(system)
+                    builds.setdefault(system.name, []).append(self._build(system, seed))
+            self.database.settle()
+            yield "build", {"systems": builds}
+            if {"search", "held"} & {*self.parts}:
+                rounds.append(searches.cheapest(self.plain, TARGET))
+                yield "search", {"target": TARGET, "rounds": rounds}
+        if "held" in self.parts:
+            yield "held", self._held(rounds[-1])
+        if "filters" in self.parts:
+            yield "filters", self._filters()
+        if "inserts" in self.parts:
+            yield "inserts", {"systems": self._inserts()}
+
+    def _builds_hnsw_again(self) -> bool:
+        return self.database.drawn.name == "synthetic-300k"
+
+    def _build(self, system: System, seed: int) -> Entry:
+        self.database.execute("CHECKPOINT")
+        self.built.add(system.name)
+        return system.build(self.database, seed).as_json()
+
+    def _drop(self, system: System) -> None:
+        if system.name in self.built:
+            system.drop(self.database)
+            self.built.remove(system.name)
+
+    def _held(self, points: dict[str, Entry]) -> Entry:
+        table = self.database.value("SELECT pg_table_size('items')")
+        graph = self.database.value(
+            "SELECT coalesce(pg_relation_size(to_regclass(%s)), 0)", [Hnsw.index]
+        )
+        systems = {s.name: (s, points[s.name]) for s in self.plain}
+        limit = (table + graph) // 3
+        return held(self.database, systems, limit, self.settings, self.extent)
+
+    def _filters(self) -> Entry:
+        extra = {
+            s.name: [self._build(s, 0)] for s in self.systems if s.name not in self.built
+        }  # fmt: skip
+        self.database.settle()
+        compared = (HNSW, OURS, FILTER_COLUMNS)
+        systems = [system for system in self.systems if system.name in compared]
+        shares = {
+            str(share): Searches(self.database, self.truth, self.extent, share).cheapest(
+                systems, FILTERED_TARGET
+            )
+            for share in FILTERS
         }
-    )
-    return found
+        return {"target": FILTERED_TARGET, "build": extra, "shares": shares}
 
-
-def read_entries(output: Path) -> dict[Key, Entry]:
-    """Read all results that are there."""
-    entries = read(output).get("systems", [])
-    return {(e["data"], e["system"]): e for e in entries if e["system"] in SYSTEMS}
-
-
-def plan(args: argparse.Namespace, found: dict[Key, Entry]) -> dict[str, list[System]]:
-    """List the systems that are still to be measured, by data set."""
-
-    def known(data: str, system: System) -> bool:
-        entry = found.get((data, system.name), {"error": "not measured"})
-        return "error" not in entry and entry["conditions"] == conditions(args, system)
-
-    systems = [SYSTEMS[name] for name in args.systems]
-    return {
-        data: [s for s in systems if data in s.data and (args.fresh or not known(data, s))]
-        for data in args.data
-    }
-
-
-def results(args: argparse.Namespace, found: dict[Key, Entry]) -> Iterator[Entry]:
-    """Yield the results of the plan as they come."""
-    pending = {data: systems for data, systems in plan(args, found).items() if systems}
-    if not pending:
-        return
-    run = time.strftime("%Y-%m-%d %H:%M:%S")
-    with running(args.settings) as server:
-        for data, systems in pending.items():
-            drawn = draw(args.folder, data, args.queries, args.rows)
-            truth = Truth(drawn, args.extent.k)
-            with database(server, drawn) as opened:
-                facts = {
-                    "run": run,
-                    "machine": about(opened),
-                    "rows": len(drawn.rows),
-                    "dimension": drawn.rows.shape[1],
-                    "queries": len(drawn.queries),
-                    "metric": drawn.metric,
-                }
-                for system in systems:
-                    entry = measure(opened, truth, system, args.extent)
-                    yield facts | entry | {"conditions": conditions(args, system)}
+    def _inserts(self) -> dict[str, Entry]:
+        for column in FILTERS.values():
+            self.database.execute(f"DROP INDEX IF EXISTS items_{column}")
+        found = {}
+        for system in [s for s in self.plain if s.name in (HNSW, OURS)]:
+            for other in self.systems:
+                if other is not system:
+                    self._drop(other)
+            if system.name not in self.built:
+                self._build(system, 0)
+            self.database.settle()
+            found[system.name] = inserts(self.database, self.extent)
+            self._drop(system)
+            # Only now: to take rows out of an HNSW index costs minutes.
+            remove_new_rows(self.database)
+        return found
 
 
 def about(opened: Database) -> dict[str, Any]:
-    """Describe what the seconds were taken on, and how long a statement takes that does nothing."""
-    query, nothing = Vector(opened.drawn.queries[0]), opened.ask("SELECT $1::vector IS NULL")
-    pgvector = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-    return machine() | {
-        "blas_threads": max([1, *(pool["num_threads"] for pool in threadpool_info())]),
-        "postgresql": opened.connection.info.parameter_status("server_version"),
-        "pgvector": opened.value(pgvector),
-        "round_trip_ms": round(median_ms(lambda: nothing(query), 200), 4),
-    }
+    """Describe what the times were taken on."""
+    with opened.session() as session:
+        return machine() | {
+            "blas_threads": max([1, *(pool["num_threads"] for pool in threadpool_info())]),
+            "postgresql": session.connection.info.parameter_status("server_version"),
+            "pgvector": session.value(
+                "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+            ),
+        }
+
+
+def measure(args: argparse.Namespace, data: str) -> None:
+    """Measure one data set, and write down each part."""
+    output = args.output / f"retrieval_{data}.json"
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    extent = args.extent
+    drawn = draw(args.folder, data, extent.queries, extent.fresh, extent.rows)
+    with running(args.settings) as server, database(server, drawn) as opened:
+        facts = {
+            "data": data,
+            "rows": len(drawn.rows),
+            "dimension": drawn.rows.shape[1],
+            "queries": len(drawn.queries),
+            "seed": SEED,
+            "machine": about(opened),
+            "server": args.settings,
+        }
+        systems = [SYSTEMS[name] for name in args.systems]
+        run = Run(opened, extent, systems, args.only, args.builds, args.settings)
+        for part, entry in run.results():
+            parts = read(output).get("parts", {}) | {part: {"run": stamp} | entry}
+            whole = facts | {"bars": check_bars(data, parts), "parts": parts}
+            write(output, whole)
+            print(f"{time.strftime('%H:%M:%S')} {data}: {part}", flush=True)
+
+
+def show(args: argparse.Namespace) -> None:
+    """Print what is there of the data sets."""
+    for data in args.data:
+        output = args.output / f"retrieval_{data}.json"
+        if whole := read(output):
+            print(f"\n{output}")
+            for line in lines(whole):
+                print(line)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument("--folder", type=Path, default=shared / "data", help="of the data sets")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--folder", type=Path, default=shared / "data", help="of packages.npz")
+    parser.add_argument("--output", type=Path, help="folder of the results")
     parser.add_argument("--data", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    parser.add_argument("--queries", type=int, default=QUERIES, help="at the most")
-    parser.add_argument("--fresh", action="store_true", help="do again what is there already")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, help="builds come with all of them"
+    )
+    parser.add_argument("--builds", type=int, help=f"how often to build  [default: {BUILDS}]")
     parser.add_argument("--report", action="store_true", help="measure nothing; show what is there")
     parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK_ROWS} rows, and a file of its own"
+        "--quick", action="store_true", help=f"{QUICK.rows} rows, one build, a folder of its own"
     )
     args = parser.parse_args()
-    args.rows = QUICK_ROWS if args.quick else None
-    args.queries = min(args.queries, QUICK_QUERIES) if args.quick else args.queries
-    args.extent = QUICK if args.quick else Extent()
-    args.settings = QUICK_SETTINGS if args.quick else SETTINGS
-    scratch = Path(tempfile.gettempdir()) / "retrieval_quick.json"
-    args.output = args.output or (scratch if args.quick else OUTPUT)
+    args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (Extent(), SETTINGS)
+    args.builds = args.builds or (1 if args.quick else BUILDS)
+    scratch = Path(tempfile.gettempdir()) / "retrieval_quick"
+    args.output = args.output or (scratch if args.quick else RESULTS)
     return args
 
 
 def main() -> None:
     args = arguments()
-    if not (args.folder / "packages.npz").exists():
-        sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
-    found = read_entries(args.output)
+    failed = []
     if not args.report:
-        print(heading())
-        for entry in results(args, found):
-            print(line(entry), flush=True)
-            found[entry["data"], entry["system"]] = entry
-            write(args.output, report(found, list(SYSTEMS)))
-    whole = report(found, list(SYSTEMS))
-    if not args.report:
-        write(args.output, whole)
-    print()
-    for text in lines(whole):
-        print(text)
-    print(args.output)
-    if whole["systems"]:
-        save_plot(whole["systems"], args.output.with_suffix(".png"))
+        if not (args.folder / "packages.npz").exists():
+            sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
+        for data in args.data:
+            try:
+                measure(args, data)
+            # Whatever goes wrong with one data set, hours of others are to go on.
+            except Exception:
+                traceback.print_exc()
+                failed.append(data)
+    show(args)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -7,43 +7,46 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pg_hashindex.model import Metric
-
 SEED = 20
 #: How far a synthetic row is from the package that it is made from.
 STEP = 0.35
 #: Rows of each data set.
 ROWS = {
     "packages": 59_000,
-    "sift10k": 10_000,
     "synthetic-300k": 300_000,
     "synthetic-1m": 1_000_000,
+    "dims-512": 60_000,
+    "dims-1536": 50_000,
 }
 #: Rows that are inserted afterwards.
 NEW_ROWS = 2_500
 _PACKAGES = ROWS["packages"]
 
-#: Filters: the column that is 0 for so many of a hundred rows. `hashindex.search` takes equalities.
-FILTERS = {1: "bucket", 10: "tenth", 50: "half"}
+#: Filters: the column that is 0 for so many of a hundred rows.
+FILTERS = {10: "tenth", 50: "half"}
+
+#: Of `clustered`: clusters, the spread of rows around a centre, and how the spectrum falls.
+CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
 # Kept beside the nearest k by float32 arithmetic, of which float64 then finds the nearest k.
 _SPARE = 30
 _BLOCK_ROWS = 16_384
-# Distances this near (relative, where above 1) are ties: pgvector computes them in float32.
+# Distances this near are ties: pgvector computes them in float32.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A data set.
+    """A data set; all vectors are of unit length, and the distance is cosine's.
 
     Attributes
     ----------
     name : str
-    metric : {"l2", "cosine"}
     rows : float32 (n, d)
-        Of which row i gets the key i.
+        Row i gets the key i.
     queries : float32 (m, d)
+    fresh : float32 (f, d)
+        Queries that are asked once a system, when its caches are cold.
     new_rows : float32 (p, d)
         To be inserted, with keys from n on.
     buckets : int32 (n + p,)
@@ -51,9 +54,9 @@ class Drawn:
     """
 
     name: str
-    metric: Metric
     rows: NDArray[np.float32]
     queries: NDArray[np.float32]
+    fresh: NDArray[np.float32]
     new_rows: NDArray[np.float32]
     buckets: NDArray[np.int32]
 
@@ -61,28 +64,31 @@ class Drawn:
     def of(
         cls,
         name: str,
-        metric: Metric,
         rows: NDArray[np.float32],
         queries: NDArray[np.float32],
+        fresh: NDArray[np.float32],
         rng: np.random.Generator,
     ) -> "Drawn":
         """Add rows to insert, made from others, and buckets."""
-        new_rows = between(rows, rows, NEW_ROWS, rng, unit=metric == "cosine")
+        new_rows = between(rows, rows, NEW_ROWS, rng)
         buckets = rng.integers(100, size=len(rows) + NEW_ROWS, dtype=np.int32)
-        return cls(name, metric, rows, queries, new_rows, buckets)
+        return cls(name, rows, queries, fresh, new_rows, buckets)
 
 
-def draw(folder: Path, name: str, n_queries: int, most: int | None = None) -> Drawn:
+def draw(
+    folder: Path, name: str, n_queries: int, n_fresh: int = 0, most: int | None = None
+) -> Drawn:
     """Read or make a data set; the same one at every call.
 
     Parameters
     ----------
     folder : Path
-        Of packages.npz and sift10k.npz.
+        It holds packages.npz; data sets of other dimensions do not read it.
     name : str
         One of `ROWS`.
     n_queries : int
-        At the most.
+        At most 1,000 for "packages".
+    n_fresh : int
     most : int, optional
         Rows to take instead of all.
 
@@ -92,19 +98,48 @@ def draw(folder: Path, name: str, n_queries: int, most: int | None = None) -> Dr
     """
     rng = np.random.default_rng(SEED)
     n = min(ROWS[name], most or ROWS[name])
-    if name == "sift10k":
-        with np.load(folder / "sift10k.npz") as archive:
-            rows, queries = (archive[part].astype(np.float32) for part in ("base", "query"))
-        return Drawn.of(name, "l2", rows[:n], queries[:n_queries], rng)
+    if name.startswith("dims-"):
+        made = clustered(n + n_queries + n_fresh, int(name.removeprefix("dims-")), rng)
+        rows, queries, fresh = np.split(made, [n, n + n_queries])
+        return Drawn.of(name, rows, queries, fresh, rng)
     with np.load(folder / "packages.npz") as archive:
         X = archive["X"].astype(np.float32)
-    rows, queries = X[:_PACKAGES], X[_PACKAGES:]
+    rows, held_back = X[:_PACKAGES], X[_PACKAGES:]
     if name == "packages":
-        rows, queries = rows[:n], queries[:n_queries]
-    else:
-        made = between(rows, rows, n, rng)
-        rows, queries = made, between(queries, rows, min(n_queries, len(queries)), rng)
-    return Drawn.of(name, "cosine", rows, queries, rng)
+        fresh = between(held_back, rows, n_fresh, rng)
+        return Drawn.of(name, rows[:n], held_back[:n_queries], fresh, rng)
+    made = between(rows, rows, n, rng)
+    asked = between(held_back, rows, n_queries + n_fresh, rng)
+    return Drawn.of(name, made, asked[:n_queries], asked[n_queries:], rng)
+
+
+def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Make rows in clusters, with a spectrum that decays as that of embeddings does.
+
+    A row is a centre plus 0.7 times noise. The j-th coordinate of both is normal with deviation
+    ``(1 + j) ** -0.6``. A random rotation spreads the spectrum over all dimensions, and rows are
+    scaled to unit length.
+
+    Parameters
+    ----------
+    n, d : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float32 (n, d)
+    """
+    deviations = (1.0 + np.arange(d)) ** -DECAY
+    rotation = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    turned = (deviations[:, None] * rotation).astype(np.float32)
+    centres = rng.standard_normal((CLUSTERS, d), np.float32)
+    result = np.empty((n, d), np.float32)
+    for block in _blocks(n):
+        m = block.stop - block.start
+        noise = rng.standard_normal((m, d), np.float32)
+        made = (centres[rng.integers(CLUSTERS, size=m)] + np.float32(SPREAD) * noise) @ turned
+        result[block] = made / np.linalg.norm(made, axis=1, keepdims=True)
+    return result
 
 
 def between(
@@ -112,21 +147,17 @@ def between(
     others: NDArray[np.float32],
     n: int,
     rng: np.random.Generator,
-    *,
-    unit: bool = True,
 ) -> NDArray[np.float32]:
     """Make rows ``normalise(x_i + 0.35 (x_j - x_k))`` from others, drawn with replacement.
 
     Parameters
     ----------
     own : float32 (a, d)
-        Where x_i comes from; each as often as the next where n is a multiple of a.
+        The rows x_i; each as often as the next where n is a multiple of a.
     others : float32 (b, d)
         Where x_j and x_k come from.
     n : int
     rng : numpy.random.Generator
-    unit : bool
-        Whether to scale rows to unit length.
 
     Returns
     -------
@@ -137,9 +168,7 @@ def between(
     result = np.empty((n, own.shape[1]), np.float32)
     for block in _blocks(n):
         made = own[i[block]] + np.float32(STEP) * (others[j[block]] - others[k[block]])
-        if unit:
-            made /= np.linalg.norm(made, axis=1, keepdims=True)
-        result[block] = made
+        result[block] = made / np.linalg.norm(made, axis=1, keepdims=True)
     return result
 
 
@@ -175,8 +204,6 @@ class Truth:
         """Compute the distances (m, c) of queries (m,) to rows (m, c), by their numbers."""
         Q = self._drawn.queries[queries].astype(np.float64)
         X = self._drawn.rows[ids].astype(np.float64)
-        if self._drawn.metric == "l2":
-            return np.sqrt(((X - Q[:, None]) ** 2).sum(axis=2))
         lengths = np.linalg.norm(X, axis=2) * np.linalg.norm(Q, axis=1)[:, None]
         return 1 - np.einsum("mcd,md->mc", X, Q) / lengths
 
@@ -201,7 +228,7 @@ class Truth:
             ids = ids[self._drawn.buckets[ids] < share]
             limit = self.limits[share][query]
             distances = self.distances(np.array([query]), ids[None])[0]
-            correct += np.count_nonzero(distances <= limit + _ROUNDING * max(1.0, limit))
+            correct += np.count_nonzero(distances <= limit + _ROUNDING)
         possible = self.wanted[share] * len(found)
         return float(correct / possible) if possible else 1.0
 
@@ -229,9 +256,7 @@ def _nearest(drawn: Drawn, shares: Sequence[int], keep: int) -> Mapping[int, NDA
 def _order(drawn: Drawn, block: slice) -> NDArray[np.float32]:
     """Compute what orders a block of rows as their distance does, (m, rows of the block)."""
     X = drawn.rows[block]
-    if drawn.metric == "cosine":
-        return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
-    return (X**2).sum(axis=1) - 2 * (drawn.queries @ X.T)
+    return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -1,25 +1,25 @@
-"""One system of `retrieval.py` on one data set: build, frontier, filters, clients, inserts."""
+"""The cheapest setting of each system for a recall, times taken in turns, and inserts."""
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import FILTERS, Truth
-from retrieval_server import Database
+from retrieval_server import Database, Statement, filter_values
 from retrieval_systems import Line, Setting, System
-from retrieval_timing import LEAST_TIMED, answers, clients, inserts, seconds
 
-TARGETS = (0.90, 0.95, 0.99)
-#: What the recall of filtered searches is to be.
-FILTERED_TARGET = 0.99
-#: The setting that clients use is the fastest of this recall.
-CLIENTS_TARGET = 0.95
-
-# A line of settings ends where there is no more recall to gain.
-_ENOUGH = 0.998
-_RISE = 0.0005
+WARM_UP = 20
+#: Queries that one system asks in a row before it is the next one's turn.
+TURN = 25
+ROUNDS = 2
+BATCH = 100
+FIRST = 3
 
 Entry = dict[str, Any]
 
@@ -31,193 +31,248 @@ class Extent:
     Attributes
     ----------
     k : int
+    rows : int or None
+        Rows of a data set at the most.
+    queries, filter_queries : int
+        Queries of which recall is taken; filters ask the first ones of them.
+    fresh, cold, steady : int
+        Queries asked once after a cold start; the first and the last ones are counted.
+    restarts : int
+        Cold starts that blocks are counted after.
     single, batches : int
         Statements that insert one row and 100 rows.
-    clients : int
-    seconds : int
-        That clients search; 0 leaves them out.
     """
 
     k: int = 10
+    rows: int | None = None
+    queries: int = 1_000
+    filter_queries: int = 300
+    fresh: int = 1_200
+    cold: int = 50
+    steady: int = 600
+    restarts: int = 5
     single: int = 500
     batches: int = 20
-    clients: int = 2
-    seconds: int = 10
 
 
-def measure(database: Database, truth: Truth, system: System, extent: Extent) -> Entry:
-    """Build a system, measure it, and drop it again.
+QUICK = Extent(
+    rows=5_000, queries=60, filter_queries=30, fresh=60, cold=10, steady=30, restarts=1,
+    single=20, batches=5,
+)  # fmt: skip
+
+
+class Searches:
+    """Searches of one data set, without a filter or with one; keeps what it has found.
 
     Parameters
     ----------
     database : Database
-        It is afterwards as it was before.
     truth : Truth
-    system : System
+    extent : Extent
+    share : int, optional
+        The per cent of rows that a filter lets through.
+    """
+
+    def __init__(
+        self, database: Database, truth: Truth, extent: Extent, share: int | None = None
+    ) -> None:
+        self._database, self._truth, self._extent, self._share = database, truth, extent, share
+        count = extent.queries if share is None else extent.filter_queries
+        self._vectors = [Vector(query) for query in database.drawn.queries[:count]]
+
+    @contextlib.contextmanager
+    def asked(self, system: System, setting: Setting) -> Iterator[Statement]:
+        """Prepare the search of a system in a session of its own."""
+        with self._database.session() as session:
+            session.set(setting.session)
+            yield session.ask(system.statement(self._extent.k, setting, self._share))
+
+    def point(self, system: System, setting: Setting) -> Entry:
+        """Ask all queries once; return recall and times."""
+        with self.asked(system, setting) as ask:
+            for vector in self._vectors[:WARM_UP]:
+                ask(vector)
+            answers, milliseconds = answered(ask, self._vectors)
+        found = [[row[0] for row in rows] for rows in answers]
+        recall = self._truth.recall(found, 100 if self._share is None else self._share)
+        return {
+            "setting": setting.label,
+            "session": dict(setting.session),
+            "arguments": dict(setting.arguments),
+            "recall": round(recall, 5),
+        } | percentiles(milliseconds)
+
+    def finalists(self, system: System, target: float) -> tuple[list[Entry], list[Entry]]:
+        """Find the first setting of each line that reaches a recall.
+
+        Parameters
+        ----------
+        system : System
+        target : float
+
+        Returns
+        -------
+        finalists : list of dict
+            Where no setting reaches the recall, the one that comes nearest to it.
+        tried : list of dict
+        """
+        tried: dict[str, Entry] = {}
+
+        def recall(setting: Setting) -> float:
+            if not system.suits(setting, self._share):
+                return 0.0
+            if setting.label not in tried:
+                tried[setting.label] = self.point(system, setting)
+            return float(tried[setting.label]["recall"])
+
+        found, place = [], 0
+        lines = system.lines() if self._share is None else system.filter_lines()
+        for line in lines:
+            place = first_place(line, target, recall, place if system.nested else 0)
+            if place < len(line):
+                found.append(line[place])
+        points = [tried[setting.label] for setting in found]
+        return points or [max(tried.values(), key=lambda p: float(p["recall"]))], [*tried.values()]
+
+    def in_turns(self, contenders: Sequence[tuple[System, Entry]], rounds: int) -> list[Entry]:
+        """Time contenders in turns of a few queries, so that whatever drifts meets all of them."""
+        taken: list[list[float]] = [[] for _ in contenders]
+        with contextlib.ExitStack() as stack:
+            asks = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
+            for ask in asks:
+                for vector in self._vectors[:WARM_UP]:
+                    ask(vector)
+            for start in [*range(0, len(self._vectors), TURN)] * rounds:
+                for place, ask in enumerate(asks):
+                    _, milliseconds = answered(ask, self._vectors[start : start + TURN])
+                    taken[place] += milliseconds
+        return [
+            point | percentiles(milliseconds)
+            for (_, point), milliseconds in zip(contenders, taken, strict=True)
+        ]
+
+    def cheapest(self, systems: Sequence[System], target: float) -> dict[str, Entry]:
+        """Find the cheapest setting of each system that reaches a recall, and time it.
+
+        Parameters
+        ----------
+        systems : sequence of System
+            All of them are built.
+        target : float
+
+        Returns
+        -------
+        dict
+            By system: the setting, its recall, p50 and p95 in turns with the others, whether the
+            recall is ``reached``, and what was ``tried``.
+        """
+        tried: dict[str, list[Entry]] = {}
+        contenders = []
+        for system in systems:
+            points, tried[system.name] = self.finalists(system, target)
+            contenders += [(system, point) for point in points]
+        best: dict[str, tuple[System, Entry]] = {}
+        timed = self.in_turns(contenders, 1)
+        for (system, _), point in zip(contenders, timed, strict=True):
+            if system.name not in best or point["p50_ms"] < best[system.name][1]["p50_ms"]:
+                best[system.name] = system, point
+        # Once more, since among many the fastest one was lucky too.
+        again = self.in_turns([*best.values()], ROUNDS)
+        return {
+            name: point | {"reached": point["recall"] >= target, "tried": tried[name]}
+            for name, point in zip(best, again, strict=True)
+        }
+
+
+def first_place(line: Line, target: float, recall: Callable[[Setting], float], start: int) -> int:
+    """Return where a line first reaches a recall, from ``start`` on; its length if nowhere.
+
+    Wider and wider steps, then bisection: dear settings are hardly tried.
+    """
+    place, step = start, 1
+    while place < len(line) and recall(line[place]) < target:
+        start, place, step = place + 1, place + step, 2 * step
+    return bisect_left(line, target, lo=start, hi=min(place, len(line)), key=recall)
+
+
+def setting_of(point: Mapping[str, Any]) -> Setting:
+    """Return the setting of a point."""
+    return Setting(point["session"], point["arguments"])
+
+
+def answered(
+    ask: Statement, vectors: Sequence[Vector]
+) -> tuple[list[list[tuple[Any, ...]]], list[float]]:
+    """Ask queries; return the answers, and the milliseconds of each."""
+    answers, milliseconds = [], []
+    for vector in vectors:
+        start = time.perf_counter()
+        rows = ask(vector)
+        milliseconds.append(1000 * (time.perf_counter() - start))
+        answers.append(rows)
+    return answers, milliseconds
+
+
+def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, float]:
+    """Return p50 and p95."""
+    return {
+        f"{name}p{which}_ms": round(float(np.percentile(milliseconds, which)), 4)
+        for which in (50, 95)
+    }
+
+
+def inserts(database: Database, extent: Extent) -> dict[str, float]:
+    """Insert rows, one a transaction and 100 a transaction; they stay.
+
+    Parameters
+    ----------
+    database : Database
     extent : Extent
 
     Returns
     -------
     dict
-        With ``error`` where something failed.
+        ``single`` and ``batches``: rows a second, commits included.
     """
-    entry: Entry = {"data": database.drawn.name, "system": system.name, "ours": system.ours}
-    entry["described"] = system.describe()
-    database.connection.execute("CHECKPOINT")
-    # pgvector says so where the memory was too small for a graph.
-    with database.notices() as notices:
-        try:
-            entry |= _measured(database, truth, system, extent)
-        # Whatever goes wrong in one system, hours of others are to go on.
-        except Exception as error:
-            entry["error"] = " ".join(f"{type(error).__name__}: {error}".split())
-    entry["notices"] = list(dict.fromkeys(notices))
-    database.set({})
-    system.drop(database)
-    # Only now: to take rows out of an HNSW index costs minutes.
-    database.remove_new_rows()
-    database.settle()
-    return entry
+    drawn = database.drawn
+    first = len(drawn.rows)
+    places = np.arange(len(drawn.new_rows))
+    columns = filter_values(drawn.buckets[first:])
+
+    def values(place: int) -> list[Any]:
+        filters = [int(columns[name][place]) for name in FILTERS.values()]
+        return [first + int(place), *filters, Vector(drawn.new_rows[place])]
+
+    def rate(parts: Sequence[NDArray[np.intp]]) -> float:
+        lines = [[value for place in part for value in values(place)] for part in parts]
+        with database.session() as session:
+            insert = session.ask(_insert(len(parts[0]), len(FILTERS) + 2))
+            # The first statements load and plan what the others find ready.
+            for line in lines[:FIRST]:
+                insert(*line)
+            taken = _seconds(lambda: [insert(*line) for line in lines[FIRST:]])
+        return round(sum(map(len, parts[FIRST:])) / taken, 1)
+
+    alone = places[: extent.single, None]
+    together = places[extent.single : extent.single + extent.batches * BATCH].reshape(-1, BATCH)
+    return {"single": rate(list(alone)), "batches": rate(list(together))}
 
 
-def _measured(database: Database, truth: Truth, system: System, extent: Extent) -> Entry:
-    database.set({})
-    parts = system.build(database)
-    entry: Entry = {
-        "build_s": sum(parts.values()),
-        "build_parts_s": parts,
-        "settle_s": seconds(database.settle),
-    }
-    sizes = system.sizes(database)
-    entry |= {"bytes": sum(sizes.values()), "sizes": sizes}
-    entry["frontier"] = list(_frontier(database, truth, system, extent))
-    entry["targets"] = _targets(database, truth, system, extent, entry["frontier"])
-    entry["clients"] = _clients(database, system, extent, entry)
-    entry["filtered"] = {
-        str(share): _best_filtered(database, truth, system, extent, share) for share in FILTERS
-    }
-    entry |= system.facts(database, extent.k)
-    # Last: what was inserted leaves its traces in an index.
-    entry["inserts"] = inserts(database, extent.single, extent.batches)
-    return entry
+def remove_new_rows(database: Database) -> None:
+    """Delete the rows that were inserted after the data set's own."""
+    database.execute(f"DELETE FROM items WHERE id >= {len(database.drawn.rows)}")
 
 
-def _frontier(database: Database, truth: Truth, system: System, extent: Extent) -> Iterator[Entry]:
-    lines = system.lines(database.drawn)
-
-    def one(setting: Setting) -> Entry:
-        return _point(database, truth, system, extent, setting)
-
-    # The dearest setting first, for nothing: it reads what the others find in memory.
-    database.set(lines[0][-1].session)
-    ask = database.ask(system.statement(database.drawn, extent.k, lines[0][-1]))
-    for query in database.drawn.queries[:LEAST_TIMED]:
-        ask(Vector(query))
-    for line in lines:
-        yield from _walk(line, one)
-
-
-def _point(
-    database: Database, truth: Truth, system: System, extent: Extent, setting: Setting
-) -> Entry:
-    database.set(setting.session)
-    statement = system.statement(database.drawn, extent.k, setting)
-    found, milliseconds = answers(database.ask(statement), database.drawn.queries)
-    return _described(setting, truth.recall(found), milliseconds) | {
-        "uses_index": system.uses_index(database, statement)
-    }
-
-
-def _described(setting: Setting, recall: float, milliseconds: Any) -> Entry:
-    return {
-        "setting": setting.label,
-        "session": dict(setting.session),
-        "arguments": dict(setting.arguments),
-        "recall": round(recall, 5),
-        "p50_ms": round(float(np.percentile(milliseconds, 50)), 4),
-        "p95_ms": round(float(np.percentile(milliseconds, 95)), 4),
-        "timed": len(milliseconds),
-    }
-
-
-def _walk(line: Line, one: Callable[[Setting], Entry]) -> Iterator[Entry]:
-    recalls: list[float] = []
-    for setting in line:
-        point = one(setting)
-        yield point
-        recalls.append(point["recall"])
-        if recalls[-1] >= _ENOUGH or (len(recalls) > 2 and recalls[-1] - recalls[-3] < _RISE):
-            return
-
-
-def fastest(points: Sequence[Entry], target: float) -> Entry | None:
-    """Return the fastest point that reaches a recall."""
-    reaching = [point for point in points if point["recall"] >= target]
-    return min(reaching, key=lambda point: float(point["p50_ms"]), default=None)
-
-
-def best(points: Sequence[Entry], target: float) -> Entry:
-    """Return the fastest point that reaches a recall, or the one that comes nearest to it."""
-    return fastest(points, target) or max(points, key=lambda point: float(point["recall"]))
-
-
-def _setting(point: Entry) -> Setting:
-    return Setting(point["session"], point["arguments"])
-
-
-def _targets(
-    database: Database, truth: Truth, system: System, extent: Extent, points: Sequence[Entry]
-) -> dict[str, Entry | None]:
-    """Time once more what was the fastest: among many, luck would have its part in that."""
-    again: dict[str, Entry] = {}
-    result: dict[str, Entry | None] = {}
-    for target in TARGETS:
-        point = fastest(points, target)
-        if point is not None and len(points) == 1:
-            again[point["setting"]] = point
-        elif point is not None and point["setting"] not in again:
-            again[point["setting"]] = _point(database, truth, system, extent, _setting(point))
-        result[f"{target:.2f}"] = None if point is None else again[point["setting"]]
-    return result
-
-
-def _clients(database: Database, system: System, extent: Extent, entry: Entry) -> Entry | None:
-    if not extent.seconds:
-        return None
-    point = best(entry["frontier"], CLIENTS_TARGET)
-    setting = _setting(point)
-    database.set(setting.session)
-    rate = clients(
-        database,
-        system.statement(database.drawn, extent.k, setting),
-        setting.session,
-        number=extent.clients,
-        duration=extent.seconds,
+def _insert(rows: int, columns: int) -> str:
+    lines = (
+        f"({', '.join(f'${columns * row + column + 1}' for column in range(columns))})"
+        for row in range(rows)
     )
-    return {
-        "setting": point["setting"],
-        "recall": point["recall"],
-        "number": extent.clients,
-        "seconds": extent.seconds,
-        "queries_a_second": round(rate, 1),
-    }
+    names = ", ".join(["id", *FILTERS.values(), "embedding"])
+    return f"INSERT INTO items ({names}) VALUES {', '.join(lines)} RETURNING id"
 
 
-def _best_filtered(
-    database: Database, truth: Truth, system: System, extent: Extent, share: int
-) -> Entry:
-    def one(setting: Setting) -> Entry:
-        database.set(setting.session)
-        statement = system.filtered_statement(database.drawn, extent.k, setting, share)
-        found, milliseconds = answers(
-            database.ask(statement), database.drawn.queries, most=LEAST_TIMED
-        )
-        return _described(setting, truth.recall(found, share), milliseconds) | {
-            "uses_index": system.uses_index(database, statement),
-            "fewest_answers": min(map(len, found)),
-        }
-
-    points = [p for line in system.filter_lines(database.drawn) for p in _walk(line, one)]
-    chosen = best(points, FILTERED_TARGET)
-    again = one(_setting(chosen)) if len(points) > 1 else chosen
-    return again | {"tried": len(points)}
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

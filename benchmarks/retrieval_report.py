@@ -1,143 +1,102 @@
-"""The file of `retrieval.py`, and the tables and the plot that come from it."""
+"""The tables of one file of `retrieval.py`, as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
-from pathlib import Path
+from statistics import median
 from typing import Any
 
-from retrieval_bars import check_bars
-from retrieval_data import FILTERS, ROWS
-from retrieval_measures import TARGETS
-
-Entry = dict[str, Any]
-Key = tuple[str, str]
-
-# Okabe and Ito's colours, without yellow.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = "osD^vPX*"
-_LEAST_RECALL = 0.8
+Whole = Mapping[str, Any]
 
 
-def report(found: Mapping[Key, Entry], order: Sequence[str]) -> dict[str, Any]:
-    """Put results in the order of the tables, with the bars.
-
-    Parameters
-    ----------
-    found : mapping
-        By data set and system.
-    order : sequence of str
-        Of the systems.
-    """
-    data = list(ROWS)
-    keys = sorted(found, key=lambda key: (data.index(key[0]), order.index(key[1])))
-    systems = [found[key] for key in keys]
-    return {"bars": check_bars(systems), "systems": systems}
+def lines(whole: Whole) -> Iterator[str]:
+    """Format a data set: its systems, then its bars."""
+    yield f"{whole['data']}: {whole['rows']:,} rows of {whole['dimension']} dimensions"
+    yield from _aligned([list(COLUMNS), *([row[c] for c in COLUMNS] for row in systems(whole))])
+    skipped = whole["parts"].get("held", {}).get("skipped")
+    if skipped:
+        yield f"memory was not held down: {skipped}"
+    for name, rounds in _rounds(whole).items():
+        yield f"{name}: p50 of all builds {', '.join(f'{p50:.2f}' for p50 in rounds)} ms"
+    yield from _aligned([["", "HNSW", "ours", "ratio", "bar", "beyond", ""], *bars(whole)])
 
 
-def line(entry: Entry) -> str:
-    """Format one system."""
-    start = f"{entry['data']:15}{entry['system']:19}"
-    if "error" in entry:
-        return f"{start} failed: {entry['error']}"
-    targets = "".join(f"{_p50(entry['targets'][f'{target:.2f}']):>9}" for target in TARGETS)
-    filters = "".join(
-        f"{point['p50_ms']:9.2f} ({point['recall']:.3f})" for point in entry["filtered"].values()
-    )
-    inserted = entry["inserts"]
-    return (
-        f"{start}{entry['build_s']:8.1f}{entry['bytes'] / 1e6:8.1f}{targets}"
-        f"{_rate(entry):>9}{inserted['single']:9.0f}"
-        f"{inserted['batches']:9.0f}{filters}"
-    )
+#: The columns of `systems`.
+COLUMNS = (
+    "system", "build s", "MB", "recall", "ms", "setting", "cold ms", "steady ms", "blocks",
+    "10 % ms", "50 % ms", "inserts/s", "by 100/s",
+)  # fmt: skip
 
 
-def heading() -> str:
-    """Name the columns of `line`."""
-    targets = "".join(f"{f'p50@{target:.2f}':>9}" for target in TARGETS)
-    filters = "".join(f"{f'{share} % ms (recall)':>17}" for share in FILTERS)
-    columns = "".join(f"{name:>9}" for name in ("q/s", "rows/s", "by 100"))
-    return f"{'data':15}{'system':19}{'build s':>8}{'MB':>8}{targets}{columns}{filters}"
+def systems(whole: Whole) -> Iterator[dict[str, str]]:
+    """Give a line of text for each system: p50 / p95 are of the last build."""
+    parts = whole["parts"]
+    build = {
+        **parts.get("build", {}).get("systems", {}),
+        **parts.get("filters", {}).get("build", {}),
+    }
+    last = (parts.get("search", {}).get("rounds") or [{}])[-1]
+    for name, built in build.items():
+        point, cold = last.get(name, {}), parts.get("held", {}).get("systems", {}).get(name, {})
+        shares = parts.get("filters", {}).get("shares", {})
+        rates = parts.get("inserts", {}).get("systems", {}).get(name, {})
+        yield {
+            "system": name,
+            "build s": f"{median(b['seconds'] for b in built):.1f}",
+            "MB": f"{median(b['bytes'] for b in built) / 1e6:.1f}",
+            "recall": f"{point['recall']:.3f}" if point else "",
+            "ms": _pair(point),
+            "setting": point.get("setting", ""),
+            "cold ms": _pair(cold, "cold_"),
+            "steady ms": _pair(cold, "steady_"),
+            "blocks": f"{cold['distinct_blocks']} / {cold['blocks']}" if cold else "",
+            **{f"{share} % ms": _filtered(found.get(name)) for share, found in shares.items()},
+            **{f"{s} % ms": "" for s in ("10", "50") if s not in shares},
+            "inserts/s": f"{rates['single']:.0f}" if rates else "",
+            "by 100/s": f"{rates['batches']:.0f}" if rates else "",
+        }
 
 
-def _p50(point: Entry | None) -> str:
+def bars(whole: Whole) -> Iterator[list[str]]:
+    """Give a line of text for each bar: what, HNSW, ours, ratio, bar, beyond, result."""
+    for bar in whole["bars"]:
+        sign = "≥" if bar["at_least"] else "≤"
+        shown = [
+            "" if bar[which] is None else f"{sign} {bar[which]:g}" for which in ("bar", "beyond")
+        ]
+        yield [
+            bar["what"],
+            *("not reached" if bar[who] is None else _figure(bar[who]) for who in ("hnsw", "ours")),
+            "" if bar["ratio"] is None else f"{bar['ratio']:.2f}",
+            *shown,
+            bar["result"] or "",
+        ]
+
+
+def _rounds(whole: Whole) -> dict[str, list[float]]:
+    rounds = whole["parts"].get("search", {}).get("rounds", [])
+    names = rounds[0] if len(rounds) > 1 else ()
+    return {name: [found[name]["p50_ms"] for found in rounds] for name in names}
+
+
+def _pair(point: Mapping[str, Any], kind: str = "") -> str:
+    return f"{point[f'{kind}p50_ms']:.2f} / {point[f'{kind}p95_ms']:.2f}" if point else ""
+
+
+def _filtered(point: Mapping[str, Any] | None) -> str:
     if point is None:
         return ""
-    return f"{point['p50_ms']:.2f}{'' if point['uses_index'] in (None, True) else '*'}"
+    # A recall that was not reached is said.
+    return _pair(point) + ("" if point["reached"] else f" ({point['recall']:.3f})")
 
 
-def _rate(entry: Entry) -> str:
-    return "" if entry["clients"] is None else f"{entry['clients']['queries_a_second']:.0f}"
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def lines(whole: Mapping[str, Any]) -> Iterator[str]:
-    """Format all systems, and the bars."""
-    yield heading()
-    for entry in whole["systems"]:
-        yield line(entry)
-    yield "* the planner read the table without the index"
-    for bar in whole["bars"]:
-        mark = ("beyond " if bar["beyond"] else "met    ") if bar["met"] else "NOT MET"
-        runs = "" if bar["one_run"] else "; NOT OF ONE RUN"
-        yield f"{mark} {bar['bar']}: {bar['value']} ({bar['by']}{runs})"
-    yield f"{sum(bar['met'] for bar in whole['bars'])} of {len(whole['bars'])} bars met"
-
-
-def save_plot(systems: Sequence[Entry], path: Path) -> None:
-    """Draw p50 over recall, a panel for each data set; needs the extra ``plot``.
-
-    Of each system the settings are drawn that no other of its settings beats in both.
-
-    Parameters
-    ----------
-    systems : sequence of dict
-    path : Path
-        Its name says in which format.
-    """
-    from matplotlib.figure import Figure
-
-    drawn = [entry for entry in systems if entry.get("frontier")]
-    data = [name for name in ROWS if any(entry["data"] == name for entry in drawn)]
-    names = list(dict.fromkeys(entry["system"] for entry in drawn))
-    styles = dict(zip(names, zip(cycle(_COLOURS), cycle(_MARKERS), strict=False), strict=False))
-    ours = {entry["system"] for entry in drawn if entry["ours"]}
-    figure = Figure(figsize=(4.2 * len(data), 4.4), layout="constrained")
-    for panel, name in zip(figure.subplots(1, len(data), squeeze=False)[0], data, strict=True):
-        for entry in drawn:
-            points = pareto(entry["frontier"])
-            shown = [p for p in points if p["recall"] >= _LEAST_RECALL]
-            if entry["data"] != name or not shown:
-                continue
-            colour, marker = styles[entry["system"]]
-            panel.plot(
-                [point["recall"] for point in shown],
-                [point["p50_ms"] for point in shown],
-                color=colour,
-                marker=marker,
-                markersize=4,
-                linestyle="-" if entry["system"] in ours else "--",
-                label=entry["system"],
-            )
-        panel.set(title=name, xlabel="recall@10", yscale="log", xlim=(_LEAST_RECALL, 1.005))
-        panel.grid(visible=True, which="both", alpha=0.3)
-    figure.axes[0].set_ylabel("p50, ms")
-    known = {
-        label: handle
-        for panel in figure.axes
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    labels = [name for name in names if name in known]
-    if labels:
-        figure.legend(
-            [known[label] for label in labels], labels, loc="outside lower center",
-            ncols=min(len(labels), 2 * len(data)), fontsize="small",
-        )  # fmt: skip
-    figure.savefig(path, dpi=150)
-
-
-def pareto(points: Sequence[Entry]) -> list[Entry]:
-    """Return the points that no other beats in recall and p50, by recall."""
-    result: list[Entry] = []
-    for point in sorted(points, key=lambda p: (-p["recall"], p["p50_ms"])):
-        if not result or point["p50_ms"] < result[-1]["p50_ms"]:
-            result.append(point)
-    return result[::-1]
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = (
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join([first, *others]).rstrip()

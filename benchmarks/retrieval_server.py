@@ -2,10 +2,10 @@
 
 import contextlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +41,20 @@ QUICK_SETTINGS = SETTINGS | {
     "maintenance_work_mem": "256MB",
     "max_wal_size": "1GB",
 }
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 _COLUMNS = ("id", *FILTERS.values(), "embedding")
 _COPY_ROWS = 8192
 
 
-@dataclass(frozen=True)
-class Database:
-    """A database that holds one data set in the table ``items``, and its queries in ``queries``."""
+class Session:
+    """A connection to a database, and what it asks there."""
 
-    server: EmbeddedServer
-    name: str
-    connection: Connection
-    drawn: Drawn
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
     def ask(self, statement: str) -> "Statement":
-        """Prepare a statement of one parameter, the query vector."""
+        """Prepare a statement with parameters $1, $2, ..."""
         return Statement(self.connection, statement)
 
     def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
@@ -70,32 +68,69 @@ class Database:
         for name, value in settings.items():
             self.connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
 
+
+class Database:
+    """A database that holds one data set in the table ``items``.
+
+    Parameters
+    ----------
+    server : EmbeddedServer
+    name : str
+    drawn : Drawn
+    """
+
+    def __init__(self, server: EmbeddedServer, name: str, drawn: Drawn) -> None:
+        self.server, self.name, self.drawn = server, name, drawn
+
+    @property
+    def uri(self) -> str:
+        """The address of the database."""
+        return self.server.uri(self.name)
+
     @contextlib.contextmanager
-    def notices(self) -> Iterator[list[str]]:
-        """Collect what the server tells the session beside its answers."""
-        told: list[str] = []
+    def session(self) -> Iterator[Session]:
+        """Open a session."""
+        with connect(self.uri) as connection:
+            yield Session(connection)
 
-        def tell(diagnosis: psycopg.errors.Diagnostic) -> None:
-            told.append(f"{diagnosis.severity}: {diagnosis.message_primary}")
+    def execute(self, statement: str) -> None:
+        """Run a statement in a session of its own."""
+        with self.session() as session:
+            session.connection.execute(statement.encode())
 
-        self.connection.add_notice_handler(tell)
-        try:
-            yield told
-        finally:
-            self.connection.remove_notice_handler(tell)
+    def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
+        """Run a statement in a session of its own; return the first value of its first row."""
+        with self.session() as session:
+            return session.value(statement, parameters)
 
     def settle(self) -> None:
         """Do what autovacuum would have done soon after, and write out what is dirty."""
-        self.connection.execute("VACUUM ANALYZE")
-        self.connection.execute("CHECKPOINT")
+        self.execute("VACUUM ANALYZE")
+        self.execute("CHECKPOINT")
 
-    def remove_new_rows(self) -> None:
-        """Delete the rows that were inserted after the data set's own."""
-        self.connection.execute("DELETE FROM items WHERE id >= %s", [len(self.drawn.rows)])
+    def restart(
+        self,
+        settings: Mapping[str, str],
+        within: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Stop the server, drop the caches of the operating system, and start the server again.
+
+        Parameters
+        ----------
+        settings : mapping of str to str
+        within : context manager, optional
+            Entered while the server starts; the caches are dropped only where it is given.
+        """
+        self.server.stop()
+        if within is not None:
+            os.sync()
+            DROP_CACHES.write_text("3")
+        with within or contextlib.nullcontext():
+            self.server.start(until_exit=True, settings=settings)
 
 
 class Statement:
-    """A prepared statement; the vector goes to the server in binary, the answer comes so."""
+    """A prepared statement; vectors go to the server in binary, the answer comes so."""
 
     _numbers = itertools.count(1)
 
@@ -129,36 +164,39 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
 def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
     """Make a database with a data set, which is dropped afterwards."""
     name = f"retrieval_{drawn.name.replace('-', '_')}"
-    with psycopg.connect(server.uri(), autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        admin.execute(f"CREATE DATABASE {name}")
+    _as_admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
     try:
         with psycopg.connect(server.uri(name), autocommit=True) as admin:
             admin.execute("CREATE EXTENSION vector")
-        with create_engine(server.uri(name)).begin() as transaction:
+        engine = create_engine(server.uri(name))
+        with engine.begin() as transaction:
             schema.upgrade(transaction)
-        with connect(server.uri(name)) as connection:
-            _load(connection, drawn)
-            yield Database(server, name, connection, drawn)
+        engine.dispose()
+        opened = Database(server, name, drawn)
+        _load(opened)
+        yield opened
     finally:
-        with psycopg.connect(server.uri(), autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        _as_admin(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _load(connection: Connection, drawn: Drawn) -> None:
-    dimension = drawn.rows.shape[1]
+def _as_admin(server: EmbeddedServer, *statements: str) -> None:
+    with psycopg.connect(server.uri(), autocommit=True) as admin:
+        for statement in statements:
+            admin.execute(statement.encode())
+
+
+def _load(opened: Database) -> None:
+    drawn = opened.drawn
     filters = "".join(f"{column} integer NOT NULL, " for column in FILTERS.values())
-    connection.execute(
-        f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}embedding vector({dimension}))"
+    opened.execute(
+        f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}"
+        f"embedding vector({drawn.rows.shape[1]}))"
     )
-    connection.execute(
-        f"CREATE TABLE queries (id bigint PRIMARY KEY, {filters}embedding vector({dimension}))"
-    )
-    _copy(connection, "items", drawn.rows, drawn.buckets)
-    _copy(connection, "queries", drawn.queries, np.zeros(len(drawn.queries), np.int32))
+    with opened.session() as session:
+        _copy(session.connection, drawn.rows, drawn.buckets)
     for column in FILTERS.values():
-        connection.execute(f"CREATE INDEX ON items ({column})")
-    connection.execute("VACUUM ANALYZE")
+        opened.execute(f"CREATE INDEX items_{column} ON items ({column})")
+    opened.settle()
 
 
 def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
@@ -166,9 +204,7 @@ def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
     return {column: bucket // share for share, column in FILTERS.items()}
 
 
-def _copy(
-    connection: Connection, table: str, X: NDArray[np.float32], buckets: NDArray[np.int32]
-) -> None:
+def _copy(connection: Connection, X: NDArray[np.float32], buckets: NDArray[np.int32]) -> None:
     """Copy rows in PostgreSQL's binary format, in which all of them are of one length."""
     d = X.shape[1]
     columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
@@ -176,8 +212,8 @@ def _copy(
     for name, kind in columns:
         fields += [(f"{name}_bytes", ">i4"), (name, kind)]
     fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", ">f4", (d,))]
-    statement = f"COPY {table} ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+    statement = f"COPY items ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
         for start in range(0, len(X), _COPY_ROWS):
             part = X[start : start + _COPY_ROWS]

@@ -1,23 +1,38 @@
-"""What `retrieval.py` compares: what all systems share, and pgvector's own."""
+"""What `retrieval.py` compares: pgvector's HNSW, and indexes of pg_hashindex with landmarks."""
 
+import os
+import re
+import subprocess
+import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
-from pgvector import Vector
-from retrieval_data import FILTERS, ROWS, Drawn
+from retrieval_data import FILTERS
 from retrieval_server import Database
-from retrieval_timing import seconds
 
-from pg_hashindex.model import Metric
+from pg_hashindex import store
+from pg_hashindex.index import HashIndex
 
-#: pgvector's operators and the ends of its operator classes.
-OPERATORS: dict[Metric, tuple[str, str]] = {
-    "cosine": ("<=>", "cosine_ops"),
-    "l2": ("<->", "l2_ops"),
-}
-INDEX = "items_pgvector"
+#: Bits of every model: projections, of which each gives one bit with 2 levels and two with 4.
+BITS = 256
+# Fewer rows than this are not enough for 256 bits, so training has to be forced: trials alone.
+_ENOUGH_ROWS = 10_000
+
+_EF_SEARCH = (
+    *(10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 140, 160, 200, 240, 280, 320),
+    *(400, 480, 560, 640, 800, 1000),
+)
+_CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
+_PROBES = (
+    *(4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224),
+    *(256, 320, 400, 500),
+)
+# There are about 50 rows in a list, and fewer in some.
+_LEAST_IN_LIST = 20
 
 
 @dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Setting:
     session : mapping
         Settings of PostgreSQL.
     arguments : mapping
-        Of the search itself.
+        Arguments of the search itself.
     """
 
     session: Mapping[str, Any] = field(default_factory=dict)
@@ -39,175 +54,133 @@ class Setting:
     def label(self) -> str:
         """The setting in words."""
         shown = {name.rpartition(".")[2]: value for name, value in self.session.items()}
-        return " ".join(f"{n}={v}" for n, v in {**shown, **self.arguments}.items()) or "-"
+        return " ".join(f"{n}={v}" for n, v in {**shown, **self.arguments}.items())
 
 
-#: Settings of rising cost and recall, of which the last ones need not be measured.
+#: Settings of rising cost and recall.
 Line = Sequence[Setting]
+
+
+@dataclass(frozen=True)
+class Built:
+    """How a system was built.
+
+    Attributes
+    ----------
+    seconds : float
+    steps : dict of str to float
+        The seconds of each step, as far as the tool tells them.
+    sizes : dict of str to int
+        Bytes of everything that it added.
+    """
+
+    seconds: float
+    steps: dict[str, float]
+    sizes: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {
+            "seconds": round(self.seconds, 2),
+            "steps": {step: round(taken, 2) for step, taken in self.steps.items()},
+            "bytes": sum(self.sizes.values()),
+            "sizes": self.sizes,
+        }
 
 
 class System(ABC):
     """A way to find neighbours in the table ``items``."""
 
-    ours: ClassVar[bool] = False
+    #: Whether a line never reaches a recall at an earlier place than the line before.
+    nested: ClassVar[bool] = False
 
-    def __init__(self, name: str, data: Sequence[str] = tuple(ROWS)) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        #: The data sets that it is measured on.
-        self.data = data
 
-    def describe(self) -> dict[str, Any]:
-        """Return what it is made with, by which earlier results are known to be of the same."""
-        return {"kind": type(self).__name__}
+    def build(self, database: Database, seed: int) -> Built:
+        """Build everything that searches need."""
+        before = self.sizes(database)
+        start = time.perf_counter()
+        steps = self._build(database, seed)
+        taken = time.perf_counter() - start
+        grown = {n: size - before.get(n, 0) for n, size in self.sizes(database).items()}
+        return Built(taken, steps, {name: size for name, size in grown.items() if size > 0})
 
     @abstractmethod
-    def build(self, database: Database) -> dict[str, float]:
-        """Build everything that searches need; return the seconds of each part."""
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        """Build it; return the seconds of each step."""
 
     @abstractmethod
     def drop(self, database: Database) -> None:
-        """Drop all that `build` made, also where it did not come to its end."""
+        """Drop all that `build` made, if it is there."""
 
     @abstractmethod
     def sizes(self, database: Database) -> dict[str, int]:
-        """Return the bytes of what `build` added."""
+        """Return the bytes of all relations that `build` adds or lets grow."""
 
     @abstractmethod
-    def lines(self, drawn: Drawn) -> Sequence[Line]:
-        """Return the settings to measure."""
+    def lines(self) -> Sequence[Line]:
+        """Return the settings to try."""
 
     @abstractmethod
-    def statement(self, drawn: Drawn, k: int, setting: Setting) -> str:
-        """Write the search for the neighbours of $1: rows that start with the key."""
+    def filter_lines(self) -> Sequence[Line]:
+        """Return the settings to try under a filter."""
 
-    def filter_lines(self, drawn: Drawn) -> Sequence[Line]:
-        """Return the settings to measure where a filter lets few rows through."""
-        return self.lines(drawn)
+    def suits(self, setting: Setting, share: int | None) -> bool:
+        """Say whether a setting is worth trying, under the filter of a share."""
+        return True
 
     @abstractmethod
-    def filtered_statement(self, drawn: Drawn, k: int, setting: Setting, share: int) -> str:
-        """Write the search under the filter that lets ``share`` of a hundred rows through."""
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        """Write the search for the neighbours of $1, as rows that start with the key.
 
-    def uses_index(self, database: Database, statement: str) -> bool | None:
-        """Say whether the plan of a search has pgvector's index; None where there is none."""
-        return None
-
-    def facts(self, database: Database, k: int) -> dict[str, Any]:
-        """Measure what only this kind of system has."""
-        return {}
+        With a share only among the rows that the filter of so many per cent lets through.
+        """
 
 
-class Exact(System):
-    """No index at all."""
+class Hnsw(System):
+    """pgvector's HNSW over the vectors, with its default parameters."""
 
-    def build(self, database: Database) -> dict[str, float]:
-        return {}
+    index = "items_hnsw"
 
-    def drop(self, database: Database) -> None:
-        pass
-
-    def sizes(self, database: Database) -> dict[str, int]:
-        return {}
-
-    def lines(self, drawn: Drawn) -> Sequence[Line]:
-        return [[Setting()]]
-
-    def statement(self, drawn: Drawn, k: int, setting: Setting) -> str:
-        return self._nearest(drawn, k, "")
-
-    def filtered_statement(self, drawn: Drawn, k: int, setting: Setting, share: int) -> str:
-        return self._nearest(drawn, k, f"WHERE {FILTERS[share]} = 0")
-
-    def _nearest(self, drawn: Drawn, k: int, where: str) -> str:
-        operator, _ = OPERATORS[drawn.metric]
-        return (
-            f"SELECT id, embedding {operator} $1::vector AS distance FROM items {where} "
-            f"ORDER BY distance LIMIT {k}"
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        database.execute(
+            f"CREATE INDEX {self.index} ON items USING hnsw (embedding vector_cosine_ops)"
         )
-
-
-class PgvectorIndex(System):
-    """An index of pgvector's.
-
-    Parameters
-    ----------
-    name : str
-    method : {"hnsw", "ivfflat"}
-    column : {"vector", "halfvec", "bit"}
-        What is indexed: the vectors, the vectors as half precision numbers, or their signs, which
-        are re-ranked by the exact distance.
-    steps : sequence of int
-        The frontier: values of hnsw.ef_search or ivfflat.probes; with "bit" also the candidates.
-    """
-
-    def __init__(self, name: str, method: str, column: str, steps: Sequence[int]) -> None:
-        super().__init__(name)
-        self.method, self.column, self.steps = method, column, steps
-        self._knob = {"hnsw": "hnsw.ef_search", "ivfflat": "ivfflat.probes"}[method]
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self.method,
-            "column": self.column,
-            "steps": list(self.steps),
-            **({"m": 16, "ef_construction": 64} if self.method == "hnsw" else {}),
-        }
-
-    def build(self, database: Database) -> dict[str, float]:
-        drawn = database.drawn
-        key, _ = self._expressions(drawn)
-        end = OPERATORS[drawn.metric][1]
-        kind = "bit_hamming_ops" if self.column == "bit" else f"{self.column}_{end}"
-        statement = f"CREATE INDEX {INDEX} ON items USING {self.method} (({key}) {kind})"
-        if self.method == "ivfflat":
-            statement += f" WITH (lists = {_lists(len(drawn.rows))})"
-        return {"index": seconds(lambda: database.connection.execute(statement))}
+        return {}
 
     def drop(self, database: Database) -> None:
-        database.connection.execute(f"DROP INDEX IF EXISTS {INDEX}")
+        database.execute(f"DROP INDEX IF EXISTS {self.index}")
 
     def sizes(self, database: Database) -> dict[str, int]:
-        return {"index": database.value("SELECT pg_total_relation_size(%s::regclass)", [INDEX])}
+        size = database.value("SELECT pg_total_relation_size(to_regclass(%s))", [self.index])
+        return {self.index: size or 0}
 
-    def lines(self, drawn: Drawn) -> Sequence[Line]:
-        lists = _lists(len(drawn.rows))
-        most = 1000 if self.method == "hnsw" else lists
-        return [[Setting({self._knob: step}) for step in self.steps if step <= most]]
+    def lines(self) -> Sequence[Line]:
+        return [[Setting({"hnsw.ef_search": ef}) for ef in _EF_SEARCH]]
 
-    def filter_lines(self, drawn: Drawn) -> Sequence[Line]:
-        # Without iterative scans the filter would thin out the answers.
-        orders = ("strict_order", "relaxed_order") if self.method == "hnsw" else ("relaxed_order",)
-        name = f"{self.method}.iterative_scan"
-        (line,) = self.lines(drawn)
-        return [[Setting({**setting.session, name: order}) for setting in line] for order in orders]
+    def filter_lines(self) -> Sequence[Line]:
+        # Without iterative scans the filter would thin out the answers. 20,000 is the default.
+        return [
+            [
+                Setting(
+                    {
+                        "hnsw.ef_search": ef,
+                        "hnsw.iterative_scan": order,
+                        "hnsw.max_scan_tuples": most,
+                    }
+                )
+                for ef in _EF_SEARCH
+            ]
+            for order in ("strict_order", "relaxed_order")
+            for most in (20_000, 100_000)
+        ]
 
-    def uses_index(self, database: Database, statement: str) -> bool:
-        # Where the filter is narrow or the table small, reading without it is cheaper.
-        explain = database.ask(f"EXPLAIN {statement}")
-        return any(INDEX in line for (line,) in explain(Vector(database.drawn.queries[0])))
-
-    def statement(self, drawn: Drawn, k: int, setting: Setting) -> str:
-        return self._search(drawn, k, setting, "")
-
-    def filtered_statement(self, drawn: Drawn, k: int, setting: Setting, share: int) -> str:
-        return self._search(drawn, k, setting, f"WHERE {FILTERS[share]} = 0")
-
-    def _search(self, drawn: Drawn, k: int, setting: Setting, where: str) -> str:
-        exact = f"embedding {OPERATORS[drawn.metric][0]} $1::vector"
-        key, query = self._expressions(drawn)
-        operator = "<~>" if self.column == "bit" else OPERATORS[drawn.metric][0]
-        if self.column == "bit":
-            first = (
-                f"SELECT id FROM items {where} ORDER BY {key} {operator} {query} "
-                f"LIMIT {max(k, setting.session[self._knob])}"
-            )
-            return (
-                f"SELECT id, {exact} AS distance FROM items WHERE id = ANY (ARRAY({first})) "
-                f"ORDER BY distance LIMIT {k}"
-            )
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
         search = (
-            f"SELECT id, {exact} AS distance FROM items {where} "
-            f"ORDER BY {key} {operator} {query} LIMIT {k}"
+            f"SELECT id, embedding <=> $1::vector AS distance FROM items {where} "
+            f"ORDER BY embedding <=> $1::vector LIMIT {k}"
         )
         if "relaxed_order" in setting.session.values():
             # As pgvector's documentation has it: what comes in about the right order is sorted.
@@ -217,30 +190,139 @@ class PgvectorIndex(System):
             )
         return search
 
-    def _expressions(self, drawn: Drawn) -> tuple[str, str]:
-        """Return SQL for what is indexed, and for the query in the same form."""
-        d = drawn.rows.shape[1]
-        if self.column == "bit":
-            # Not all of it in one cast: the index matches this very expression alone.
-            return f"binary_quantize(embedding)::bit({d})", "binary_quantize($1::vector)"
-        if self.column == "halfvec":
-            return f"embedding::halfvec({d})", f"$1::vector::halfvec({d})"
-        return "embedding", "$1::vector"
+
+class Ours(System):
+    """An index of pg_hashindex with landmarks over codes of ITQ, built by the command line.
+
+    Parameters
+    ----------
+    name : str
+        The name of its model; that of the index has underscores for dashes.
+    levels : {2, 4}
+    filter_columns : sequence of str
+        Columns kept beside the codes.
+    bits : int
+    """
+
+    nested = True
+
+    def __init__(
+        self, name: str, levels: int, filter_columns: Sequence[str] = (), bits: int = BITS
+    ) -> None:
+        super().__init__(name)
+        self.index = name.replace("-", "_")
+        self.levels, self.filter_columns, self.bits = levels, filter_columns, bits
+
+    def build(self, database: Database, seed: int) -> Built:
+        built = super().build(database, seed)
+        with database.session() as session:
+            found = HashIndex.open(session.connection, self.index)
+            # Until a path is built, searches go by another.
+            if found.access != "landmarks" or found.waiting():
+                raise RuntimeError(
+                    f"the commands left index {self.index} with the access path {found.access} "
+                    f"and {found.waiting()} rows without a code"
+                )
+        return built
+
+    def commands(self, rows: int, seed: int) -> dict[str, str]:
+        """Return the commands that build it, by step."""
+        few = " --force" if rows < _ENOUGH_ROWS else ""
+        kept = f" --filter-columns {','.join(self.filter_columns)}" if self.filter_columns else ""
+        return {
+            "train": f"model train {self.name} --method itq --bits {self.bits} "
+            f"--levels {self.levels} --table items --column embedding --metric cosine "
+            f"--seed {seed}{few}",
+            "create": f"index create {self.index} --table items --column embedding "
+            f"--model {self.name} --access landmarks{kept}",
+        }
+
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        steps: dict[str, float] = {}
+        for name, command in self.commands(len(database.drawn.rows), seed).items():
+            start = time.perf_counter()
+            inside = run_command(command, database.uri)
+            steps[name] = time.perf_counter() - start
+            steps |= {f"{name}: {step}": taken for step, taken in inside.items()}
+        return steps
+
+    def drop(self, database: Database) -> None:
+        with database.session() as session:
+            has = "SELECT count(*) FROM hashindex.{} WHERE name = %s"
+            if session.value(has.format("index"), [self.index]):
+                HashIndex.open(session.connection, self.index).drop()
+            if session.value(has.format("model"), [self.name]):
+                store.drop(session.connection, self.name)
+
+    def sizes(self, database: Database) -> dict[str, int]:
+        with database.session() as session:
+            # Tables with their indexes, those of the catalog among them: the model is there.
+            rows = session.connection.execute(
+                "SELECT relname, pg_total_relation_size(oid) FROM pg_class "
+                "WHERE relnamespace = 'hashindex'::regnamespace AND relkind IN ('r', 'p')"
+            ).fetchall()
+        return dict(rows)
+
+    def lines(self) -> Sequence[Line]:
+        return [
+            [Setting(arguments={"candidates": kept, "probes": probes}) for probes in _PROBES]
+            for kept in _CANDIDATES
+        ]
+
+    def filter_lines(self) -> Sequence[Line]:
+        return self.lines()
+
+    def suits(self, setting: Setting, share: int | None) -> bool:
+        # Where the lists hold fewer rows than candidates, all codes are compared: that finds more
+        # than many more probes would, and takes far longer. A filter widens the lists itself.
+        kept = setting.arguments["probes"] * _LEAST_IN_LIST * ((share or 100) / 100) ** 0.5
+        return bool(kept >= setting.arguments["candidates"])
+
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        arguments = ", ".join(f"{name} => {value}" for name, value in setting.arguments.items())
+        if share is None:
+            return (
+                f"SELECT id, distance FROM hashindex.search_{self.index}"
+                f"($1::vector, k => {k}, {arguments})"
+            )
+        return (
+            f"SELECT id::bigint, distance FROM hashindex.search('{self.index}', $1::vector, "
+            f"k => {k}, filter => '{FILTERS[share]} = 0', {arguments})"
+        )
 
 
-def _lists(rows: int) -> int:
-    """Return what pgvector's documentation advises for IVFFlat."""
-    return max(10, rows // 1000 if rows <= 1_000_000 else round(rows**0.5))
+def run_command(command: str, uri: str) -> dict[str, float]:
+    """Run a command of pg-hashindex; return the seconds of the steps that its progress names."""
+    program = Path(sys.executable).with_name("pg-hashindex")
+    process = subprocess.Popen(
+        [str(program), *command.split()],
+        env=os.environ | {"PG_HASHINDEX_DATABASE_URL": uri},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    began: dict[str, float] = {}
+    said, rest = "", ""
+    while chunk := os.read(process.stderr.fileno(), 65_536):
+        lines = re.split(r"[\r\n]", rest + chunk.decode(errors="replace"))
+        said, rest = (said + chunk.decode(errors="replace"))[-2_000:], lines[-1]
+        for line in lines:
+            # Bars, "reading:  12%|...", and "training itq on 20000 rows"; all else names no step.
+            if step := re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line):
+                began.setdefault(step[1], time.perf_counter())
+    process.stderr.close()
+    if process.wait():
+        raise RuntimeError(f"pg-hashindex {command} failed: {said.strip()}")
+    ends = [*list(began.values())[1:], time.perf_counter()]
+    return {step: end - start for (step, start), end in zip(began.items(), ends, strict=False)}
 
 
-_EF_SEARCH = (10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 1000)
-_PROBES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_RERANKED = (20, 40, 80, 120, 200, 300, 400, 600, 800, 1000)
-
-PGVECTOR: tuple[System, ...] = (
-    Exact("exact"),
-    PgvectorIndex("hnsw", "hnsw", "vector", _EF_SEARCH),
-    PgvectorIndex("hnsw-halfvec", "hnsw", "halfvec", _EF_SEARCH),
-    PgvectorIndex("ivfflat", "ivfflat", "vector", _PROBES),
-    PgvectorIndex("hnsw-binary", "hnsw", "bit", _RERANKED),
-)
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        Hnsw("hnsw"),
+        Ours("ours", levels=4),
+        Ours("ours-2-levels", levels=2),
+        Ours("ours-filter-columns", levels=4, filter_columns=tuple(FILTERS.values())),
+    )
+}

@@ -74,7 +74,7 @@ def run(command: str, uri: str) -> dict[str, Any]:
 
 
 def results(rows: int, folder: Path) -> Iterator[dict[str, Any]]:
-    drawn = draw(folder, "synthetic-1m", 10, rows)
+    drawn = draw(folder, "synthetic-1m", 10, most=rows)
     # No settings at all: those that PostgreSQL comes with.
     with running({}) as server, database(server, drawn) as opened:
         uri = server.uri(opened.name)

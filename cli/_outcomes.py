@@ -42,11 +42,12 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> None:
 def _print_scores(scored: Sequence[Outcome], truth: str) -> None:
     measures = list(scored[0].scores[truth].values)
     print_table(
-        ["method", "bits", "codes", "distance", *measures],
+        ["method", "bits", "levels", "codes", "distance", *measures],
         [
             [
                 outcome.method,
                 outcome.n_bits,
+                outcome.levels,
                 outcome.codes,
                 outcome.distance,
                 *(f"{outcome.scores[truth].values[name]:.4f}" for name in measures),

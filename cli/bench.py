@@ -22,6 +22,7 @@ from pg_hashindex.hashers import HASHERS
 from pg_hashindex.metrics import Ties
 from pg_hashindex.model import MAX_BITS
 from pg_hashindex.plots import check_plot, save_plot
+from pg_hashindex.quantization import Levels
 
 from ._outcomes import note_outcome, print_outcomes
 from ._shared import json_option, note, parameter, print_json
@@ -83,7 +84,14 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     default="32",
     show_default=True,
     metavar="N,...",
-    help="Code lengths.",
+    help="Numbers of projections, a bit of the code each.",
+)
+@click.option(
+    "--levels",
+    type=click.Choice(["2", "4"]),
+    default="2",
+    show_default=True,
+    help="Levels kept of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
 )
 @click.option(
     "--param",
@@ -159,6 +167,7 @@ def bench_hash(
     split_file: Path | None,
     methods: list[str] | None,
     bits: list[int],
+    levels: str,
     parameters: tuple[str, ...],
     truths: tuple[TruthKind, ...],
     fraction: float,
@@ -178,7 +187,8 @@ def bench_hash(
 
     Codes are "hashed", all by the hash function, or the database has those that training left for
     it ("learned"): for supervised methods that were trained on all of it, and for transductive
-    ones, which learn from the queries too, without their labels.
+    ones, which learn from the queries too, without their labels. Codes of 4 levels are ranked by
+    the asymmetric distance: the query's projections in 8 levels.
     """
     given = [_method_parameter(text) for text in parameters]
     if plot_file is not None:
@@ -192,7 +202,7 @@ def bench_hash(
     outcomes = []
     for outcome in compare(
         split,
-        _methods(split, methods, bits, given),
+        _methods(split, methods, bits, given, 4 if levels == "4" else 2),
         bits,
         truths=_truths(split, truths, fraction, nearest),
         measures=Measures(tuple(k), top, radius, neighbours, ties),
@@ -226,8 +236,9 @@ def _methods(
     names: list[str] | None,
     bits: Sequence[int],
     parameters: Sequence[tuple[str, str, Any]],
+    levels: Levels,
 ) -> list[Method]:
-    chosen = names or [method.hasher for method in default_methods(split, bits)]
+    chosen = names or [method.hasher for method in default_methods(split, bits, levels)]
     if unknown := [name for name in chosen if name not in HASHERS]:
         raise click.UsageError(f"method {unknown[0]!r} is unknown; known are {', '.join(HASHERS)}")
     if strangers := [method for method, _, _ in parameters if method not in chosen]:
@@ -236,7 +247,11 @@ def _methods(
             + ", ".join(chosen)
         )
     return [
-        Method(name, {key: value for method, key, value in parameters if method == name})
+        Method(
+            name,
+            {key: value for method, key, value in parameters if method == name},
+            levels=levels,
+        )
         for name in chosen
     ]
 

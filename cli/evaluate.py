@@ -66,8 +66,8 @@ from ._shared import (
     "--codes",
     is_flag=True,
     help="Measure the ranking by codes alone too, as the papers do: the nearest 2 % are relevant. "
-    "It ranks all rows, by the exact weights of bits; a search rounds weights, and orders by them "
-    "only the first by plain Hamming distance.",
+    "It ranks all rows, by the exact weights of bits, or for 4 levels by the asymmetric distance; "
+    "a search rounds weights, and orders by them only the first by plain Hamming distance.",
 )
 @click.option(
     "--labels",
@@ -156,9 +156,11 @@ def evaluate(
     passed = None if fail_under is None else recall is not None and recall >= fail_under
     if as_json:
         by_codes = {truth: found.as_dict() for truth, found in scores.items()}
-        fields = result.as_dict() | ({"codes": by_codes} if scores else {})
+        fields = {"bits": opened.n_bits, "levels": opened.levels} | result.as_dict()
+        fields |= {"codes": by_codes} if scores else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
+        note(f"model {opened.model}: {opened.n_bits} bits, {opened.levels} levels of a projection")
         print_evaluation(result)
         for name_of_truth, found in scores.items():
             click.echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")

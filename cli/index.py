@@ -15,6 +15,7 @@ from pg_hashindex.index import (
     Ranking,
     list_indexes,
 )
+from pg_hashindex.locks import PATIENCE
 from pg_hashindex.model import Metric
 
 from ._shared import (
@@ -56,6 +57,16 @@ throttle_option = click.option(
 )
 
 
+patience_option = click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=PATIENCE,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to try again while transactions keep the table in use.",
+)
+
+
 @click.group()
 def index() -> None:
     """Create, encode, configure, swap, check, repair and drop indexes."""
@@ -80,8 +91,15 @@ def index() -> None:
 @access_option("scan")
 @ranking_option
 @click.option(
+    "--filter-columns",
+    default="",
+    metavar="COLUMN,...",
+    help="Columns to keep beside the codes: filters on them leave rows out before any is read.",
+)
+@click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
+@patience_option
 @database_option
 @json_option
 def create(
@@ -95,7 +113,9 @@ def create(
     layout: Layout,
     access: Access,
     ranking: Ranking | None,
+    filter_columns: str,
     encode: bool,
+    patience: float,
     as_json: bool,
 ) -> None:
     """Create index NAME: codes, triggers, search function; then encode the rows."""
@@ -111,6 +131,8 @@ def create(
             layout=layout,
             access=access,
             ranking=ranking,
+            filter_columns=[name.strip() for name in filter_columns.split(",") if name.strip()],
+            patience=patience,
         )
         if created.encoded_in == "sql":
             note(f"created index {name}; rows written from now on are encoded at once")
@@ -160,6 +182,7 @@ def encode_index(database_url: str, name: str, throttle: float | None, as_json: 
     show_default=True,
     help="Encode what waits and build the access path now.",
 )
+@patience_option
 @database_option
 @json_option
 def configure(
@@ -170,6 +193,7 @@ def configure(
     candidates: int | None,
     probes: int | None,
     build: bool,
+    patience: float,
     as_json: bool,
 ) -> None:
     """Change how searches of index NAME go by default; what is not given stays as it is.
@@ -178,7 +202,11 @@ def configure(
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name).configure(
-            access=access, ranking=ranking, candidates=candidates, probes=probes
+            access=access,
+            ranking=ranking,
+            candidates=candidates,
+            probes=probes,
+            patience=patience,
         )
         if build and found.building is not None:
             found.encode(progress=True)
@@ -191,15 +219,15 @@ def configure(
 @database_option
 @json_option
 def rebalance(database_url: str, name: str, as_json: bool) -> None:
-    """Bring the lists of index NAME's landmarks into good order: none stale, none much too long."""
+    """Build the landmarks of index NAME again, as many as its table now calls for."""
     with connected(database_url) as connection:
         done = HashIndex.open(connection, name).rebalance(progress=True)
     if as_json:
         print_json({"name": name} | done._asdict())
     else:
         note(
-            f"took {done.stale} stale entries out, divided {done.split} lists among "
-            f"{done.landmarks} more landmarks"
+            f"put {done.rows} rows in the order of {done.landmarks} landmarks; there were "
+            f"{done.landmarks_before}"
         )
 
 
@@ -239,12 +267,13 @@ def show(database_url: str, name: str, as_json: bool) -> None:
 
 @index.command()
 @click.argument("name")
+@patience_option
 @database_option
 @json_option
-def drop(database_url: str, name: str, as_json: bool) -> None:
+def drop(database_url: str, name: str, patience: float, as_json: bool) -> None:
     """Drop an index with its codes and triggers; table and model stay."""
     with connected(database_url) as connection:
-        HashIndex.open(connection, name).drop()
+        HashIndex.open(connection, name).drop(patience=patience)
     if as_json:
         print_json({"name": name, "dropped": True})
     else:
@@ -260,6 +289,7 @@ def _fields(found: HashIndex) -> dict[str, Any]:
         "model": f"{found.model}:{found.model_version}",
         "method": found.method,
         "bits": found.n_bits,
+        "levels": found.levels,
         "dimension": found.dimension,
         "metric": found.metric,
         "layout": found.layout,
@@ -268,6 +298,7 @@ def _fields(found: HashIndex) -> dict[str, Any]:
         "ranking": found.ranking,
         "candidates": found.candidates,
         "probes": found.probes,
+        "filter_columns": ", ".join(found.filter_columns) or None,
         "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,
@@ -331,14 +362,14 @@ def _note_swap(found: HashIndex) -> None:
 def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
     if not lists.in_order:
         note(
-            "lists are long or stale, so that searches read more and find less than they could: "
+            "some lists are much longer than the others, so that searches read more than needed: "
             f"pg-hashindex index rebalance {found.name}"
         )
     if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
         note(
             f"the landmarks were trained on {lists.trained_rows} rows, and there are {rows} now; "
-            "answers are right, but slow to come: train them anew by pg-hashindex index configure "
-            f"{found.name} --access scan, and then --access landmarks"
+            "answers are right, but slow to come: train them again by pg-hashindex index rebalance "
+            f"{found.name}"
         )
 
 
@@ -383,7 +414,6 @@ def _lists_row(lists: ListSummary | None) -> list[list[str]]:
     return [
         [
             "lists",
-            f"{lists.landmarks} landmarks, {lists.mean:.0f} entries each, {lists.longest} at most, "
-            f"{lists.stale} stale",
+            f"{lists.landmarks} landmarks, {lists.mean:.0f} codes each, {lists.longest} at most",
         ]
     ]

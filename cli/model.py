@@ -9,7 +9,13 @@ from pg_hashindex import store
 from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.model import Metric, Model
-from pg_hashindex.sampling import SAMPLE_ROWS, sample_table
+from pg_hashindex.quantization import Levels
+from pg_hashindex.sampling import (
+    SAMPLE_ROWS,
+    UNSUPERVISED_ROWS,
+    sample_rows,
+    sample_table,
+)
 from pg_hashindex.training import check_method_takes, train
 from pg_hashindex.whole_tables import train_on_table
 
@@ -33,7 +39,18 @@ def model() -> None:
 @model.command("train")
 @click.argument("name")
 @click.option("--method", required=True, type=click.Choice(list(HASHERS)), help="How to learn.")
-@click.option("--bits", type=int, help="Bits of a code; 'sign' has one for each dimension.")
+@click.option(
+    "--bits",
+    type=int,
+    help="Projections to learn, a bit of the code each; 'sign' has one for each dimension.",
+)
+@click.option(
+    "--levels",
+    type=click.Choice(["2", "4"]),
+    default="2",
+    show_default=True,
+    help="Levels kept of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
+)
 @click.option("--table", help="Table to learn from, as SQL writes it.")
 @click.option("--column", help="Its column of type vector or halfvec.")
 @click.option(
@@ -82,9 +99,8 @@ def model() -> None:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    default=SAMPLE_ROWS,
-    show_default=True,
-    help="Rows to learn from at the most.",
+    help="Rows to learn from at the most.  "
+    f"[default: {UNSUPERVISED_ROWS}, or {SAMPLE_ROWS} for methods that learn from more than rows]",
 )
 @click.option(
     "--all-rows",
@@ -119,6 +135,7 @@ def train_model(
     name: str,
     method: str,
     bits: int | None,
+    levels: str,
     table: str | None,
     column: str | None,
     file: Path | None,
@@ -128,7 +145,7 @@ def train_model(
     graph: str | None,
     id_column: str | None,
     metric: Metric,
-    sample: int,
+    sample: int | None,
     all_rows: bool,
     parameters: tuple[str, ...],
     seed: int,
@@ -154,6 +171,8 @@ def train_model(
     _add_of_deep(
         given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
     )
+    rows = sample_rows(method) if sample is None else sample
+    kept: Levels = 4 if levels == "4" else 2
     with connected(database_url) as connection:
         # A missing schema or right must not come out after minutes of training.
         store.check_may_save(connection)
@@ -166,6 +185,7 @@ def train_model(
                 name,
                 method,
                 n_bits=bits,
+                levels=kept,
                 metric=metric,
                 random_state=seed,
                 parameters=given,
@@ -173,7 +193,7 @@ def train_model(
                 progress=True,
             )
         elif file is not None and table is None and column is None:
-            drawn = load_sample(file, **known, rows=sample, random_state=seed)
+            drawn = load_sample(file, **known, rows=rows, random_state=seed)
         elif table is not None and column is not None and file is None:
             drawn = sample_table(
                 connection,
@@ -181,7 +201,7 @@ def train_model(
                 column,
                 **known,
                 id_column=id_column,
-                rows=sample,
+                rows=rows,
                 random_state=seed,
                 progress=True,
             )
@@ -199,6 +219,7 @@ def train_model(
             triplets=drawn.triplets,
             graph=drawn.graph,
             n_bits=bits,
+            levels=kept,
             metric=metric,
             random_state=seed,
             parameters=given,
@@ -292,6 +313,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "method": stored.method,
         "dimension": stored.dimension,
         "bits": stored.n_bits,
+        "levels": stored.levels,
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",

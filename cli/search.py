@@ -15,7 +15,11 @@ from ._shared import connected, database_option, json_option, print_json, print_
 @click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
 @click.option("--like", metavar="ID", help="Search for the neighbours of the row with this key.")
 @click.option("-k", type=int, default=10, show_default=True, help="Answers wanted.")
-@click.option("--candidates", type=int, help="Rows kept by code.  [default: 200]")
+@click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
+@click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
+@click.option(
+    "--filter", "filter_", metavar="SQL", help="Search the rows that this holds for: n > 5, say."
+)
 @database_option
 @json_option
 def search(
@@ -25,6 +29,8 @@ def search(
     like: str | None,
     k: int,
     candidates: int | None,
+    probes: int | None,
+    filter_: str | None,
     as_json: bool,
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
@@ -33,9 +39,11 @@ def search(
     with connected(database_url) as connection:
         opened = HashIndex.open(connection, index)
         if query is not None:
-            hits = opened.search(_vector(query), k, candidates=candidates)
+            hits = opened.search(
+                _vector(query), k, candidates=candidates, probes=probes, filter=filter_
+            )
         else:
-            hits = opened.search_like(like, k, candidates=candidates)
+            hits = opened.search_like(like, k, candidates=candidates, probes=probes, filter=filter_)
     if as_json:
         print_json([hit._asdict() for hit in hits])
     else:

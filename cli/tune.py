@@ -9,6 +9,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Metric
 from pg_hashindex.plots import check_plot, save_frontier
+from pg_hashindex.quantization import bits_of
 from pg_hashindex.tuning import Advice, Effort, Goal, Trial, apply, frontier, tune_index, tune_table
 from pg_hashindex.tuning.applying import check_free
 
@@ -222,9 +223,11 @@ def _how(advice: Advice, chosen: Trial) -> str:
         return "to have it: the same command with --apply"
     if advice.index is None:
         return "to have it: the same command with --apply --name NAME"
+    levels = chosen.levels or 2
     return (
-        f"to have it: pg-hashindex model train NAME --method {chosen.method} --bits {chosen.bits}, "
-        "and an index by that model"
+        f"to have it: pg-hashindex model train NAME --method {chosen.method} "
+        f"--bits {(chosen.bits or 0) // bits_of(levels)} --levels {levels}, and an index by that "
+        "model"
     )
 
 

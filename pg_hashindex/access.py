@@ -6,25 +6,21 @@ with the next. What it leaves behind of the one that it was at is INVALID: it is
 again.
 """
 
-from contextlib import AbstractContextManager
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
+from .building import WHY_OUTSIDE, build_landmarks, only_builder
 from .catalog import Access, IndexEntry
 from .database import outside_transactions, translated_errors
 from .errors import DatabaseStateError
 from .jobs import Job
-from .listing import build_landmarks
-from .locks import only_one
+from .locks import patiently
 from .pace import Pace
 
-__all__ = ["WHY_OUTSIDE", "build_access", "only_builder"]
-
-#: For `outside_transactions`.
-WHY_OUTSIDE = "an access path is built in many transactions"
+__all__ = ["build_access", "is_building"]
 
 _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
@@ -33,7 +29,7 @@ _BUILDING: LiteralString = """
 # Decided once: the b-trees of a run that was cut off are of the same chunks.
 _SET_CHUNKS: LiteralString = """
     UPDATE hashindex.index i
-    SET chunks = hashindex.lookup_chunks({bits}, (SELECT count({code}) FROM {codes}))
+    SET chunks = hashindex._lookup_chunks({bits}, (SELECT count({code}) FROM {codes}))
     WHERE i.name = $1 AND i.building = 'lookup' AND i.chunks IS NULL
 """
 
@@ -43,14 +39,14 @@ _INDEXES: LiteralString = """
            (SELECT p.indisvalid OR c.relkind = 'I'
             FROM pg_index p JOIN pg_class c ON c.oid = p.indexrelid
             WHERE c.oid = to_regclass(x.index_name) AND p.indrelid = to_regclass(x.relation))
-    FROM hashindex.index i, hashindex.code_indexes(i, i.building) x
+    FROM hashindex.index i, hashindex._code_indexes(i, i.building) x
     WHERE i.name = $1
 """
 
 
 def build_access(
     index: IndexEntry, *, progress: bool = False, rows_per_second: float | None = None
-) -> None:
+) -> int:
     """Build the access path that is asked for, and have searches go by it.
 
     Does nothing where none is, or where landmarks are and the table has no row to train them on.
@@ -63,7 +59,12 @@ def build_access(
     progress : bool
         Whether to draw a bar on stderr.
     rows_per_second : float, optional
-        How many rows to list by landmarks at the most. PostgreSQL builds its indexes as it does.
+        How many rows to read for landmarks at the most. PostgreSQL builds its indexes as it does.
+
+    Returns
+    -------
+    int
+        Rows whose codes were put in the order of landmarks; 0 for other paths.
 
     Raises
     ------
@@ -82,17 +83,16 @@ def build_access(
         index.noticing_drops(),
     ):
         if _building(index) is None:
-            return
+            return 0
         with only_builder(index), Job(index.connection, "encode", index.name) as job:
             index.check_current()
             path = _building(index)
             if path is None:
-                return
+                return 0
             try:
                 if path == "landmarks":
-                    built = build_landmarks(index, job, pace, progress)
-                else:
-                    built = _build_indexes(index, path, job, progress)
+                    return build_landmarks(index, job, pace, progress) or 0
+                built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()
                 # What is missing may be what another session has taken down.
@@ -102,6 +102,7 @@ def build_access(
             if built:
                 job.phase(f"taking {path} into use")
                 _finish(index, path)
+            return 0
 
 
 def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) -> bool:
@@ -133,8 +134,12 @@ def _finish(index: IndexEntry, path: Access) -> None:
         now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
         if now != (path,):
             raise _configured_otherwise(index, path)
-        _execute(index, "SELECT hashindex.finish_access($1)", name=True)
-    _execute(index, "SELECT hashindex.drop_unused($1)", name=True)
+        _execute(index, "SELECT hashindex._finish_access($1)", name=True)
+    patiently(
+        index.connection,
+        lambda: _execute(index, "SELECT hashindex.drop_unused($1)", name=True),
+        table=index.qualified_table,
+    )
 
 
 def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError:
@@ -144,26 +149,15 @@ def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError
     )
 
 
+def is_building(index: IndexEntry, path: Access) -> bool:
+    """Return whether an access path is asked for and not yet in use."""
+    with translated_errors(index), index.connection.transaction():
+        return _building(index) == path
+
+
 def _building(index: IndexEntry) -> Access | None:
     row = _execute(index, _BUILDING, name=True).fetchone()
     return None if row is None else row[0]
-
-
-def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
-    """Keep other sessions from building or rebalancing the access path of an index.
-
-    Raises
-    ------
-    InUseError
-        If another session does.
-    """
-    return only_one(
-        index.connection,
-        "access",
-        index.name,
-        f"the access path of index {index.name!r} is being built by another session; its rows are "
-        "encoded, wait for the path",
-    )
 
 
 def _execute(
@@ -171,7 +165,7 @@ def _execute(
 ) -> Any:
     """Run a statement about an index, with its name as $1 or without a parameter."""
     query = sql.SQL(statement).format(
-        codes=sql.Identifier(index.code_schema, index.code_table),
+        codes=index.codes,
         code=sql.Identifier(index.code_column),
         bits=sql.Literal(index.n_bits),
         **more,

@@ -15,7 +15,7 @@ from pgvector.psycopg import register_vector_async
 
 from . import asking, preparing
 from .database import translated_errors
-from .index_row import IndexRow, Ranking, find
+from .index_row import IndexRow, find
 from .searching import Asked, Hit
 from .steps import run_async
 
@@ -121,8 +121,8 @@ class AsyncHashIndex(IndexRow):
         *,
         candidates: int | None = None,
         probes: int | None = None,
-        ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
+        filter: str | None = None,  # noqa: A002
         as_frame: bool = False,
     ) -> Answers:
         """Find the nearest rows; see `HashIndex.search`."""
@@ -133,8 +133,8 @@ class AsyncHashIndex(IndexRow):
             as_frame,
             candidates=candidates,
             probes=probes,
-            ranking=ranking,
             where=where,
+            filter=filter,
         )
         return await run_async(self.connection, steps)
 
@@ -165,8 +165,8 @@ class AsyncHashIndex(IndexRow):
         *,
         candidates: int | None = None,
         probes: int | None = None,
-        ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
+        filter: str | None = None,  # noqa: A002
         as_frame: bool = False,
     ) -> Answers:
         """Find the rows nearest to another row; see `HashIndex.search_like`."""
@@ -177,8 +177,8 @@ class AsyncHashIndex(IndexRow):
             as_frame,
             candidates=candidates,
             probes=probes,
-            ranking=ranking,
             where=where,
+            filter=filter,
         )
         return await run_async(self.connection, steps)
 

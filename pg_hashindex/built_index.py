@@ -1,14 +1,16 @@
 """An index as what builds it sees: opened, encoded, its access path chosen and kept in order."""
 
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import Any, LiteralString, Self
 
 from . import encoding
-from .access import build_access
+from .access import build_access, is_building
+from .building import Rebalanced, rebalance
 from .catalog import Access, Ranking
 from .database import translated_errors
 from .jobs import Job
-from .rebalancing import Rebalanced, rebalance
+from .locks import patiently
 from .searchable import SearchableIndex
 from .searching import as_count
 
@@ -43,13 +45,13 @@ class BuiltIndex(SearchableIndex):
         progress : bool
             Whether to draw a bar on stderr.
         rows_per_second : float, optional
-            Rows to encode, and to list by landmarks, in a second at the most; as many as there can
+            Rows to encode, and to read for landmarks, in a second at the most; as many as there can
             be by default. PostgreSQL builds its own indexes as fast as it does.
 
         Returns
         -------
         int
-            Codes written.
+            Codes written: those of all rows where landmarks are built and SQL evaluates the model.
 
         Raises
         ------
@@ -63,11 +65,28 @@ class BuiltIndex(SearchableIndex):
             was opened, or configured otherwise while its access path was built.
         """
         with Job(self.connection, "encode", self.name):
-            written = encoding.encode_missing(
-                self, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
-            )
-            build_access(self, progress=progress, rows_per_second=rows_per_second)
-        return written
+            landmarks = is_building(self, "landmarks")
+            # Building landmarks reads every row, and codes those that SQL can code.
+            coded_by_build = landmarks and self.encoded_in == "sql"
+            written = 0
+            if not coded_by_build:
+                written = self._encode_missing(batch_rows, progress, rows_per_second)
+            built = build_access(self, progress=progress, rows_per_second=rows_per_second)
+            if landmarks:
+                # A partition may have been attached while the others were read. The codes are in
+                # another table by now.
+                # Outside of a transaction, a connection that is not in autocommit mode begins one.
+                with translated_errors(self), self.connection.transaction():
+                    now = self.open(self.connection, self.name)
+                written += now._encode_missing(batch_rows, progress, rows_per_second)
+        return written + built if coded_by_build else written
+
+    def _encode_missing(
+        self, batch_rows: int | None, progress: bool, rows_per_second: float | None
+    ) -> int:
+        return encoding.encode_missing(
+            self, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
+        )
 
     def configure(
         self,
@@ -76,6 +95,7 @@ class BuiltIndex(SearchableIndex):
         ranking: Ranking | None = None,
         candidates: int | None = None,
         probes: int | None = None,
+        patience: float | None = None,
     ) -> Self:
         """Change how searches go by default; what is None stays as it is.
 
@@ -93,6 +113,8 @@ class BuiltIndex(SearchableIndex):
             Rows kept by code before the exact order.
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000.
+        patience : float, optional
+            As `drop`: what searches no longer go by is dropped.
 
         Returns
         -------
@@ -101,23 +123,33 @@ class BuiltIndex(SearchableIndex):
 
         Raises
         ------
+        InUseError
+            As `drop`.
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
         candidates = None if candidates is None else as_count("candidates", candidates)
         probes = None if probes is None else as_count("probes", probes)
+        values = [self.name, access, ranking, candidates, probes]
+        statements: list[tuple[LiteralString, list[Any]]] = [
+            (CONFIGURE, values),
+            # In a transaction of its own: it waits for searches under way.
+            ("SELECT hashindex.drop_unused(%s)", [self.name]),
+        ]
         with translated_errors():
-            with self.connection.transaction():
-                self.connection.execute(CONFIGURE, [self.name, access, ranking, candidates, probes])
-            with self.connection.transaction():
-                self.connection.execute("SELECT hashindex.drop_unused(%s)", [self.name])
+            for statement in statements:
+                patiently(
+                    self.connection,
+                    partial(self.connection.execute, *statement),
+                    table=self.qualified_table,
+                    patience=patience,
+                )
         return self.open(self.connection, self.name)
 
     def rebalance(self, *, progress: bool = False) -> Rebalanced:
-        """Bring the lists of landmarks into good order: no stale entries, none much too long.
+        """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
-        Searches and writers go on meanwhile. A table that has grown or shrunk tenfold is better
-        served by new landmarks: configure the access path to scan, and back.
+        Searches and writers go on meanwhile, by what there was before.
 
         Parameters
         ----------
@@ -127,7 +159,7 @@ class BuiltIndex(SearchableIndex):
         Returns
         -------
         Rebalanced
-            Entries taken out, lists divided, landmarks added.
+            Rows put in order, landmarks before and after.
 
         Raises
         ------
@@ -140,7 +172,26 @@ class BuiltIndex(SearchableIndex):
         """
         return rebalance(self, progress=progress)
 
-    def drop(self) -> None:
-        """Drop the index with its codes and triggers; the table and the model stay."""
-        with translated_errors(), self.connection.transaction():
-            self.connection.execute("SELECT hashindex.drop_index(%s)", [self.name])
+    def drop(self, *, patience: float | None = None) -> None:
+        """Drop the index with its codes and triggers; the table and the model stay.
+
+        It waits for no lock for longer than a moment, so that nobody who uses the table waits
+        behind it, and tries again.
+
+        Parameters
+        ----------
+        patience : float, optional
+            Seconds to go on trying for, while transactions keep the table in use; 60 by default.
+
+        Raises
+        ------
+        InUseError
+            If they did for so long. Nothing is changed then.
+        """
+        with translated_errors():
+            patiently(
+                self.connection,
+                lambda: self.connection.execute("SELECT hashindex.drop_index(%s)", [self.name]),
+                table=self.qualified_table,
+                patience=patience,
+            )

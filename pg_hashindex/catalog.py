@@ -54,22 +54,33 @@ _INDEX_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(pg_relation_size(to_regclass(x.index_name))), 0)::bigint
         FROM hashindex.index i, unnest(ARRAY[i.access, i.building]) path,
-             hashindex.code_indexes(i, path) x
+             hashindex._code_indexes(i, path) x
         WHERE i.name = {name} AND path IN ('lookup', 'hnsw')
     )
 """
 
+# Landmarks, the b-tree of the codes by landmark, and what a build under way has made so far.
 _LANDMARK_BYTES: LiteralString = """
     (
-        SELECT coalesce(sum(pg_total_relation_size(to_regclass(part))), 0)::bigint
-        FROM unnest(ARRAY[{landmarks}, {lists}, {listed}]) part
+        SELECT coalesce(sum(
+            CASE WHEN t.relation = {codes_name}::regclass THEN coalesce((
+                SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
+                JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = t.relation AND a.attname = 'landmark'
+            ), 0) ELSE pg_total_relation_size(t.relation) END
+        ), 0)::bigint
+        FROM hashindex.index i, hashindex._tables_of(i) t WHERE i.name = {name}
     )
 """
 
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) - {indexes} AS code_bytes,
+               pg_total_relation_size({codes_name}::regclass) - {indexes} - coalesce((
+                   SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
+                   JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                   WHERE x.indrelid = {codes_name}::regclass AND a.attname = 'landmark'
+               ), 0)::bigint AS code_bytes,
                {indexes} + {landmarks} AS access_bytes,
                coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
@@ -85,7 +96,24 @@ _SUMMARY: dict[Layout, LiteralString] = {
     """,
 }
 
-_DISTRIBUTED_SUMMARY: LiteralString = "SELECT * FROM hashindex.distributed_summary({name})"
+_CODE_TABLE: LiteralString = """
+    SELECT i.code_schema, i.code_table FROM hashindex.index i WHERE i.storage = $1
+"""
+
+_LANDMARKS: LiteralString = """
+    SELECT i.landmark_table, i.trained_rows FROM hashindex.index i WHERE i.name = $1
+"""
+
+_LISTS: LiteralString = """
+    SELECT (SELECT count(*) FROM {landmarks}) AS landmarks,
+           coalesce(sum(l.codes), 0)::bigint AS codes,
+           coalesce(max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
+           coalesce(sum(l.codes) FILTER (WHERE l.landmark IS NULL), 0)::bigint AS unlisted,
+           $1::bigint AS trained_rows
+    FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l
+"""
+
+_DISTRIBUTED_SUMMARY: LiteralString = "SELECT * FROM hashindex._distributed_summary({name})"
 
 
 @dataclass(frozen=True)
@@ -118,7 +146,7 @@ class IndexSummary:
 
 
 def long_list(mean: float) -> float:
-    """Return the entries above which a list is long, where lists have so many on average."""
+    """Return the codes above which a list is long, where lists have so many on average."""
     return max(4 * mean, 200)
 
 
@@ -129,34 +157,30 @@ class ListSummary:
     Parameters
     ----------
     landmarks : int
-    entries : int
-        Two for each row that is listed.
-    stale : int
-        Entries of rows that have changed or gone since.
+    codes : int
     longest : int
-        Entries of the longest list.
-    chunks : int
-        Rows that the lists are kept in; as many as landmarks after a rebalance.
+        Codes of the longest list.
+    unlisted : int
+        Codes that are in no list yet.
     trained_rows : int
-        Rows that had a code when the landmarks were trained.
+        Rows that had a vector when the landmarks were trained.
     """
 
     landmarks: int
-    entries: int
-    stale: int
+    codes: int
     longest: int
-    chunks: int
+    unlisted: int
     trained_rows: int
 
     @property
     def mean(self) -> float:
-        """Entries of a list, on average."""
-        return self.entries / max(1, self.landmarks)
+        """Codes of a list, on average."""
+        return self.codes / max(1, self.landmarks)
 
     @property
     def in_order(self) -> bool:
         """Whether a rebalance would find little to do."""
-        return self.longest <= long_list(self.mean) and self.stale <= 0.2 * self.entries
+        return self.longest <= long_list(self.mean)
 
 
 @dataclass(frozen=True)
@@ -244,14 +268,8 @@ class IndexEntry(IndexRow):
                     codes_name=sql.Literal(names["codes"].as_string(self.connection)),
                     indexes=sql.SQL(_INDEX_BYTES).format(name=sql.Literal(self.name)),
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
-                        **{
-                            part: sql.Literal(
-                                sql.Identifier("hashindex", f"{self.storage}_{part}").as_string(
-                                    self.connection
-                                )
-                            )
-                            for part in ("landmarks", "lists", "listed")
-                        }
+                        codes_name=sql.Literal(names["codes"].as_string(self.connection)),
+                        name=sql.Literal(self.name),
                     ),
                     waiting=sql.SQL(_WAITING[self.layout]).format(**names),
                 )
@@ -261,17 +279,35 @@ class IndexEntry(IndexRow):
         return row
 
     def lists(self) -> ListSummary | None:
-        """Count what is in the lists of landmarks; reads them all. None without landmarks."""
-        with translated_errors(self):
-            cursor = self.connection.cursor(row_factory=class_row(ListSummary))
+        """Count what is in the lists of landmarks; reads all codes. None without landmarks."""
+        with translated_errors(self), self.connection.transaction():
+            row = RawCursor(self.connection).execute(_LANDMARKS, [self.name]).fetchone()
+            if row is None or row[0] is None:
+                return None
+            landmarks, trained_rows = row
+            cursor = RawCursor(self.connection, row_factory=class_row(ListSummary))
             return cursor.execute(
-                """
-                SELECT s.*, i.trained_rows
-                FROM hashindex.index i, hashindex.list_summary(i.name) s
-                WHERE i.name = %s AND s.landmarks IS NOT NULL
-                """,
-                [self.name],
+                sql.SQL(_LISTS).format(
+                    landmarks=sql.Identifier("hashindex", landmarks), codes=self.codes
+                ),
+                [trained_rows],
             ).fetchone()
+
+    @property
+    def codes(self) -> sql.Identifier:
+        """The table that codes are in now: a build gives an index another one."""
+        with translated_errors(self), self.connection.transaction():
+            row = RawCursor(self.connection).execute(_CODE_TABLE, [self.storage]).fetchone()
+        return sql.Identifier(*(row or (self.code_schema, self.code_table)))
+
+    def _names(self) -> dict[str, sql.Identifier]:
+        return {
+            "table": self.table,
+            "id": sql.Identifier(self.id_column),
+            "column": sql.Identifier(self.column_name),
+            "codes": self.codes,
+            "code": sql.Identifier(self.code_column),
+        }
 
 
 Entry = TypeVar("Entry", bound=IndexEntry)

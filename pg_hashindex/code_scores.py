@@ -29,9 +29,9 @@ def score_codes(
     """Measure the ranking that an index's codes give, before any exact order.
 
     Draws rows of the index's table, takes some as queries and ranks all others by their codes,
-    with the weights of bits as the model has them. A search rounds weights to fifteenths of the
-    greatest, and applies them to the first ten times as many as it keeps, 2,000 at least, by
-    plain Hamming distance.
+    with the weights of bits as the model has them, or for 4 levels by the asymmetric distance. A
+    search rounds weights to fifteenths of the greatest. But by landmarks, it applies them only to
+    the first ten times as many as it keeps, 2,000 at least, by plain Hamming distance.
 
     Parameters
     ----------
@@ -100,11 +100,13 @@ def score_codes(
     measures = measures or Measures(k=(min(100, len(database)),))
     measures.check(len(database))
     split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
+    query_codes, weights = model.ranking_codes(X[query])
     return score(
         model.encode(X[query]),
         model.encode(X[database]),
         split,
         [truth],
         measures,
-        weights=model.bit_weights,
+        ranked_by=query_codes,
+        weights=weights,
     )

@@ -209,14 +209,24 @@ _INVALID_INPUT = frozenset(
         "22000",  # data_exception: pgvector on dimensions
         "22003",  # numeric_value_out_of_range
         "22004",  # null_value_not_allowed
+        "22007",  # invalid_datetime_format
+        "22008",  # datetime_field_overflow
+        "22012",  # division_by_zero
+        "2201B",  # invalid_regular_expression
         "22023",  # invalid_parameter_value
         "22P02",  # invalid_text_representation
         "42601",  # syntax_error: names and conditions that the caller wrote
         "42602",  # invalid_name
+        "42702",  # ambiguous_column
         "42703",  # undefined_column
+        "42803",  # grouping_error
         "42804",  # datatype_mismatch
         "42809",  # wrong_object_type
+        "42883",  # undefined_function
+        "42P02",  # undefined_parameter
+        "42P11",  # invalid_cursor_definition: a filter that is several statements
         "42P16",  # invalid_table_definition
+        "42P20",  # windowing_error
     }
 )
 

@@ -141,6 +141,14 @@ class _Encoder:
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
+            "filter_targets": sql.SQL("").join(
+                sql.SQL(", {}").format(sql.Identifier(f"filter_{n}"))
+                for n in range(1, 1 + len(index.filter_columns))
+            ),
+            "filter_values": sql.SQL("").join(
+                sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(f"filter_{n}"))
+                for n, name in enumerate(index.filter_columns, 1)
+            ),
         }
 
     def run(self, progress: bool) -> int:
@@ -178,6 +186,7 @@ class _Encoder:
                     time.sleep(0.1)
         with self.connection.transaction():
             if self.index.layout == "table":
+                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
                 self._execute(PRUNE)
                 self._execute("ANALYZE {codes}")
             if written:
@@ -250,16 +259,10 @@ class _Encoder:
             ).rowcount
             if not written:
                 self.index.check_current()
-            elif self.index.layout == "table" and self._has_lists():
-                self._execute("SELECT hashindex.list_rows($1, $2)", [self.index.name, page.ids])
+            elif self.index.layout == "table":
+                # Under the landmarks that there may be by now.
+                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
         return written
-
-    def _has_lists(self) -> bool:
-        # Asked for each batch: landmarks may come while an index is encoded.
-        (found,) = self._execute(
-            "SELECT hashindex.has_lists(hashindex.find_index($1))", [self.index.name]
-        ).fetchone()
-        return bool(found)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -69,13 +69,14 @@ SAMPLED_MISSING: dict[Layout, LiteralString] = {
 WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
-            SELECT b.{id} AS id, s.code
+            SELECT b.{id} AS id, s.code{filter_values}
             FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
             JOIN {table} b ON b.{id} = s.id::{type}
             WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
             FOR SHARE OF b SKIP LOCKED
         )
-        INSERT INTO {codes} (id, code) SELECT p.id, p.code FROM present p
+        INSERT INTO {codes} (id, code{filter_targets})
+        SELECT * FROM present p
         ON CONFLICT (id) DO NOTHING
     """,
     "column": """

@@ -21,6 +21,7 @@ from .database import translated_errors
 from .errors import InvalidInputError
 from .model import Model
 from .profiles import stability_index
+from .quantization import distances_to_edges, quantize
 from .vectors import as_vector
 
 __all__ = ["Finding", "Health", "Status", "check"]
@@ -32,8 +33,8 @@ _SAMPLE_ROWS = 1_000
 # A network may take 30 ms for each.
 _NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
-# Of the root mean square of a row's projection: as near to 0, rounding may decide.
-_NEAR_ZERO = 1e-3
+# In root mean squares of a row's projections: as near to the edge of a level, rounding may decide.
+_NEAR_EDGE = 1e-3
 
 _FINDINGS: LiteralString = """
     SELECT h.check_name AS check, h.status, h.value, h.detail, h.advice
@@ -41,7 +42,7 @@ _FINDINGS: LiteralString = """
 """
 
 _SAMPLED_IDS: LiteralString = """
-    SELECT s.ids FROM hashindex.sample_ids($1::regclass, $2, $3, $4) s
+    SELECT s.ids FROM hashindex._sample_ids($1::regclass, $2, $3, $4) s
 """
 
 _SAMPLED: LiteralString = """
@@ -160,7 +161,10 @@ class _Evaluated:
         fresh = projections[has_code]
         if len(fresh):
             scale = np.sqrt(np.mean(fresh.astype(np.float64) ** 2, axis=1, keepdims=True))
-            differs = (stored != (fresh > 0)) & (np.abs(fresh) > _NEAR_ZERO * scale)
+            distances = distances_to_edges(fresh, self.model.levels)
+            differs = (stored != quantize(fresh, self.model.levels)) & (
+                distances > _NEAR_EDGE * scale
+            )
             self.wrong += int(differs.any(axis=1).sum())
         self.coded += len(fresh)
         self.rows += len(projections)

@@ -1,5 +1,6 @@
 """Indexes: binding a table's vectors to a model, and everything done with such a binding."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from .catalog import (
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
 from .health import Health, check
+from .locks import patiently
 from .model import Metric
 from .query_sets import QuerySet
 from .repairing import Repaired, repair
@@ -53,6 +55,8 @@ class HashIndex(BuiltIndex):
         layout: Layout = "table",
         access: Access = "scan",
         ranking: Ranking | None = None,
+        filter_columns: Sequence[str] = (),
+        patience: float | None = None,
     ) -> "HashIndex":
         """Create an index: codes, triggers and a search function, in one transaction.
 
@@ -83,6 +87,12 @@ class HashIndex(BuiltIndex):
         ranking : {"hamming", "asymmetric", "weighted"}, optional
             How candidates are ordered; "weighted" where the model's bits have weights,
             "asymmetric" where SQL evaluates the model, else "hamming" by default.
+        filter_columns : sequence of str
+            Columns of the table that are kept beside the codes. A filter on these alone leaves
+            rows out before any of them is looked up.
+        patience : float, optional
+            Seconds to go on trying for, while transactions keep the table in use; 60 by default.
+            As `drop`, it waits for no lock for longer than a moment.
 
         Returns
         -------
@@ -90,18 +100,23 @@ class HashIndex(BuiltIndex):
 
         Raises
         ------
+        InUseError
+            If they did for so long. Nothing is changed then.
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
+
+        def make() -> None:
+            connection.execute(
+                "SELECT hashindex.create_index(%s, %s::regclass, %s, %s, %s, %s, %s, %s)",
+                [name, table, column, model, id_column, metric, layout, list(filter_columns)],
+            )
+            if access != "scan" or ranking is not None:
+                connection.execute(CONFIGURE, [name, access, ranking, None, None])
+
         with translated_errors():
             prepare(connection)
-            with connection.transaction():
-                connection.execute(
-                    "SELECT hashindex.create_index(%s, %s::regclass, %s, %s, %s, %s, %s)",
-                    [name, table, column, model, id_column, metric, layout],
-                )
-                if access != "scan" or ranking is not None:
-                    connection.execute(CONFIGURE, [name, access, ranking, None, None])
+            patiently(connection, make, table=table, patience=patience)
         return cls.open(connection, name)
 
     def swap(
@@ -244,8 +259,6 @@ class HashIndex(BuiltIndex):
         ------
         InvalidInputError
             If there is no such role.
-        InUseError
-            If it may write to the table, whose codes its writes have to keep fresh.
         MissingRightsError
             If the caller may not revoke this.
         """

@@ -12,6 +12,7 @@ from .database import translated_errors
 from .errors import DatabaseStateError, UnknownIndexError
 from .model import Metric
 from .network import NetworkKind
+from .quantization import Levels
 from .steps import Statement, Steps
 from .store import EvaluatedIn
 
@@ -32,11 +33,11 @@ Ranking = Literal["hamming", "asymmetric", "weighted"]
 SwapState = Literal["next", "ready", "previous"]
 
 _CATALOG: LiteralString = """
-    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.dimension,
-           i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column, i.id_type,
-           i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
+    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
+           m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
+           i.id_type, i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
-           i.storage, i.swap_of, i.swap_state,
+           i.storage, i.swap_of, i.swap_state, i.filter_columns,
            m.network ->> 'kind'::text AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
@@ -52,6 +53,7 @@ class IndexRow:
     model_version: int
     method: str
     n_bits: int
+    levels: Levels
     dimension: int
     model_id: int
     schema_name: str
@@ -75,6 +77,7 @@ class IndexRow:
     storage: str
     swap_of: str | None
     swap_state: SwapState | None
+    filter_columns: list[str]
     network: NetworkKind | None
 
     @property
@@ -106,10 +109,10 @@ class IndexRow:
     @property
     def code_of_row(self) -> sql.Composed:
         """SQL for the code of a row of the searched table, which is called b; NULL without one."""
-        expression: LiteralString = "b.{code}"
-        if self.layout == "table":
-            expression = "(SELECT c.code FROM {codes} c WHERE c.id = b.{id})"
-        return sql.SQL(expression).format(**self._names())
+        # By name: a build gives an index another code table.
+        return sql.SQL("hashindex.code_of({name}, b.{id}::text)").format(
+            name=sql.Literal(self.name), id=sql.Identifier(self.id_column)
+        )
 
     def made_anew(self) -> DatabaseStateError:
         """Return the error of an index that is not any more what was opened."""
@@ -117,15 +120,6 @@ class IndexRow:
             f"index {self.name!r} was made anew meanwhile, or dropped; open it again with "
             f"HashIndex.open(connection, {self.name!r})"
         )
-
-    def _names(self) -> dict[str, sql.Identifier]:
-        return {
-            "table": self.table,
-            "id": sql.Identifier(self.id_column),
-            "column": sql.Identifier(self.column_name),
-            "codes": sql.Identifier(self.code_schema, self.code_table),
-            "code": sql.Identifier(self.code_column),
-        }
 
 
 Row = TypeVar("Row", bound=IndexRow)

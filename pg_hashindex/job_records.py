@@ -135,7 +135,7 @@ class JobRecord:
         if not self._may_record:
             return False
         cursor.execute(
-            "SELECT hashindex.end_dead_jobs($1, $2, $3)",
+            "SELECT hashindex._end_dead_jobs($1, $2, $3)",
             [self.supersedes, self.subject, "superseded: a later run went on with it"],
         )
         if may_prune:

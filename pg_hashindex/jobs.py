@@ -267,7 +267,7 @@ def end_dead(connection: Connection) -> int:
         prepare(connection)
         with connection.transaction():
             row = connection.execute(
-                "SELECT hashindex.end_dead_jobs(NULL, NULL, 'given up')"
+                "SELECT hashindex._end_dead_jobs(NULL, NULL, 'given up')"
             ).fetchone()
     assert row is not None  # noqa: S101
     count: int = row[0]

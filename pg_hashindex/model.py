@@ -21,6 +21,7 @@ from .errors import InvalidInputError
 from .layers import MAX_DIMENSION, Layer
 from .network import Network
 from .profiles import Profile
+from .quantization import Levels, bits_of, check_levels, quantize, query_codes
 from .vectors import as_rows
 
 __all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
@@ -69,7 +70,8 @@ class Model:
         Dimensions of the vectors it takes.
     layers : sequence of Layer
         At least one and at most 64, the network counted as one; the last gives one number for
-        each bit. None before a network of kind ``rows``, which knows rows as they are in the table.
+        each projection. None before a network of kind ``rows``, which knows rows as they are in
+        the table.
     metric : {"l2", "cosine", "ip"}
         The distance it was trained for; an index uses it unless told otherwise.
     parameters : mapping
@@ -80,12 +82,14 @@ class Model:
         Given by the store when the model is saved.
     bit_weights : float (n_bits,), optional
         What each bit counts in distances between codes, 0 or more, at least one above 0; kept as
-        float32. None where all count the same.
+        float32. None where all count the same, and of 4 levels.
     network : Network, optional
         A last step that Python alone evaluates.
     profile : Profile, optional
         How the projections of its training rows were spread, for checks of an index; it says
         nothing about what the model does, and the checksum does not cover it.
+    levels : {2, 4}
+        Levels that a code keeps of each projection, in 1 bit or 2: 2 are the signs.
 
     Raises
     ------
@@ -104,6 +108,7 @@ class Model:
     bit_weights: NDArray[np.floating] | None = None
     network: Network | None = None
     profile: Profile | None = None
+    levels: Levels = 2
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -123,17 +128,46 @@ class Model:
                 f"{len(self.layers)} layers stand before it"
             )
         object.__setattr__(self, "layers", tuple(self.layers))
+        check_levels(self.levels)
         n_bits = self.n_bits
+        if self.levels != 2:
+            self._check_takes_levels()
         if self.bit_weights is not None:
             object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
-        if self.profile is not None and self.profile.n_bits != n_bits:
+        if self.profile is not None and (self.profile.n_projections, self.profile.n_bits) != (
+            self.n_projections,
+            n_bits,
+        ):
             raise InvalidInputError(
-                f"the profile is of {self.profile.n_bits} bits, the model gives {n_bits}"
+                f"the profile is of {self.profile.n_projections} projections and "
+                f"{self.profile.n_bits} bits, the model gives {self.n_projections} and {n_bits}"
+            )
+
+    def _check_takes_levels(self) -> None:
+        if self.network is not None and self.network.kind == "rows":
+            raise InvalidInputError(
+                f"{self.levels} levels are kept of projections, and model {self.name!r} has none: "
+                "its network of kind rows gives codes; use 2 levels"
+            )
+        if self.bit_weights is not None:
+            raise InvalidInputError(
+                f"model {self.name!r} has weights of bits, which do not go together with "
+                f"{self.levels} levels; use 2 levels, or a method that learns no weights"
+            )
+        if self.n_bits > MAX_BITS:
+            raise InvalidInputError(
+                f"{self.n_projections} projections in {self.levels} levels take {self.n_bits} "
+                f"bits, more than the {MAX_BITS} of a code; use 2 levels, or fewer projections"
             )
 
     @property
     def n_bits(self) -> int:
-        """The number of bits of a code."""
+        """The number of bits of a code: projections times log2 of the levels."""
+        return self.n_projections * bits_of(self.levels)
+
+    @property
+    def n_projections(self) -> int:
+        """The number of projections, which `project` gives."""
         dimension = self.dimension
         for layer in self.layers:
             dimension = layer.output_dimension(dimension)
@@ -141,7 +175,7 @@ class Model:
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of layers, bit weights and network, in hex; equal for equal models."""
+        """The SHA-256 of layers, weights, levels and network, in hex; equal for equal models."""
         digest = hashlib.sha256(str(self.dimension).encode())
         for layer in self.layers:
             digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
@@ -154,6 +188,9 @@ class Model:
             digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
         if self.network is not None:
             digest.update(f"|network|{self.network.checksum}".encode())
+        # Models of 2 levels keep the checksums that they had before there were others.
+        if self.levels != 2:
+            digest.update(f"|levels|{self.levels}".encode())
         return digest.hexdigest()
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -165,7 +202,7 @@ class Model:
 
         Returns
         -------
-        float32 (n, n_bits)
+        float32 (n, n_projections)
 
         Raises
         ------
@@ -175,7 +212,7 @@ class Model:
             or it needs torch, which is not installed.
         """
         rows = as_rows(X, dimension=self.dimension)
-        result = np.empty((len(rows), self.n_bits), dtype=np.float32)
+        result = np.empty((len(rows), self.n_projections), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
             result[block] = self._project_block(rows[block], start)
@@ -196,7 +233,7 @@ class Model:
         return block if self.network is None else self.network.project(block, first_row=first_row)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Compute codes: bit 1 where the projection is above 0.
+        """Compute codes: bit 1 where the projection is above 0, and for 4 levels a second bit.
 
         Parameters
         ----------
@@ -216,8 +253,32 @@ class Model:
         result = np.empty((len(rows), codes.code_bytes(self.n_bits)), dtype=np.uint8)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            result[block] = codes.pack(self._project_block(rows[block], start) > 0)
+            projections = self._project_block(rows[block], start)
+            result[block] = codes.pack(quantize(projections, self.levels))
         return result
+
+    def ranking_codes(self, X: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.generic] | None]:
+        """Compute the codes of queries, and their weights, as measures of codes take them.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        codes : uint8 (n, ceil(n_bits / 8)) or (n, k, ceil(n_bits / 8))
+            For 2 levels the codes of `encode`, compared by Hamming distance or by the weights of
+            bits; for 4 the weighted ones of `query_codes`, since their bits do not count the same.
+        weights : (n_bits,) or (k,), optional
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        if self.levels == 2:
+            return self.encode(X), self.bit_weights
+        return query_codes(self.project(X), self.levels)
 
     def to_bytes(self) -> bytes:
         """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
@@ -235,6 +296,8 @@ class Model:
             ],
             "checksum": self.checksum,
         }
+        if self.levels != 2:
+            header["levels"] = self.levels
         if self.network is not None:
             header["network"] = self.network.spec()
         if self.profile is not None:
@@ -308,6 +371,7 @@ class Model:
                 bit_weights=bit_weights,
                 network=network,
                 profile=profile,
+                levels=header.get("levels", 2),
             )
         except InvalidInputError:
             raise

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidInputError
+from .quantization import LEVELS, Levels, bits_of, quantize
 
 __all__ = ["BINS", "Profile", "stability_index"]
 
@@ -26,19 +27,19 @@ _MARGIN = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How the projections of some rows are spread, bit by bit.
+    """How the projections of some rows are spread, and how often each bit of their codes is 1.
 
     Parameters
     ----------
     rows : int
         Rows that were looked at.
-    edges : float32 (n_bits, 9)
-        Rising; they cut the projections of a bit into ten parts of about as many rows.
-    counts : int64 (n_bits, 10)
+    edges : float32 (n_projections, 9)
+        Rising; they cut the values of a projection into ten parts of about as many rows.
+    counts : int64 (n_projections, 10)
         Rows in each part: below the first edge, from each edge up to the next, from the last on.
         They differ where many rows have the same projection.
     ones : int64 (n_bits,)
-        Rows whose projection is above 0.
+        Rows whose codes have a 1 there.
 
     Raises
     ------
@@ -53,12 +54,13 @@ class Profile:
     ones: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        n_bits = len(self.ones)
+        n = len(self.edges)
         shapes = (self.edges.shape, self.counts.shape, self.ones.shape)
-        if self.rows < 1 or shapes != ((n_bits, BINS - 1), (n_bits, BINS), (n_bits,)):
+        fitting = [((n, BINS - 1), (n, BINS), (n * bits_of(levels),)) for levels in LEVELS]
+        if self.rows < 1 or shapes not in fitting:
             raise InvalidInputError(
                 f"a profile of {self.rows} rows has edges {shapes[0]}, counts {shapes[1]} and ones "
-                f"{shapes[2]}; it needs 1 row or more, (n_bits, 9), (n_bits, 10) and (n_bits,)"
+                f"{shapes[2]}; it needs 1 row or more, (n, 9), (n, 10), and (n,) or (2 n,)"
             )
         if not np.isfinite(self.edges).all() or (np.diff(self.edges) < 0).any():
             raise InvalidInputError("the edges of a profile must be finite and rising")
@@ -76,14 +78,21 @@ class Profile:
         """The number of bits."""
         return len(self.ones)
 
+    @property
+    def n_projections(self) -> int:
+        """The number of projections."""
+        return len(self.edges)
+
     @classmethod
-    def of(cls, projections: NDArray[np.floating]) -> "Profile":
+    def of(cls, projections: NDArray[np.floating], levels: Levels = 2) -> "Profile":
         """Describe projections.
 
         Parameters
         ----------
-        projections : floating (n, n_bits)
+        projections : floating (n, n_projections)
             At least one row.
+        levels : {2, 4}
+            Of the codes.
 
         Returns
         -------
@@ -93,18 +102,20 @@ class Profile:
         edges = np.quantile(values, np.arange(1, BINS) / BINS, axis=0, method="inverted_cdf").T
         margin = _MARGIN * values.std(dtype=np.float64) + 1e-6 * np.abs(edges)
         edges = np.sort((edges - margin).astype(np.float32), axis=1)
-        return cls(len(values), edges, _counted(values, edges), (values > 0).sum(axis=0))
+        return cls(
+            len(values), edges, _counted(values, edges), quantize(values, levels).sum(axis=0)
+        )
 
     def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:
         """Count other projections by the parts of this profile.
 
         Parameters
         ----------
-        projections : floating (n, n_bits)
+        projections : floating (n, n_projections)
 
         Returns
         -------
-        int64 (n_bits, 10)
+        int64 (n_projections, 10)
         """
         return _counted(np.asarray(projections, dtype=np.float32), self.edges)
 

@@ -26,11 +26,11 @@ _FITTING_PART = 0.5
 
 _TABLES: LiteralString = """
     SELECT t.schema_name, t.table_name, t.divided
-    FROM hashindex.index i, hashindex.triggered_tables(i) t WHERE i.name = $1
+    FROM hashindex.index i, hashindex._triggered_tables(i) t WHERE i.name = $1
 """
 
 _FITTING: LiteralString = """
-    SELECT f.part, f.column_name FROM hashindex.index i, hashindex.fitting_columns(i, {base}) f
+    SELECT f.part, f.column_name FROM hashindex.index i, hashindex._fitting_columns(i, {base}) f
     WHERE i.name = $1
 """
 
@@ -278,7 +278,7 @@ class _Finder:
     def _rows(self, statement: LiteralString, values: list[Any], binding: Binding) -> list[Any]:
         codes_table = binding.table
         if self.index.layout == "table":
-            codes_table = sql.Identifier(self.index.code_schema, self.index.code_table)
+            codes_table = self.index.codes
         query = sql.SQL(statement).format(
             base=sql.SQL("{}::regclass").format(sql.Literal(self._shown(binding))),
             table=binding.table,

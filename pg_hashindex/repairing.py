@@ -26,12 +26,12 @@ __all__ = ["Repaired", "repair"]
 
 _WHY_OUTSIDE = "a repair is made in many transactions"
 
-_REBIND: LiteralString = "SELECT hashindex.rebind($1, $2::text::regclass, $3, $4, $5)"
+_REBIND: LiteralString = "SELECT hashindex._rebind($1, $2::text::regclass, $3, $4, $5)"
 
-_RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex.restore_triggers($1)"
+_RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"
 
-_MARK_UNVERIFIED: LiteralString = "SELECT hashindex.mark_unverified($1, $2::text::regclass)"
-_MARK_VERIFIED: LiteralString = "SELECT hashindex.mark_verified($1, $2::text::regclass)"
+_MARK_UNVERIFIED: LiteralString = "SELECT hashindex._mark_unverified($1, $2::text::regclass)"
+_MARK_VERIFIED: LiteralString = "SELECT hashindex._mark_verified($1, $2::text::regclass)"
 
 _TRIGGERS = {
     "foreign": "dropped triggers{who} on {tables}: no part of the table",
@@ -40,11 +40,11 @@ _TRIGGERS = {
 }
 
 _FUNCTIONS: LiteralString = """
-    SELECT hashindex.function_texts(i) FROM hashindex.index i WHERE i.name = $1
+    SELECT hashindex._function_texts(i) FROM hashindex.index i WHERE i.name = $1
 """
 
 _CREATE_FUNCTIONS: LiteralString = """
-    SELECT hashindex.create_functions(i) FROM hashindex.index i WHERE i.name = $1
+    SELECT hashindex._create_functions(i) FROM hashindex.index i WHERE i.name = $1
 """
 
 
@@ -181,18 +181,18 @@ class _Repairer:
         self.index = self.index.open(self.connection, self.index.name)
         for row in rows:
             self._execute(
-                "SELECT hashindex.check_binding(i) FROM hashindex.index i WHERE i.name = $1",
+                "SELECT hashindex._check_binding(i) FROM hashindex.index i WHERE i.name = $1",
                 [row.name],
             )
 
     def _restore(self, index: BuiltIndex) -> list[str]:
         """Make what is missing; return the tables whose triggers were."""
         name, who = [index.name], _named(index)
-        if self._patiently(index, "SELECT hashindex.restore_codes($1)", name)[0][0]:
+        if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"made the codes{who} anew, which were missing")
         self.done += [
             f"{row[0]}{who}"
-            for row in self._patiently(index, "SELECT hashindex.restore_access($1)", name)
+            for row in self._patiently(index, "SELECT hashindex._restore_access($1)", name)
         ]
         with self.connection.transaction():
             self._execute("SELECT FROM hashindex.index WHERE name = $1 FOR UPDATE", name)
@@ -229,16 +229,16 @@ class _Repairer:
                 )
         if index.swap_state in ("next", "ready"):
             return  # the swap encodes
+        if index.access == "landmarks":
+            listed = verifier.list_missing()
+            if listed:
+                self.done.append(f"listed {listed} rows{who} that no landmark had")
         written = index.encode(progress=self.progress)
         if written:
             self.done.append(f"encoded {written} rows{who}")
         built = index.open(self.connection, index.name)
         if index.building is not None and built.building is None:
             self.done.append(f"built the access path {built.access}{who}")
-        if built.access == "landmarks":
-            listed = verifier.list_missing()
-            if listed:
-                self.done.append(f"listed {listed} rows{who} that no landmark had")
 
     def _finish_swap(self) -> None:
         try:
@@ -251,7 +251,7 @@ class _Repairer:
 
     def drop(self, gone: str) -> None:
         """Drop the index with all that was made for it."""
-        patiently(self.connection, self.index.drop, table=self.index.qualified_table)
+        self.index.drop()
         self.done.append(f"dropped the index: {gone} is gone")
 
     def _patiently(

@@ -14,14 +14,37 @@ from .binary_vectors import decode_vectors, dimension_of
 from .database import Connection, prepare, translated_errors
 from .edges import Edges
 from .errors import InvalidInputError
+from .hashers import HASHERS
 from .hashers.relations import SparseRows
 from .relations import Relations
 from .table_source import TableRow, TableSource
 
-__all__ = ["SAMPLE_ROWS", "Sample", "number_labels", "sample_table"]
+__all__ = [
+    "SAMPLE_ROWS",
+    "UNSUPERVISED_ROWS",
+    "Sample",
+    "number_labels",
+    "sample_rows",
+    "sample_table",
+]
 
 #: Rows that training draws unless told otherwise.
 SAMPLE_ROWS = 100_000
+#: Rows for methods that learn from rows alone: 256 bits of ITQ gain nothing from 100,000.
+UNSUPERVISED_ROWS = 20_000
+
+
+def sample_rows(method: str) -> int:
+    """Return how many rows a method is trained on unless told otherwise.
+
+    Parameters
+    ----------
+    method : str
+        A key of ``HASHERS``.
+    """
+    known = HASHERS.get(method)
+    supervised = known is None or known.learns_from or known.takes_graph or known.transductive
+    return SAMPLE_ROWS if supervised else UNSUPERVISED_ROWS
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ import io
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +92,12 @@ def upgrade(connection: sa.Connection) -> None:
     """
     with translated_errors(), _kept_search_path(connection):
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
-        for file in _sql_files(before_tables=True):
-            _run(connection, file.read_text("utf-8"))
+        for text in _functions(before_tables=True):
+            _run(connection, text)
         with _kept_proxies():
             alembic.command.upgrade(_config(connection), "head")
-        for file in _sql_files(before_tables=False):
-            _run(connection, file.read_text("utf-8"))
+        for text in _functions(before_tables=False):
+            _run(connection, text)
         _run(connection, _stamp())
 
 
@@ -210,9 +209,9 @@ def _statements() -> list[str]:
         alembic.command.upgrade(config, "head", sql=True)
     return [
         f"SELECT pg_advisory_xact_lock({_LOCK_KEY});",
-        *(file.read_text("utf-8") for file in _sql_files(before_tables=True)),
+        *_functions(before_tables=True),
         tables.getvalue(),
-        *(file.read_text("utf-8") for file in _sql_files(before_tables=False)),
+        *_functions(before_tables=False),
         _stamp(),
     ]
 
@@ -229,15 +228,37 @@ def _folder(name: str) -> Path:
     return installed if installed.is_dir() else package.parent / name
 
 
-def _sql_files(*, before_tables: bool) -> list[Traversable]:
+def _functions(*, before_tables: bool) -> list[str]:
+    """Return the texts of ``sql/`` in their order; those after the tables begin with templates."""
     files = sorted(_folder("sql").glob("*.sql"), key=lambda file: file.name)
-    return [file for file in files if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables]
+    texts = [
+        file.read_text("utf-8")
+        for file in files
+        if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables
+    ]
+    return texts if before_tables else [_templates(), *texts]
+
+
+def _templates() -> str:
+    """Return a function of SQL that gives the templates of ``sql/templates`` by their names."""
+    files = sorted((_folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name)
+    cases = "\n".join(
+        f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8')}$template$"
+        for file in files
+    )
+    return (
+        "CREATE OR REPLACE FUNCTION hashindex._template(name text) RETURNS text\n"
+        "LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT\n"
+        f"AS $function$\nBEGIN\n    RETURN CASE name\n{cases}\n    END;\nEND\n$function$;\n"
+        "COMMENT ON FUNCTION hashindex._template(text) IS "
+        "'template of a function of an index, by its name';\n"
+    )
 
 
 def _fingerprint() -> str:
     digest = hashlib.sha256()
-    for file in (*_sql_files(before_tables=True), *_sql_files(before_tables=False)):
-        digest.update(file.read_bytes())
+    for text in (*_functions(before_tables=True), *_functions(before_tables=False)):
+        digest.update(text.encode())
     return digest.hexdigest()[:16]
 
 

@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from pgvector import Vector
 
 from . import asking
-from .catalog import Ranking
 from .database import Connection
 from .searchable import SearchableIndex
 from .searching import Asked, Hit
@@ -55,8 +54,8 @@ def search(
     *,
     candidates: int | None = None,
     probes: int | None = None,
-    ranking: Ranking | None = None,
     where: sa.ColumnElement[bool] | None = None,
+    filter: str | None = None,  # noqa: A002
     as_frame: bool = False,
 ) -> Answers:
     """Find the rows nearest to a vector by an index that is named.
@@ -69,7 +68,7 @@ def search(
     connection : psycopg.Connection
     index : str
         Its name.
-    query, k, candidates, probes, ranking, where, as_frame
+    query, k, candidates, probes, where, filter, as_frame
         As `HashIndex.search`.
 
     Returns
@@ -91,7 +90,7 @@ def search(
         as_frame,
         candidates=candidates,
         probes=probes,
-        ranking=ranking,
         where=where,
+        filter=filter,
     )
     return run(connection, steps)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pgvector import Vector
 
 from . import asking
-from .catalog import IndexEntry, Ranking
+from .catalog import IndexEntry
 from .database import Connection, prepare, translated_errors
 from .index_row import find
 from .searching import Asked, Hit
@@ -72,8 +72,8 @@ class SearchableIndex(IndexEntry):
         *,
         candidates: int | None = None,
         probes: int | None = None,
-        ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
+        filter: str | None = None,  # noqa: A002
         as_frame: bool = False,
     ) -> Answers:
         """Find the nearest rows: candidates by code, then the exact distance.
@@ -92,10 +92,11 @@ class SearchableIndex(IndexEntry):
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000, where access is by landmarks; the index's
             own number by default. Where they leave fewer than k rows, more are read.
-        ranking : {"hamming", "asymmetric", "weighted"}, optional
-            The order of candidates; the index's own by default.
         where : sqlalchemy condition, optional
-            On columns of the searched table; restricts the candidates, not the answers.
+            On columns of the searched table: only rows that it holds for are searched.
+        filter : str, optional
+            The same as SQL text, such as ``"section = 'games'"``. It is run as it is, with the
+            caller's rights: text of users belongs into ``where``, which quotes it.
         as_frame : bool
             Whether to return a frame, which needs the extra ``pandas``.
 
@@ -122,8 +123,8 @@ class SearchableIndex(IndexEntry):
             as_frame,
             candidates=candidates,
             probes=probes,
-            ranking=ranking,
             where=where,
+            filter=filter,
         )
         return run(self.connection, steps)
 
@@ -154,8 +155,8 @@ class SearchableIndex(IndexEntry):
         *,
         candidates: int | None = None,
         probes: int | None = None,
-        ranking: Ranking | None = None,
         where: sa.ColumnElement[bool] | None = None,
+        filter: str | None = None,  # noqa: A002
         as_frame: bool = False,
     ) -> Answers:
         """Find the rows nearest to another row of the table, which is left out itself.
@@ -164,7 +165,7 @@ class SearchableIndex(IndexEntry):
         ----------
         row_id : Any
             The row's key, or its text.
-        k, candidates, probes, ranking, where, as_frame
+        k, candidates, probes, where, filter, as_frame
             As `search`.
 
         Returns
@@ -186,8 +187,8 @@ class SearchableIndex(IndexEntry):
             as_frame,
             candidates=candidates,
             probes=probes,
-            ranking=ranking,
             where=where,
+            filter=filter,
         )
         return run(self.connection, steps)
 

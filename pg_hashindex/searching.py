@@ -1,9 +1,10 @@
-"""The nearest rows, as steps; ``sql/131_search_query.sql`` writes the queries."""
+"""The nearest rows, as steps: one call of the index's own function, or of ``hashindex.search``."""
 
 import operator
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+import psycopg
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
@@ -15,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from . import codes, store
 from .database import translated_errors
 from .errors import InvalidInputError
-from .index_row import IndexRow, Ranking
+from .index_row import IndexRow
 from .model import Model
 from .steps import Once, Statement, Steps, Work
 from .vectors import as_rows
@@ -26,16 +27,14 @@ __all__ = [
     "as_count",
     "as_query",
     "code_of",
-    "compiled",
-    "filtered_query",
+    "filter_text",
     "nearest",
 ]
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
 
-# Conditions become $1, $2, ...: what the server numbers, so that nothing needs escaping twice.
-_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+_DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
 class Hit(NamedTuple):
@@ -50,8 +49,8 @@ class Asked(TypedDict, total=False):
 
     candidates: int | None
     probes: int | None
-    ranking: Ranking | None
     where: sa.ColumnElement[bool] | None
+    filter: str | None
 
 
 def nearest(
@@ -61,8 +60,8 @@ def nearest(
     *,
     candidates: int | None = None,
     probes: int | None = None,
-    ranking: Ranking | None = None,
     where: sa.ColumnElement[bool] | None = None,
+    filter: str | None = None,  # noqa: A002
     code: Bit | None = None,
 ) -> Steps[list[Hit]]:
     """Find the nearest rows; see `HashIndex.search`.
@@ -74,23 +73,32 @@ def nearest(
     k = as_count("k", k)
     candidates = None if candidates is None else as_count("candidates", candidates)
     probes = None if probes is None else as_count("probes", probes)
-    if code is None and index.encoded_in == "python":
+    if where is not None:
+        written = filter_text(index.connection, where, index.table_name, index.qualified_table)
+        filter = written if filter is None else f"({filter}\n) AND {written}"  # noqa: A001
+    if index.encoded_in == "sql":
+        code = None
+    elif code is None:
         code = yield from code_of(index, vector)
-    defaults = (candidates, probes, ranking)
-    arguments = "($1, $2, $3, $4, $5" + (")" if index.encoded_in == "sql" else ", $6)")
     with translated_errors(index):
-        if where is not None:
-            statement, values = yield from filtered_query(index, vector, k, defaults, where, code)
-            rows = yield Statement(statement, values, binary=index.binary_ids)
-            return [Hit(*row) for row in rows]
-        rows = yield Statement(
-            sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
-                sql.Identifier(f"search_{index.name}"), sql.SQL(arguments)
-            ),
-            [vector, k, *defaults, code][: arguments.count("$")],
-            prepare=True,
-            binary=index.binary_ids,
-        )
+        if filter is None:
+            rows = yield Statement(
+                sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, $5)").format(
+                    sql.Identifier(f"search_{index.name}")
+                ),
+                [vector, k, candidates, probes, code],
+                prepare=True,
+                binary=index.binary_ids,
+            )
+        else:
+            rows = yield Statement(
+                sql.SQL(
+                    "SELECT id::{}, distance FROM hashindex.search("
+                    "$1, $2, $3, $4, $5, filter => $6, query_code => $7)"
+                ).format(sql.SQL(index.id_type)),
+                [index.name, vector, k, candidates, probes, filter, code],
+                binary=index.binary_ids,
+            )
     return [Hit(*row) for row in rows]
 
 
@@ -169,64 +177,14 @@ def as_query(query: ArrayLike | Vector | HalfVector, dimension: int) -> Vector:
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
 
 
-def filtered_query(
-    index: IndexRow,
-    query: Vector,
-    k: int,
-    defaults: tuple[int | None, int | None, Ranking | None],
-    where: sa.ColumnElement[bool],
-    code: Bit | None = None,
-) -> Steps[tuple[sql.SQL, list[Any]]]:
-    """Write the query for the nearest rows of those that a condition holds for.
+def filter_text(
+    connection: Any, where: sa.ColumnElement[bool], table_name: str, qualified_table: str
+) -> str:
+    """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
 
     Parameters
     ----------
-    index : IndexRow
-    query : pgvector.Vector
-    k : int
-    defaults : (candidates, probes, ranking)
-        None for the index's own.
-    where : sqlalchemy.ColumnElement
-    code : pgvector.Bit, optional
-        The query's; SQL computes it otherwise.
-
-    Returns
-    -------
-    psycopg.sql.SQL, list
-        The statement, and the values of its parameters $1, $2, ...
-    """
-    condition, values = compiled(where, index.table_name, index.qualified_table)
-    # What the planner expects under the caller's path, which the condition may depend on.
-    plan = yield Statement(
-        sql.SQL("EXPLAIN (FORMAT JSON) SELECT FROM {} WHERE ").format(index.table)
-        + sql.SQL(condition),
-        values,
-    )
-    expected = plan[0][0][0]["Plan"]
-    template = yield Statement(
-        "SELECT hashindex.filtered_search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        [
-            index.name,
-            query,
-            k,
-            condition,
-            float(expected["Plan Rows"]),
-            float(expected["Total Cost"]),
-            f"${len(values) + 1}",
-            *defaults,
-            code,
-        ],
-    )
-    return sql.SQL(template[0][0]), [*values, query]
-
-
-def compiled(
-    where: sa.ColumnElement[bool], table_name: str, qualified_table: str
-) -> tuple[str, list[Any]]:
-    """Write a condition on the searched table as SQL.
-
-    Parameters
-    ----------
+    connection : psycopg.Connection or psycopg.AsyncConnection
     where : sqlalchemy.ColumnElement
     table_name : str
         The table, by its bare name.
@@ -235,17 +193,16 @@ def compiled(
 
     Returns
     -------
-    str, list
-        The text, and the values of its parameters $1, $2, ...
+    str
 
     Raises
     ------
     InvalidInputError
-        If it is no condition, or one on another table.
+        If it is no SQLAlchemy expression, or one on another table.
     """
     if not isinstance(where, sa.ColumnElement):
         raise InvalidInputError(
-            f"where must be an SQLAlchemy condition on {qualified_table}, "
+            f"where must be an SQLAlchemy expression on {qualified_table}, "
             f"got {type(where).__name__}"
         )
     for element in visitors.iterate(where):
@@ -260,9 +217,10 @@ def compiled(
     # IN lists and the like get their parameters, and what their values go through, only here.
     expanded = statement.construct_expanded_state()
     processors = {**statement._bind_processors, **expanded.processors}
-    values = []
-    for name in expanded.positiontup or ():
-        process = processors.get(name)
-        value = expanded.parameters[name]
-        values.append(process(value) if callable(process) else value)
-    return expanded.statement, values
+    values = {
+        name: process(value) if callable(process := processors.get(name)) else value
+        for name, value in expanded.parameters.items()
+    }
+    blocking = isinstance(connection, psycopg.Connection)
+    cursor = (psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor)(connection)
+    return str(cursor.mogrify(expanded.statement, values))

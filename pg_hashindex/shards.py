@@ -18,11 +18,11 @@ def is_distributed(connection: Connection, table: str) -> bool:
     """
     cursor = RawCursor(connection)
     row = cursor.execute(
-        "SELECT to_regprocedure('hashindex.distribution_of(regclass)') IS NOT NULL"
+        "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
     ).fetchone()
     if row is None or not row[0]:
         return False
     row = cursor.execute(
-        "SELECT d.method FROM hashindex.distribution_of(to_regclass($1)) d", [table]
+        "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d", [table]
     ).fetchone()
     return row is not None and row[0] == "hash"

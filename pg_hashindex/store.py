@@ -20,6 +20,7 @@ from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
 from .profiles import Profile
+from .quantization import Levels
 from .steps import Statement, Steps, Work, run
 
 __all__ = [
@@ -48,7 +49,7 @@ class StoredModel:
 
     ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
     ``size_bytes`` counts layers and network. ``profile_rows`` is how many rows its profile was made
-    of, None where it has none.
+    of, None where it has none. ``levels`` are those that codes keep of each projection.
     """
 
     name: str
@@ -68,6 +69,7 @@ class StoredModel:
     network: NetworkKind | None
     evaluated_in: EvaluatedIn
     profile_rows: int | None
+    levels: Levels
 
 
 def save(connection: Connection, model: Model) -> Model:
@@ -115,9 +117,10 @@ def save(connection: Connection, model: Model) -> Model:
                 f"""
                 INSERT INTO hashindex.model (
                     name, version, method, dimension, n_bits, metric, parameters, training,
-                    checksum, bit_weights, network, profile, layers
+                    checksum, bit_weights, network, profile, levels, layers
                 )
                 SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                       %s,
                        ARRAY[{", ".join(layers)}]
                 FROM hashindex.model WHERE name = %s
                 RETURNING id, version
@@ -134,6 +137,7 @@ def save(connection: Connection, model: Model) -> Model:
                     None if model.bit_weights is None else Vector(model.bit_weights),
                     None if model.network is None else Jsonb(model.network.spec()),
                     None if model.profile is None else Jsonb(model.profile.as_dict()),
+                    model.levels,
                     *values,
                     model.name,
                 ],
@@ -203,7 +207,7 @@ def loading(reference: str) -> Steps[Model]:
     with translated_errors():
         rows = yield Statement(
             "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
-            "bit_weights, network, profile FROM hashindex.find_model($1)",
+            "bit_weights, network, profile, levels FROM hashindex.find_model($1)",
             [reference],
         )
         row = rows[0]
@@ -261,6 +265,7 @@ def _assembled(
             bit_weights=None if row[9] is None else row[9].to_numpy(),
             network=network,
             profile=None if row[11] is None else Profile.from_dict(row[11]),
+            levels=row[12],
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
@@ -329,7 +334,8 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in,
                    CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
                        (m.profile -> 'rows'::text)::integer
-                   END AS profile_rows
+                   END AS profile_rows,
+                   m.levels
             FROM hashindex.model m {which}
             """.encode(),  # noqa: S608
             values,

@@ -27,7 +27,7 @@ _WHY_OUTSIDE = "a swap is made in many transactions"
 _QUERIES = 200
 
 _BESIDE: LiteralString = """
-    SELECT (s).name FROM hashindex.find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
+    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
 """
 
 
@@ -84,9 +84,9 @@ def swap(
         _call(index, "swap_is_ready", [index.name])
         now = index.open(index.connection, index.name)
         coming = index.open(index.connection, coming.name)
-        with coming.noticing_drops():
+        with now.noticing_drops(), coming.noticing_drops():
             job.phase("comparing")
-        before, after = _compare(now, coming, queries, k, random_state, progress)
+            before, after = _compare(now, coming, queries, k, random_state, progress)
         if before and after and after.recall < before.recall - tolerance and not force:
             raise LowerRecallError(
                 f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
@@ -213,12 +213,7 @@ def _drop(index: BuiltIndex, states: list[SwapState]) -> str | None:
     if name is None:
         return None
     dropped = index.open(index.connection, name)
-    # Its triggers stand on the table, which is locked for the moment in which they go.
-    patiently(
-        index.connection,
-        lambda: _call(index, "drop_index", [dropped.name]),
-        table=index.qualified_table,
-    )
+    dropped.drop()
     return _model(dropped)
 
 

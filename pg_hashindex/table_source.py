@@ -128,7 +128,7 @@ class TableSource:
     def with_key(self, column: str | None) -> "TableSource":
         """Read the key too: a unique column that is never NULL, the primary key by default."""
         row = self.connection.execute(
-            "SELECT id_column FROM hashindex.find_key(%s::regclass, %s)", [self.name, column]
+            "SELECT id_column FROM hashindex._find_key(%s::regclass, %s)", [self.name, column]
         ).fetchone()
         assert row is not None  # noqa: S101
         # Without its length: a cast to varchar(4) would make one key of two.

@@ -61,6 +61,8 @@ model = sa.Table(
     ),
     sa.Column("bit_weights", VECTOR),
     sa.Column("network", JSONB),
+    # Levels kept of each projection: 2 are its sign, 4 take two bits.
+    sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
     # How the projections of its training rows were spread, to see later rows drift from them.
     sa.Column("profile", JSONB),
     sa.UniqueConstraint("name", "version"),
@@ -69,6 +71,7 @@ model = sa.Table(
     sa.CheckConstraint("dimension BETWEEN 1 AND 16000", "dimension"),
     sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", "n_bits"),
     sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
+    sa.CheckConstraint("levels IN (2, 4)", "levels"),
     sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", "layers"),
     sa.CheckConstraint(
         "vector_dims(bit_weights) = n_bits "
@@ -123,11 +126,22 @@ index = sa.Table(
     sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
     sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
     sa.Column("probes", sa.Integer),
-    # Rows of the table when its landmarks were trained.
+    # Rows of the table when its landmarks were trained, and their table in schema hashindex.
     sa.Column("trained_rows", sa.BigInteger),
+    sa.Column("landmark_table", sa.Text),
+    # Columns of the table that are kept beside the codes, as filter_1, filter_2, ...
+    sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
+    # Another one for each creation, build and swap: a snapshot that sees another one than a search
+    # function knows is too old for its codes.
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    # While landmarks are built: the generation to come, the place in the table up to which it was
+    # read, and what changes when rows get other places.
+    sa.Column("next_generation", sa.BigInteger),
+    sa.Column("built_pages", sa.BigInteger),
+    sa.Column("built_from", sa.Text),
     # Substrings of the codes that have a b-tree, for lookup.
     sa.Column("chunks", sa.Integer),
-    # What the names of its codes, lists, triggers and indexes are made of; its own name at first.
+    # What names of its codes, landmarks, triggers and indexes are made of; its own name at first.
     sa.Column("storage", sa.Text, nullable=False),
     # While an index changes its model there is another row for what is to come, being built or
     # ready; afterwards for what was before, until it is pruned.

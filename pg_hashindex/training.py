@@ -17,6 +17,7 @@ from .hashers.supervision import Labels, SparseRows, Supervision
 from .metrics import precision_at_k, recall_at_k
 from .model import Metric, Model, check_model_name
 from .profiles import Profile
+from .quantization import Levels
 from .vectors import as_rows
 
 __all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
@@ -47,6 +48,7 @@ def train(
     triplets: ArrayLike | None = None,
     graph: ArrayLike | SparseRows | None = None,
     n_bits: int | None = None,
+    levels: Levels = 2,
     metric: Metric = "l2",
     random_state: int = 0,
     parameters: dict[str, Any] | None = None,
@@ -67,7 +69,10 @@ def train(
     y, pairs, triplets, graph : array-like, optional
         What is known about the rows, for methods that learn from it; see `Hasher.fit`.
     n_bits : int, optional
-        Needed by every method but ``sign``.
+        Projections to learn, of which each takes a bit of a code; with 4 levels two. Needed by
+        every method but ``sign``.
+    levels : {2, 4}
+        Levels that codes keep of each projection; 2 are the signs.
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     random_state : int
@@ -85,11 +90,11 @@ def train(
         holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and
         greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the
         held-back rows as queries among the others; with labels, ``label_precision`` of those of
-        them that have one. Both rank all rows by the weights of bits as they were learned, which a
-        search rounds. Of rows in blocks, 50,000 are what they rank. Rows are held back as
-        `held_back` says; where none can be, there is neither. A transductive method, which gives
-        codes to the rows of its training alone, learns from the rows held back too, but not from
-        their labels.
+        them that have one. Both rank all rows by `Model.ranking_codes`: by the weights of bits as
+        they were learned, which a search rounds. Of rows in blocks, 50,000 are what they rank. Rows
+        are held back as `held_back` says; where none can be, there is neither. A transductive
+        method, which gives codes to the rows of its training alone, learns from the rows held back
+        too, but not from their labels.
 
     Raises
     ------
@@ -114,10 +119,13 @@ def train(
         given.setdefault("progress", True)
     hasher = make_hasher(method, **given)
     hasher.check_parameters()
+    hasher.check_levels(levels)
     known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     check_method_takes(method, [what for what, value in known.items() if value is not None])
     if callable(X):
-        return _train_in_blocks(RowSource(X), hasher, name, metric, random_state, force, known)
+        return _train_in_blocks(
+            RowSource(X), hasher, name, metric, levels, random_state, force, known
+        )
     X = as_rows(X)
     _check_enough(len(X), X.shape[1], hasher, force)
     supervision = Supervision.read(len(X), y, pairs, triplets, graph)
@@ -134,10 +142,10 @@ def train(
         pairs=kept.pairs,
         triplets=kept.triplets,
         graph=kept.graph,
-    ).to_model(name, metric=metric)
+    ).to_model(name, metric=metric, levels=levels)
     measured = _measure(model, X, seen, hidden, supervision.labels)
     return replace(
-        hasher.to_model(name, metric=metric, training=measured),
+        hasher.to_model(name, metric=metric, training=measured, levels=levels),
         profile=_profile(model, X, seen, random_state),
     )
 
@@ -147,6 +155,7 @@ def _train_in_blocks(
     hasher: Hasher,
     name: str,
     metric: Metric,
+    levels: Levels,
     random_state: int,
     force: bool,
     known: Mapping[str, Any],
@@ -163,14 +172,16 @@ def _train_in_blocks(
     _check_enough(source.n_rows, source.dimension, hasher, force)
     hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
     seen = np.setdiff1d(np.arange(source.n_rows), hidden)
-    model = hasher.fit(source.restricted_to(seen).blocks).to_model(name, metric=metric)
+    model = hasher.fit(source.restricted_to(seen).blocks).to_model(
+        name, metric=metric, levels=levels
+    )
     rng = np.random.default_rng(random_state)
     among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
     X = source.rows(np.concatenate([hidden, among]))
     parts = np.split(np.arange(len(X)), [len(hidden)])
     measured = _measure(model, X, parts[1], parts[0], None)
     return replace(
-        hasher.to_model(name, metric=metric, training=measured),
+        hasher.to_model(name, metric=metric, training=measured, levels=levels),
         profile=_profile(model, X, parts[1], random_state),
     )
 
@@ -281,7 +292,7 @@ def _profile(model: Model, X: NDArray[Any], seen: NDArray[np.intp], random_state
     most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
     if model.network is not None and model.network.kind == "torch":
         most = min(most, _NETWORK_PROFILE_ROWS)
-    return Profile.of(model.project(X[np.sort(drawn[:most])]))
+    return Profile.of(model.project(X[np.sort(drawn[:most])]), model.levels)
 
 
 def _measure(
@@ -291,7 +302,8 @@ def _measure(
     hidden: NDArray[np.intp],
     labels: Labels | None,
 ) -> dict[str, Any]:
-    seen_codes, hidden_codes = model.encode(X[seen]), model.encode(X[hidden])
+    seen_codes = model.encode(X[seen])
+    query_codes, weights = model.ranking_codes(X[hidden])
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {
         "held_back_rows": len(hidden),
@@ -306,12 +318,12 @@ def _measure(
         recall = recall_at_k(
             X[hidden],
             X[seen],
-            hidden_codes,
+            query_codes,
             seen_codes,
             k=_RECALL_K,
             candidates=min(_RECALL_CANDIDATES, len(seen)),
             metric=model.metric,
-            weights=model.bit_weights,
+            weights=weights,
         )
         measured["recall"] = {
             "k": _RECALL_K,
@@ -328,11 +340,11 @@ def _measure(
         k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:
             precision = precision_at_k(
-                hidden_codes[asked],
+                query_codes[asked],
                 seen_codes[among],
                 same,
                 k,
-                weights=model.bit_weights,
+                weights=weights,
             )
             measured["label_precision"] = {
                 "k": k,

@@ -17,6 +17,7 @@ from .catalog import IndexEntry, Layout
 from .encoding_queries import PRUNE
 from .jobs import Job
 from .pages import Page, read_page
+from .quantization import distances_to_edges
 
 __all__ = ["Verifier"]
 
@@ -24,7 +25,7 @@ _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 _SAMPLE_ROWS = 1_000
 
-# Where the projection is nearer to 0, SQL and NumPy may round it to different sides.
+# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides.
 _ROUNDING = 1e-4
 
 # $1 is a key or NULL, $2 the most rows.
@@ -83,13 +84,6 @@ _WITHOUT_VECTOR: dict[Layout, LiteralString] = {
     """,
 }
 
-_UNLISTED: LiteralString = """
-    SELECT c.id::text FROM {codes} c LEFT JOIN (
-        SELECT u.id, u.code FROM {lists} l, unnest(l.ids, l.codes) u(id, code) OFFSET 0
-    ) e ON e.id = c.id AND e.code = c.code
-    WHERE e.id IS NULL
-"""
-
 
 class Verifier:
     """The codes of one index.
@@ -113,9 +107,8 @@ class Verifier:
             "id": sql.Identifier(index.id_column),
             "type": sql.SQL(index.id_type),
             "column": sql.Identifier(index.column_name),
-            "codes": sql.Identifier(index.code_schema, index.code_table),
+            "codes": index.codes,
             "code": sql.Identifier(index.code_column),
-            "lists": sql.Identifier("hashindex", f"{index.storage}_lists"),
             "current": index.is_current,
         }
 
@@ -164,13 +157,8 @@ class Verifier:
     def list_missing(self) -> int:
         """List rows that have a code and are in no list of a landmark; return how many."""
         self.job.phase("looking for rows in no list")
-        missing = [row[0] for row in self._execute(_UNLISTED).fetchall()]
-        for start in range(0, len(missing), _BATCH_ROWS):
-            self._execute(
-                "SELECT hashindex.list_rows($1, $2)",
-                [self.index.name, missing[start : start + _BATCH_ROWS]],
-            )
-        return len(missing)
+        row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
+        return int(row[0])
 
     def _take(self, ids: Sequence[str], stored: Sequence[str | None]) -> int:
         # A statement about no row fires triggers too.
@@ -192,9 +180,10 @@ class Verifier:
         differing = fresh != stored
         if self.model.network is None and differing.any():
             rows = differing.any(axis=1)
-            projection = np.abs(self.model.project(seen.vectors[rows]))
-            scale = projection.max(axis=1, keepdims=True)
-            differing[rows] &= projection > _ROUNDING * scale
+            projections = self.model.project(seen.vectors[rows])
+            scale = np.abs(projections).max(axis=1, keepdims=True)
+            distances = distances_to_edges(projections, self.model.levels)
+            differing[rows] &= distances > _ROUNDING * scale
         wrong[known] = differing.any(axis=1)
         return wrong
 

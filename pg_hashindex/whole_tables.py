@@ -13,6 +13,7 @@ from .binary_vectors import decode_vectors, dimension_of
 from .database import Connection, prepare, translated_errors
 from .errors import InvalidInputError
 from .model import Metric, Model
+from .quantization import Levels
 from .table_source import TableSource
 from .training import train
 
@@ -29,6 +30,7 @@ def train_on_table(
     method: str,
     *,
     n_bits: int | None = None,
+    levels: Levels = 2,
     metric: Metric = "l2",
     random_state: int = 0,
     parameters: dict[str, Any] | None = None,
@@ -48,7 +50,7 @@ def train_on_table(
         As SQL writes it.
     column : str
         A column of type ``vector`` or ``halfvec``, by its bare name.
-    name, method, n_bits, metric, random_state, parameters, force
+    name, method, n_bits, levels, metric, random_state, parameters, force
         As `train`; a method that learns from rows alone.
     progress : bool
         Whether to draw a bar on stderr for each pass.
@@ -73,6 +75,7 @@ def train_on_table(
                 name,
                 method,
                 n_bits=n_bits,
+                levels=levels,
                 metric=metric,
                 random_state=random_state,
                 parameters=parameters,

@@ -1,4 +1,4 @@
-"""Rows within a Hamming radius, as steps; the query itself is written by ``sql/139_within.sql``."""
+"""Rows within a Hamming radius, as steps; ``sql/templates/within_scan.sql`` is the function."""
 
 import operator
 
@@ -34,13 +34,12 @@ def within(
         )
     if code is None and index.encoded_in == "python":
         code = yield from code_of(index, vector)
-    arguments = "($1, $2)" if index.encoded_in == "sql" else "($1, $2, $3)"
     with translated_errors(index):
         rows = yield Statement(
-            sql.SQL("SELECT id, distance FROM hashindex.{}{}").format(
-                sql.Identifier(f"within_{index.name}"), sql.SQL(arguments)
+            sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3)").format(
+                sql.Identifier(f"within_{index.name}")
             ),
-            [vector, bits, code][: arguments.count("$")],
+            [vector, bits, code if index.encoded_in == "python" else None],
             prepare=True,
             binary=index.binary_ids,
         )

@@ -38,7 +38,7 @@ BEGIN
             WHEN layer.kind IN ('normalize', 'relu', 'tanh', 'sin', 'cos', 'network') THEN false
             ELSE true
         END) THEN
-            RAISE EXCEPTION 'a layer is malformed: %', hashindex.layer_problem(layer, vector_dims(x))
+            RAISE EXCEPTION 'a layer is malformed: %', hashindex._layer_problem(layer, vector_dims(x))
                 USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
         END IF;
         expected := vector_dims(coalesce(layer.weights[1], layer.bias));
@@ -120,11 +120,43 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
+-- The levels of a projection as bits: pg_hashindex/quantization.py says why these. With 4 levels the
+-- first half holds the signs, the second whether each projection is beyond one standard deviation of
+-- the row's own, the bit turned round where the projection is above 0.
+CREATE OR REPLACE FUNCTION hashindex._quantize(projection vector, levels integer)
+RETURNS bit varying
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    n integer := vector_dims(projection);
+    deviation real := 1 / sqrt(n);
+    p vector;
+    positive bit varying;
+BEGIN
+    IF levels = 2 THEN
+        RETURN binary_quantize(projection);
+    ELSIF levels <> 4 THEN
+        RAISE EXCEPTION 'levels is %; codes keep 2 or 4 levels of a projection', levels
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the levels of the stored model.';
+    END IF;
+    p := l2_normalize(projection);
+    positive := binary_quantize(p);
+    RETURN positive || ~(positive # (
+        binary_quantize(p - array_fill(deviation, ARRAY[n])::vector)
+        | binary_quantize(array_fill(-deviation, ARRAY[n])::vector - p)
+    ));
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._quantize(vector, integer) IS
+    'code of a projection: its signs, and with 4 levels a second half that tells large from small';
+
 -- A body that is parsed now: names cannot change their meaning, and the call can be inlined.
-CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v vector)
+CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v vector, levels integer DEFAULT 2)
 RETURNS bit
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN binary_quantize(hashindex.project_with(layers, v));
+RETURN hashindex._quantize(hashindex.project_with(layers, v), levels);
 
-COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], vector) IS
-    'code of a vector by the layers of a model: bit 1 where the projection is above 0';
+COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], vector, integer) IS
+    'code of a vector by the layers of a model: bit 1 where the projection is above 0, and with 4 levels a second half';

@@ -50,15 +50,17 @@ RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    used hashindex.model := hashindex.find_model(model);
 BEGIN
-    RETURN hashindex.encode_with((hashindex.find_model(model)).layers, v);
+    RETURN hashindex.encode_with(used.layers, v, used.levels);
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.encode(text, vector) IS
     'code of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.refuse_model_update()
+CREATE OR REPLACE FUNCTION hashindex._refuse_model_update()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -70,13 +72,13 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.refuse_model_update() IS
+COMMENT ON FUNCTION hashindex._refuse_model_update() IS
     'trigger: saved models are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
-FOR EACH ROW EXECUTE FUNCTION hashindex.refuse_model_update();
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_model_update();
 
-CREATE OR REPLACE FUNCTION hashindex.refuse_part_update()
+CREATE OR REPLACE FUNCTION hashindex._refuse_part_update()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -88,8 +90,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.refuse_part_update() IS
+COMMENT ON FUNCTION hashindex._refuse_part_update() IS
     'trigger: the networks of saved models are as immutable as their layers';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model_part
-FOR EACH ROW EXECUTE FUNCTION hashindex.refuse_part_update();
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_part_update();

@@ -2,7 +2,7 @@
 -- Models are data, which others may write too. Layers that do not fit are refused when they come in.
 
 -- NULL where nothing is wrong with it.
-CREATE OR REPLACE FUNCTION hashindex.layer_problem(layer hashindex.layer, dimension integer)
+CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -67,10 +67,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.layer_problem(hashindex.layer, integer) IS
+COMMENT ON FUNCTION hashindex._layer_problem(hashindex.layer, integer) IS
     'what is wrong with a layer that so many dimensions go into; NULL where it fits';
 
-CREATE OR REPLACE FUNCTION hashindex.check_model()
+CREATE OR REPLACE FUNCTION hashindex._check_model()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -82,7 +82,7 @@ DECLARE
     dimension integer := NEW.dimension;
     problem text;
 BEGIN
-    IF NEW.layers IS NULL OR NEW.dimension IS NULL OR NEW.n_bits IS NULL THEN
+    IF NEW.layers IS NULL OR NEW.dimension IS NULL OR NEW.n_bits IS NULL OR NEW.levels IS NULL THEN
         -- The columns themselves refuse it.
         RETURN NEW;
     ELSIF array_ndims(NEW.layers) IS DISTINCT FROM 1 OR array_lower(NEW.layers, 1) <> 1 OR n_layers > 64 THEN
@@ -92,7 +92,7 @@ BEGIN
     END IF;
     FOREACH layer IN ARRAY NEW.layers LOOP
         place := place + 1;
-        problem := hashindex.layer_problem(layer, dimension);
+        problem := hashindex._layer_problem(layer, dimension);
         IF problem IS NULL AND layer.kind = 'network' AND place < n_layers THEN
             problem := 'it stands for a network, and is not the last';
         ELSIF problem IS NULL AND layer.kind = 'network' AND NEW.network IS NULL THEN
@@ -112,16 +112,29 @@ BEGIN
         RAISE EXCEPTION 'the network of model "%" takes rows as they are in the table, and % layers stand before it',
             NEW.name, n_layers - 1
             USING ERRCODE = 'check_violation', HINT = 'It must be the only layer.';
-    ELSIF NEW.network IS NULL AND dimension <> NEW.n_bits THEN
-        RAISE EXCEPTION 'the layers of model "%" give % numbers, and its codes have % bits', NEW.name, dimension, NEW.n_bits
-            USING ERRCODE = 'check_violation', HINT = 'The last layer gives one number for each bit.';
+    ELSIF NEW.levels <> 2 AND NEW.network ->> 'kind' = 'rows' THEN
+        RAISE EXCEPTION 'model "%" has % levels of projections, and its network gives codes alone', NEW.name, NEW.levels
+            USING ERRCODE = 'check_violation', HINT = 'Such a model has 2 levels.';
+    ELSIF NEW.levels <> 2 AND NEW.bit_weights IS NOT NULL THEN
+        RAISE EXCEPTION 'model "%" has % levels of projections, and weights of bits', NEW.name, NEW.levels
+            USING ERRCODE = 'check_violation', HINT = 'A model with weights of bits has 2 levels.';
+    END IF;
+    IF NEW.network IS NOT NULL THEN
+        dimension := (NEW.network ->> 'n_bits')::integer;
+    END IF;
+    -- Each takes 1 bit for 2 levels, 2 for 4.
+    IF dimension * NEW.levels / 2 <> NEW.n_bits THEN
+        RAISE EXCEPTION 'model "%" gives % projections in % levels, and its codes have % bits',
+            NEW.name, dimension, NEW.levels, NEW.n_bits
+            USING ERRCODE = 'check_violation',
+                  HINT = 'A code has one bit for each projection, and with 4 levels two.';
     END IF;
     RETURN NEW;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.check_model() IS
+COMMENT ON FUNCTION hashindex._check_model() IS
     'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
-FOR EACH ROW EXECUTE FUNCTION hashindex.check_model();
+FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -7,7 +7,7 @@
 -- column calls them, so nothing that is stored depends on it. A model that a transaction does not
 -- see yet is an error, which no plan keeps; NULL would stay.
 
-CREATE OR REPLACE FUNCTION hashindex.layers_of(model_id bigint)
+CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint)
 RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -15,7 +15,7 @@ AS $$
 DECLARE
     kept hashindex.layer[];
 BEGIN
-    SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = layers_of.model_id;
+    SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = _layers_of.model_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
             USING ERRCODE = 'serialization_failure',
@@ -25,78 +25,94 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.layers_of(bigint) IS
+COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
     'layers of a stored model, by its id; for the plans of searches and triggers alone';
 
-CREATE OR REPLACE FUNCTION hashindex.weights_of(model_id bigint, place integer)
+CREATE OR REPLACE FUNCTION hashindex._weights_of(model_id bigint, place integer)
 RETURNS vector[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ((hashindex.layers_of(model_id))[place]).weights;
+    RETURN ((hashindex._layers_of(model_id))[place]).weights;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.weights_of(bigint, integer) IS
+COMMENT ON FUNCTION hashindex._weights_of(bigint, integer) IS
     'weights of one layer of a stored model; for the plans of searches alone';
 
-CREATE OR REPLACE FUNCTION hashindex.bias_of(model_id bigint, place integer)
+CREATE OR REPLACE FUNCTION hashindex._bias_of(model_id bigint, place integer)
 RETURNS vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ((hashindex.layers_of(model_id))[place]).bias;
+    RETURN ((hashindex._layers_of(model_id))[place]).bias;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.bias_of(bigint, integer) IS
+COMMENT ON FUNCTION hashindex._bias_of(bigint, integer) IS
     'bias of one layer of a stored model; for the plans of searches alone';
 
--- Each layer as a statement of its own, which says what hashindex.project_with does with it. An
--- affinity, of which no session evaluates many, is left to that.
-CREATE OR REPLACE FUNCTION hashindex.projection_steps(used hashindex.model, query_term text)
+-- The mask of each power of two in the weights of bits (_weight_planes), kept in plans like layers.
+CREATE OR REPLACE FUNCTION hashindex._planes_of(model_id bigint)
+RETURNS bit varying[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kept vector;
+BEGIN
+    SELECT m.bit_weights INTO kept FROM hashindex.model m WHERE m.id = _planes_of.model_id;
+    IF kept IS NULL THEN
+        RAISE EXCEPTION 'model with id % has no weights of bits, or is not visible to this transaction', model_id
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+    RETURN hashindex._weight_planes(kept);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._planes_of(bigint) IS
+    'masks of the bits of a stored model by the powers of two in their weights; for the plans of searches alone';
+
+-- One nested expression that does what hashindex.project_with does. An affinity, which no session evaluates often, is
+-- left to that. Every name is qualified: triggers run it under a path without pgvector.
+CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    x text := 'hashindex_projection';
-    steps text := format(
-        E'    PERFORM hashindex.check_dimension(vector_dims(%1$s), %2$s);\n    %3$s := %1$s;',
-        query_term, used.dimension, x
-    );
+    ext text := hashindex._vector_schema();
+    x text := vector_term;
     layer hashindex.layer;
     place integer := 0;
 BEGIN
     FOREACH layer IN ARRAY used.layers LOOP
         place := place + 1;
         IF layer.kind NOT IN ('normalize', 'shift', 'affine', 'rbf', 'relu', 'tanh', 'sin', 'cos') THEN
-            RETURN format(
-                '    %s := hashindex.project_with(hashindex.layers_of(%s), %s);', x, used.id, query_term
-            );
+            RETURN format('hashindex.project_with(hashindex._layers_of(%s), %s)', used.id, vector_term);
         END IF;
-        steps := steps || E'\n    ' || x || ' := ' || CASE layer.kind
-            WHEN 'normalize' THEN format('l2_normalize(%s)', x)
-            WHEN 'shift' THEN format('%s + hashindex.bias_of(%s, %s)', x, used.id, place)
-            WHEN 'affine' THEN format(
-                'ARRAY(SELECT inner_product(w, %1$s) FROM unnest(hashindex.weights_of(%2$s, %3$s)) w)::vector '
-                '+ hashindex.bias_of(%2$s, %3$s)', x, used.id, place
-            )
-            WHEN 'rbf' THEN format(
-                'ARRAY(SELECT exp(greatest(-%4$L::real * vector_l2_squared_distance(w, %1$s), -700)) '
-                'FROM unnest(hashindex.weights_of(%2$s, %3$s)) w)::vector', x, used.id, place, layer.scale
-            )
-            WHEN 'relu' THEN format('ARRAY(SELECT greatest(e, 0) FROM unnest(%s::real[]) e)::vector', x)
-            ELSE format(
-                'ARRAY(SELECT %2$s(e::double precision) FROM unnest(%1$s::real[]) e)::vector', x, layer.kind
-            )
-        END || ';';
+        x := format(
+            CASE layer.kind
+                WHEN 'normalize' THEN '%1$s.l2_normalize(%2$s)'
+                WHEN 'shift' THEN '(%2$s OPERATOR(%1$s.+) hashindex._bias_of(%3$s, %4$s))'
+                -- OFFSET: the layer before is evaluated once, not once for each weight.
+                WHEN 'affine' THEN '(SELECT ARRAY(SELECT %1$s.inner_product(f.w, x.v) '
+                    'FROM (SELECT unnest(hashindex._weights_of(%3$s, %4$s)) AS w OFFSET 0) f)::%1$s.vector '
+                    'OPERATOR(%1$s.+) hashindex._bias_of(%3$s, %4$s) FROM (SELECT %2$s AS v OFFSET 0) x)'
+                WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-%5$L::real * %1$s.vector_l2_squared_distance(f.w, x.v), -700)) '
+                    'FROM (SELECT unnest(hashindex._weights_of(%3$s, %4$s)) AS w OFFSET 0) f)::%1$s.vector '
+                    'FROM (SELECT %2$s AS v OFFSET 0) x)'
+                WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest(%2$s::real[]) e)::%1$s.vector'
+                ELSE 'ARRAY(SELECT %6$s(e::double precision) FROM unnest(%2$s::real[]) e)::%1$s.vector'
+            END,
+            ext, x, used.id, place, layer.scale, layer.kind
+        );
     END LOOP;
-    RETURN steps;
+    RETURN x;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.projection_steps(hashindex.model, text) IS
-    'statements that put the projection of a vector by a stored model into hashindex_projection';
+COMMENT ON FUNCTION hashindex._projection(hashindex.model, text) IS
+    'SQL for the projection of a vector by a stored model';

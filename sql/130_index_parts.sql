@@ -1,5 +1,4 @@
--- The statements that an index is made of, written for one index each: static, so that PostgreSQL
--- keeps their plans. Nothing here executes anything.
+-- Looking an index up, and what depends on where pgvector is and on who evaluates the model.
 
 CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text)
 RETURNS hashindex.index
@@ -21,8 +20,18 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
 
+CREATE OR REPLACE FUNCTION hashindex._vector_schema()
+RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    WHERE e.extname = 'vector';
+END;
+
+COMMENT ON FUNCTION hashindex._vector_schema() IS 'the schema that pgvector is in, quoted';
+
 -- Qualified, since the query may run under a caller's search_path.
-CREATE OR REPLACE FUNCTION hashindex.distance_operator(metric text)
+CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text)
 RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 BEGIN ATOMIC
@@ -36,10 +45,23 @@ BEGIN ATOMIC
     WHERE e.extname = 'vector';
 END;
 
-COMMENT ON FUNCTION hashindex.distance_operator(text) IS
+COMMENT ON FUNCTION hashindex._distance_operator(text) IS
     'pgvector''s distance operator for a metric (l2, cosine or ip; hamming, of codes)';
 
-CREATE OR REPLACE FUNCTION hashindex.encoded_in_python(i hashindex.index)
+-- An index that is dropped and created again must not come by the number that it had.
+CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._new_generation(bigint) IS 'a number for the codes of an index that it never had before';
+
+CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -49,5 +71,36 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encoded_in_python(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._encoded_in_python(hashindex.index) IS
     'whether the model of an index has a network, which SQL cannot evaluate';
+
+CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model)
+RETURNS text[]
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- With 4 levels the levels next to 0 differ in both bits, which plain Hamming distance takes for far apart.
+    RETURN CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END
+        || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
+        || CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._rankings(hashindex.model) IS
+    'orders of candidates that a model can serve, the plainest first';
+
+CREATE OR REPLACE FUNCTION hashindex._default_ranking(used hashindex.model)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    served text[] := hashindex._rankings(used);
+BEGIN
+    RETURN served[cardinality(served)];
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._default_ranking(hashindex.model) IS
+    'the finest order of candidates that a model can serve, which new indexes have';

@@ -1,6 +1,6 @@
 -- What a table must be like to be indexed.
 
-CREATE OR REPLACE FUNCTION hashindex.check_vector_column(
+CREATE OR REPLACE FUNCTION hashindex._check_vector_column(
     table_name regclass, column_name text, dimension integer
 )
 RETURNS void
@@ -57,11 +57,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.check_vector_column(regclass, text, integer) IS
+COMMENT ON FUNCTION hashindex._check_vector_column(regclass, text, integer) IS
     'refuses a column whose vectors a model of that dimension cannot take';
 
 -- For what goes by codes alone: where the exact distance is computed, pgvector says it.
-CREATE OR REPLACE FUNCTION hashindex.check_column_dimension(
+CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(
     table_name regclass, column_name text, dimension integer
 )
 RETURNS void
@@ -70,8 +70,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     found integer := a.atttypmod FROM pg_attribute a
-        WHERE a.attrelid = check_column_dimension.table_name
-          AND a.attname = check_column_dimension.column_name AND NOT a.attisdropped;
+        WHERE a.attrelid = _check_column_dimension.table_name
+          AND a.attname = _check_column_dimension.column_name AND NOT a.attisdropped;
 BEGIN
     IF found NOT IN (-1, dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
@@ -82,10 +82,101 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.check_column_dimension(regclass, text, integer) IS
+COMMENT ON FUNCTION hashindex._check_column_dimension(regclass, text, integer) IS
     'refuses to search a column whose dimension was changed under its index';
 
-CREATE OR REPLACE FUNCTION hashindex.find_key(
+CREATE OR REPLACE FUNCTION hashindex._base_type(type oid)
+RETURNS oid
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    WHILE (SELECT t.typtype = 'd' FROM pg_type t WHERE t.oid = type) LOOP
+        type := (SELECT t.typbasetype FROM pg_type t WHERE t.oid = type);
+    END LOOP;
+    RETURN type;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._base_type(oid) IS 'the type that a domain, or a domain over domains, is of';
+
+CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    wrong record;
+BEGIN
+    IF i.filter_columns = '{}' THEN
+        RETURN;
+    ELSIF i.layout = 'column' THEN
+        RAISE EXCEPTION 'index "%" has its codes in the table itself, beside every column that a filter may name', i.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave filter columns out.';
+    ELSIF hashindex._is_distributed(i) THEN
+        RAISE EXCEPTION 'index "%" is on a distributed table, which keeps no filter columns beside codes', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Leave filter columns out.';
+    END IF;
+    SELECT f.name, a.attname IS NULL AS missing, format_type(a.atttypid, a.atttypmod) AS type, count(*) OVER (PARTITION BY f.name) > 1 AS twice,
+           f.name IN (i.column_name, i.id_column) AS known
+    INTO wrong
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type t ON t.oid = a.atttypid
+    -- Triggers run as the index's owner, and an operator, or a domain's check, of somebody's must not run in them.
+    WHERE a.attname IS NULL OR f.name IN (i.column_name, i.id_column) OR t.typtype NOT IN ('b', 'e')
+       OR t.typtype = 'b' AND t.typnamespace <> 'pg_catalog'::regnamespace
+       OR (SELECT count(*) FROM unnest(i.filter_columns) o WHERE o = f.name) > 1
+    ORDER BY f.n LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF wrong.missing THEN
+        RAISE EXCEPTION 'table % has no column "%" to filter by', base, coalesce(wrong.name, 'NULL') USING ERRCODE = 'undefined_column';
+    ELSIF wrong.known THEN
+        RAISE EXCEPTION 'filter column "%" is the key or the vector of the index', wrong.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name other columns.';
+    ELSIF wrong.twice THEN
+        RAISE EXCEPTION 'filter column "%" is named twice', wrong.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Name it once.';
+    END IF;
+    RAISE EXCEPTION 'filter column "%" of % is of type %, which is not built in', wrong.name, base, wrong.type
+        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a type of PostgreSQL''s own or an enum; filters on others work without.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_filter_columns(hashindex.index, regclass) IS 'refuses filter columns that cannot be kept beside codes';
+
+CREATE OR REPLACE FUNCTION hashindex._filter_fault(i hashindex.index, name text, n bigint)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    shown text := format('filter column "%s" of %s', name, base);
+    now record;
+    kept record;
+BEGIN
+    SELECT a.atttypid, a.atttypmod, a.attcollation INTO now FROM pg_attribute a
+    WHERE a.attrelid = base AND a.attname = _filter_fault.name AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RETURN shown || ' is gone, so that writes fail';
+    END IF;
+    SELECT a.atttypid, a.atttypmod, a.attcollation INTO kept FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_' || n AND NOT a.attisdropped;
+    IF kept IS DISTINCT FROM now THEN
+        RETURN format(
+            '%s is of type %s now, and was of %s, so that filters are checked in the table and writes may fail', shown,
+            format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)
+        );
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._filter_fault(hashindex.index, text, bigint) IS
+    'why the values of a filter column beside the codes are not those of the table any more; NULL where they are';
+
+CREATE OR REPLACE FUNCTION hashindex._find_key(
     table_name regclass, wanted text, OUT id_column text, OUT id_type text
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -103,12 +194,14 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     -- One column, unique at every moment (a deferred constraint is not), never NULL.
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod),
-           CASE t.typcategory WHEN 'A' THEN 'an array' WHEN 'C' THEN 'composite' END
+    SELECT a.attname, format_type(t.oid, CASE WHEN t.oid = a.atttypid THEN a.atttypmod END),
+           CASE WHEN t.typcategory = 'A' THEN 'an array' WHEN t.typcategory = 'C' THEN 'composite'
+                -- Triggers run as the index's owner, and an operator of somebody's must not run in them.
+                WHEN t.typtype <> 'e' AND t.typnamespace <> 'pg_catalog'::regnamespace THEN 'which is not built in' END
     INTO id_column, id_type, shape
     FROM pg_index x
     JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-    JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_type t ON t.oid = hashindex._base_type(a.atttypid)
     WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
       AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
@@ -130,27 +223,24 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_key(regclass, text) IS
+COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
 
 -- Names of their own that the statements of an index use: variables, and tables of a query.
-CREATE OR REPLACE FUNCTION hashindex.is_reserved(name text)
+CREATE OR REPLACE FUNCTION hashindex._is_reserved(name text)
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN name ~ ('^hashindex_(candidate|codes?|distances|found|ids|kept|landmark|list|listed|lists'
-        '|mask|masked_[1248]|masks|mask_[1248]|matching|model_layers|more|narrow|near|of|planes|point'
-        '|probed|probes|projection|radius|ranking|rows?|search_effort|settings|share|sizes'
-        '|snapshot_is_old|threshold|touched|wide|within)$');
+    RETURN starts_with(name, 'hashindex_');
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.is_reserved(text) IS
+COMMENT ON FUNCTION hashindex._is_reserved(text) IS
     'whether the statements of an index mean something else by a name';
 
-CREATE OR REPLACE FUNCTION hashindex.check_names(table_name regclass, code_column text)
+CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -159,13 +249,13 @@ DECLARE
     taken text;
 BEGIN
     SELECT format('table %s', table_name) INTO taken
-    FROM pg_class c WHERE c.oid = table_name AND hashindex.is_reserved(c.relname);
+    FROM pg_class c WHERE c.oid = table_name AND hashindex._is_reserved(c.relname);
     SELECT coalesce(taken, format('column "%s" of %s', a.name, table_name)) INTO taken
     FROM (
         SELECT a.attname::text AS name FROM pg_attribute a WHERE a.attrelid = table_name AND NOT a.attisdropped
         UNION ALL SELECT code_column
     ) a
-    WHERE taken IS NOT NULL OR hashindex.is_reserved(a.name) LIMIT 1;
+    WHERE taken IS NOT NULL OR hashindex._is_reserved(a.name) LIMIT 1;
     IF taken IS NOT NULL THEN
         RAISE EXCEPTION '% has a name by which searches mean something else', taken
             USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it, or for the index that it is made for.';
@@ -173,5 +263,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.check_names(regclass, text) IS
+COMMENT ON FUNCTION hashindex._check_names(regclass, text) IS
     'refuses a table whose name, or the name of one of whose columns, stands for something else in searches';

@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     model text,
     id_column text DEFAULT NULL,
     metric text DEFAULT NULL,
-    layout text DEFAULT 'table'
+    layout text DEFAULT 'table',
+    filter_columns text[] DEFAULT '{}'
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -34,8 +35,10 @@ BEGIN
     i.layout := create_index.layout;
     i.created_at := now();
     i.access := 'scan';
-    i.ranking := hashindex.default_ranking(used);
+    i.ranking := hashindex._default_ranking(used);
     i.candidates := 200;
+    i.generation := hashindex._new_generation(0);
+    i.filter_columns := coalesce(create_index.filter_columns, '{}');
     -- Under 41 bytes, names made from it (the longest is hashindex_NAME_truncate) are never cut.
     IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
         RAISE EXCEPTION 'index name "%" has % bytes', i.name, octet_length(i.name)
@@ -50,6 +53,11 @@ BEGIN
         RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
+    IF i.ranking IS NULL THEN
+        RAISE EXCEPTION 'model "%" keeps % levels of projections that Python alone computes, by which SQL cannot rank',
+            used.name, used.levels
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Train it with 2 levels.';
+    END IF;
     IF i.metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', i.metric
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
@@ -63,9 +71,9 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = create_index.table_name;
     i.column_name := create_index.column_name;
-    PERFORM hashindex.check_vector_column(create_index.table_name, i.column_name, used.dimension);
+    PERFORM hashindex._check_vector_column(create_index.table_name, i.column_name, used.dimension);
     SELECT k.id_column, k.id_type INTO STRICT i.id_column, i.id_type
-    FROM hashindex.find_key(create_index.table_name, create_index.id_column) k;
+    FROM hashindex._find_key(create_index.table_name, create_index.id_column) k;
 
     IF i.layout = 'table' THEN
         i.code_schema := 'hashindex';
@@ -76,144 +84,102 @@ BEGIN
         i.code_table := i.table_name;
         i.code_column := i.storage || '_code';
     END IF;
-    PERFORM hashindex.check_names(create_index.table_name, i.code_column);
+    IF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND row_security_active(create_index.table_name) THEN
+        RAISE EXCEPTION 'row security of % hides rows from role %, as which triggers keep the codes', create_index.table_name, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Make the index as a role that sees every row: the owner of the table without FORCE ROW LEVEL SECURITY, or one with BYPASSRLS; or use layout column.';
+    END IF;
+    PERFORM hashindex._check_filter_columns(i, create_index.table_name);
+    PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
 
-    PERFORM hashindex.allow_shard_changes(i);
-    PERFORM hashindex.create_codes(i, create_index.table_name);
-    IF hashindex.is_distributed(i) THEN
+    PERFORM hashindex._allow_shard_changes(i);
+    PERFORM hashindex._create_codes(i, create_index.table_name);
+    IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
         RETURN;
     END IF;
-    PERFORM hashindex.create_functions(i);
-    PERFORM hashindex.create_triggers(i, create_index.table_name);
+    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._create_triggers(i, create_index.table_name);
     PERFORM hashindex.grant_like_table(i.name);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[]) IS
     'creates an index: codes, triggers, search function; rows there already are still to be encoded';
 
-CREATE OR REPLACE FUNCTION hashindex.create_codes(i hashindex.index, table_name regclass)
+-- Without a key: a build adds it once the rows are there.
+CREATE OR REPLACE FUNCTION hashindex._create_code_table(i hashindex.index, base regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    filters text := '';
+BEGIN
+    SELECT coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') INTO filters
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    -- CREATE TABLE AS takes the key's modifier and collation over as they are. The cast leaves domains behind: their checks
+    -- must not run in triggers.
+    EXECUTE format(
+        'CREATE %s TABLE %I.%I AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
+        -- Codes must not outlive the rows of an unlogged table in a crash.
+        (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
+        i.code_schema, i.code_table, i.id_column, i.id_type, used.n_bits, filters, base
+    );
+    EXECUTE format(
+        -- PLAIN: a code with a short header would be copied for each of the operators that it meets in a search.
+        'ALTER TABLE %I.%I ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN',
+        i.code_schema, i.code_table
+    );
+    EXECUTE format(
+        'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
+        format(
+            CASE WHEN used.network IS NULL
+                THEN 'codes of index %s, kept fresh by triggers on %s'
+                ELSE 'codes of index %s, written by pg-hashindex index encode, since its model is '
+                     'evaluated in Python; triggers on %s take away those of rows that change'
+            END,
+            i.name, base
+        )
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_code_table(hashindex.index, regclass) IS 'makes a code table of an index, which has no key yet';
+
+CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, table_name regclass)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
 BEGIN
     IF i.layout = 'table' THEN
-        -- CREATE TABLE AS takes the key's type, modifier and collation over as they are.
-        EXECUTE format(
-            'CREATE %s TABLE %I.%I AS SELECT %I AS id, NULL::bit(%s) AS code FROM %s WITH NO DATA',
-            -- Codes must not outlive the rows of an unlogged table in a crash.
-            (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
-             FROM pg_class c WHERE c.oid = create_codes.table_name),
-            i.code_schema, i.code_table, i.id_column, used.n_bits, create_codes.table_name
-        );
-        EXECUTE format(
-            'ALTER TABLE %I.%I ADD PRIMARY KEY (id), ALTER COLUMN code SET NOT NULL',
-            i.code_schema, i.code_table
-        );
-        EXECUTE format(
-            'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
-            format(
-                CASE WHEN used.network IS NULL
-                    THEN 'codes of index %s, kept fresh by triggers on %s'
-                    ELSE 'codes of index %s, written by pg-hashindex index encode, since its model is '
-                         'evaluated in Python; triggers on %s take away those of rows that change'
-                END,
-                i.name, create_codes.table_name
-            )
-        );
+        PERFORM hashindex._create_code_table(i, table_name);
+        EXECUTE format('ALTER TABLE %I.%I ADD PRIMARY KEY (id)', i.code_schema, i.code_table);
     ELSE
         -- A generated column is computed after the triggers that would read it.
         IF EXISTS (
             SELECT FROM pg_attribute a
-            WHERE a.attrelid = create_codes.table_name AND a.attname = i.column_name
+            WHERE a.attrelid = _create_codes.table_name AND a.attname = i.column_name
               AND a.attgenerated <> ''
         ) THEN
-            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, create_codes.table_name
+            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, _create_codes.table_name
                 USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
         END IF;
         EXECUTE format(
-            'ALTER TABLE %s ADD COLUMN %I bit(%s)',
-            create_codes.table_name, i.code_column, used.n_bits
+            'ALTER TABLE %s ADD COLUMN %I bit(%s)', _create_codes.table_name, i.code_column,
+            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id)
         );
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_codes(hashindex.index, regclass) IS
+COMMENT ON FUNCTION hashindex._create_codes(hashindex.index, regclass) IS
     'makes the code table of an index, or the code column in its table';
 
-CREATE OR REPLACE FUNCTION hashindex.create_functions(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    EXECUTE CASE
-        WHEN i.layout = 'column' THEN hashindex.column_sync_source(i)
-        WHEN hashindex.is_distributed(i) THEN hashindex.row_sync_source(i)
-        ELSE hashindex.table_sync_source(i)
-    END;
-    EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I() IS %L', 'sync_' || i.storage,
-        format(
-            CASE WHEN hashindex.encoded_in_python(i)
-                THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
-                     'encode %s finds them; the model is evaluated in Python'
-                ELSE 'trigger: keeps the codes of index %s fresh'
-            END,
-            i.name
-        )
-    );
-    PERFORM hashindex.create_search_functions(i);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.create_functions(hashindex.index) IS
-    'creates an index''s own functions, or replaces them by what this release writes';
-
-CREATE OR REPLACE FUNCTION hashindex.create_search_functions(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    in_python boolean := hashindex.encoded_in_python(i);
-BEGIN
-    -- Beside one for a model of the other kind, a call would not know which of the two is meant.
-    PERFORM hashindex.drop_search_functions(i, NOT in_python);
-    EXECUTE hashindex.search_function_source(i);
-    EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I(vector, integer, integer, integer, text%s) IS %L',
-        'search_' || i.name, CASE WHEN in_python THEN ', bit varying' ELSE '' END,
-        format(
-            CASE WHEN in_python
-                THEN 'nearest rows of %s by index %s; query_code is the query''s code, from Python'
-                ELSE 'nearest rows of %s by index %s'
-            END,
-            base, i.name
-        )
-    );
-    EXECUTE hashindex.within_function_source(i);
-    EXECUTE format(
-        'COMMENT ON FUNCTION hashindex.%I(vector, integer%s) IS %L',
-        'within_' || i.name, CASE WHEN in_python THEN ', bit varying' ELSE '' END,
-        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
-    );
-    -- Those that are new, too, be it a member of that role who made them.
-    PERFORM hashindex.give(i, hashindex.owner_of(i));
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.create_search_functions(hashindex.index) IS
-    'creates the functions that search an index, or replaces them';
-
-CREATE OR REPLACE FUNCTION hashindex.has_trigger(
+CREATE OR REPLACE FUNCTION hashindex._has_trigger(
     i hashindex.index, table_name regclass, trigger_name text
 )
 RETURNS boolean
@@ -229,10 +195,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.has_trigger(hashindex.index, regclass, text) IS
+COMMENT ON FUNCTION hashindex._has_trigger(hashindex.index, regclass, text) IS
     'whether a table has a trigger of an index by that name';
 
-CREATE OR REPLACE FUNCTION hashindex.create_triggers(i hashindex.index, table_name regclass)
+CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -241,10 +207,10 @@ DECLARE
     part regclass;
     event text;
 BEGIN
-    IF i.layout = 'column' OR hashindex.is_distributed(i) THEN
-        PERFORM hashindex.allow_shard_changes(i);
-        IF NOT hashindex.has_trigger(i, table_name, hashindex.row_trigger_name(i)) THEN
-            EXECUTE hashindex.row_trigger(i);
+    IF i.layout = 'column' OR hashindex._is_distributed(i) THEN
+        PERFORM hashindex._allow_shard_changes(i);
+        IF NOT hashindex._has_trigger(i, table_name, hashindex._row_trigger_name(i)) THEN
+            EXECUTE hashindex._row_trigger(i);
         END IF;
         RETURN;
     END IF;
@@ -254,7 +220,7 @@ BEGIN
         SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
     LOOP
         FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
-            CONTINUE WHEN hashindex.has_trigger(
+            CONTINUE WHEN hashindex._has_trigger(
                 i, part, format('hashindex_%s_%s', i.storage, lower(event))
             );
             EXECUTE format(
@@ -273,5 +239,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_triggers(hashindex.index, regclass) IS
+COMMENT ON FUNCTION hashindex._create_triggers(hashindex.index, regclass) IS
     'creates the triggers that keep the codes of an index fresh, where they are not there';

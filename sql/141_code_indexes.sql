@@ -2,7 +2,7 @@
 -- from Python, one after the other and CONCURRENTLY, so that nobody waits for them.
 
 -- By level: those of partitions are attached to that of the table above, which is made before them.
-CREATE OR REPLACE FUNCTION hashindex.code_indexes(i hashindex.index, access text)
+CREATE OR REPLACE FUNCTION hashindex._code_indexes(i hashindex.index, access text)
 RETURNS TABLE (
     index_name text, relation text, create_statement text, attach_statement text, level integer
 )
@@ -23,18 +23,18 @@ BEGIN
     ),
     parts AS (
         SELECT 'chunk_' || c.chunk AS part, c.chunk AS number,
-               format('btree ((%s))', hashindex.chunk_value(
+               format('btree ((%s))', hashindex._chunk_value(
                    quote_ident(i.code_column), c.first_bit, c.width
                )) AS method
-        FROM hashindex.model m, hashindex.code_chunks(m.n_bits, i.chunks) c
-        WHERE code_indexes.access = 'lookup' AND m.id = i.model_id
+        FROM hashindex.model m, hashindex._code_chunks(m.n_bits, i.chunks) c
+        WHERE _code_indexes.access = 'lookup' AND m.id = i.model_id
         UNION ALL
         SELECT 'hnsw', 1, format(
             'hnsw (%I %I.bit_hamming_ops)', i.code_column,
             (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
              WHERE e.extname = 'vector')
         )
-        WHERE code_indexes.access = 'hnsw'
+        WHERE _code_indexes.access = 'hnsw'
     ),
     named AS (
         SELECT t.*, p.*, format(
@@ -60,10 +60,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.code_indexes(hashindex.index, text) IS
+COMMENT ON FUNCTION hashindex._code_indexes(hashindex.index, text) IS
     'the indexes over codes that an access path consists of: names, and the statements that make them';
 
-CREATE OR REPLACE FUNCTION hashindex.drop_code_indexes(i hashindex.index, access text)
+CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -73,18 +73,18 @@ DECLARE
 BEGIN
     -- Those of partitions go with the one above them, unless a run was cut off before it joined them.
     FOR dropped IN
-        SELECT c.index_name FROM hashindex.code_indexes(i, drop_code_indexes.access) c ORDER BY c.level
+        SELECT c.index_name FROM hashindex._code_indexes(i, _drop_code_indexes.access) c ORDER BY c.level
     LOOP
         -- By IF EXISTS each drop would say what is missing.
         IF to_regclass(dropped) IS NOT NULL THEN
             EXECUTE 'DROP INDEX ' || dropped;
         END IF;
     END LOOP;
-    IF drop_code_indexes.access = 'lookup' THEN
+    IF _drop_code_indexes.access = 'lookup' THEN
         UPDATE hashindex.index x SET chunks = NULL WHERE x.name = i.name;
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_code_indexes(hashindex.index, text) IS
+COMMENT ON FUNCTION hashindex._drop_code_indexes(hashindex.index, text) IS
     'drops the indexes over codes that an access path consists of, built or half built';

@@ -1,29 +1,24 @@
 -- Dropping an index, in the caller's one transaction.
 
--- Those for a model that only Python evaluates take the code of a query besides.
-CREATE OR REPLACE FUNCTION hashindex.drop_search_functions(i hashindex.index, in_python boolean)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+-- An index may be called so that one of ours has the name of one of its functions: arguments tell them apart.
+CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index)
+RETURNS SETOF regprocedure
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    code text := CASE WHEN in_python THEN ', bit varying' ELSE '' END;
-    signature text;
 BEGIN
-    -- By IF EXISTS each drop would say what is missing.
-    FOREACH signature IN ARRAY ARRAY[
-        format('hashindex.%I(vector, integer, integer, integer, text%s)', 'search_' || i.name, code),
-        format('hashindex.%I(vector, integer%s)', 'within_' || i.name, code)
-    ] LOOP
-        IF to_regprocedure(signature) IS NOT NULL THEN
-            EXECUTE 'DROP FUNCTION ' || signature;
-        END IF;
-    END LOOP;
+    RETURN QUERY
+    SELECT p.oid::regprocedure FROM pg_proc p
+    WHERE p.pronamespace = 'hashindex'::regnamespace AND (
+        p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'vector'::regtype
+        OR p.proname = 'sync_' || i.storage AND p.prorettype = 'trigger'::regtype
+        OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'
+    )
+    ORDER BY p.proname;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_search_functions(hashindex.index, boolean) IS
-    'drops the functions that search an index, those for a model evaluated in Python or the others';
+COMMENT ON FUNCTION hashindex._functions_of(hashindex.index) IS 'functions that were made for an index';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_index(name text)
 RETURNS void
@@ -33,10 +28,11 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(drop_index.name);
     trigger_row record;
+    dropped text;
 BEGIN
     -- What it is being swapped for, and what it was before, go with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
-    PERFORM hashindex.allow_shard_changes(i);
+    PERFORM hashindex._allow_shard_changes(i);
     -- Found by their function: the table may have been renamed, or may be gone.
     FOR trigger_row IN
         SELECT t.tgname, t.tgrelid::regclass AS table_name
@@ -46,12 +42,13 @@ BEGIN
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I()', 'sync_' || i.storage);
-    PERFORM hashindex.drop_search_functions(i, in_python) FROM unnest('{false,true}'::boolean[]) in_python;
-    PERFORM hashindex.drop_access(i, p)
-    FROM unnest(ARRAY['landmarks', i.access, i.building]) p WHERE p IS NOT NULL;
+    FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
+        EXECUTE format('DROP FUNCTION %s', dropped);
+    END LOOP;
     IF i.layout = 'table' THEN
-        EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
+        FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP
+            EXECUTE format('DROP TABLE %s', dropped);
+        END LOOP;
     ELSE
         EXECUTE format(
             'ALTER TABLE IF EXISTS %I.%I DROP COLUMN IF EXISTS %I',

@@ -1,8 +1,7 @@
--- Triggers run with the writer's own rights, searches with the reader's: whoever may write or read the
--- table must be able to do the same to its codes, or creating an index would break the writers.
--- Roles go by oid here, 0 for PUBLIC.
+-- Searches run with the reader's rights: whoever may read the table may read its codes, unless row security keeps rows from him.
+-- Triggers run as the index's owner, so writers need nothing. Roles go by oid here, 0 for PUBLIC.
 
-CREATE OR REPLACE FUNCTION hashindex.find_role(role text)
+CREATE OR REPLACE FUNCTION hashindex._find_role(role text)
 RETURNS oid
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -20,9 +19,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_role(text) IS 'a role by its name (public: 0), or an error';
+COMMENT ON FUNCTION hashindex._find_role(text) IS 'a role by its name (public: 0), or an error';
 
-CREATE OR REPLACE FUNCTION hashindex.role_term(role oid)
+CREATE OR REPLACE FUNCTION hashindex._role_term(role oid)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -32,10 +31,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.role_term(oid) IS 'SQL for a role to grant to';
+COMMENT ON FUNCTION hashindex._role_term(oid) IS 'SQL for a role to grant to';
 
 -- Only what it does not hold: who may not pass a right on can then still do so where it is not needed.
-CREATE OR REPLACE FUNCTION hashindex.grant_rights(role oid, kind text, object text, rights text[])
+CREATE OR REPLACE FUNCTION hashindex._grant_rights(role oid, kind text, object text, rights text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -64,20 +63,20 @@ BEGIN
         RAISE EXCEPTION 'role % may not grant % on %', current_user, array_to_string(refused, ', '), object
             USING ERRCODE = 'insufficient_privilege',
                   HINT = format('Have its owner run: GRANT %s ON %s TO %s;',
-                                array_to_string(refused, ', '), named, hashindex.role_term(role));
+                                array_to_string(refused, ', '), named, hashindex._role_term(role));
     ELSIF missing IS NOT NULL THEN
         EXECUTE format(
-            'GRANT %s ON %s TO %s', array_to_string(missing, ', '), named, hashindex.role_term(role)
+            'GRANT %s ON %s TO %s', array_to_string(missing, ', '), named, hashindex._role_term(role)
         );
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.grant_rights(oid, text, text, text[]) IS
+COMMENT ON FUNCTION hashindex._grant_rights(oid, text, text, text[]) IS
     'grants rights on a table or schema, out of several those that a role has not';
 
 -- Recall and jobs are for every reader to see; saved queries are vectors of rows that he may not see.
-CREATE OR REPLACE FUNCTION hashindex.shared_tables(kinds text[])
+CREATE OR REPLACE FUNCTION hashindex._shared_tables(kinds text[])
 RETURNS SETOF text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -93,10 +92,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.shared_tables(text[]) IS
+COMMENT ON FUNCTION hashindex._shared_tables(text[]) IS
     'tables that all indexes share: those that readers read, and those that are kept from them';
 
-CREATE OR REPLACE FUNCTION hashindex.grant_reading(i hashindex.index, role oid)
+CREATE OR REPLACE FUNCTION hashindex._grant_reading(i hashindex.index, role oid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -104,25 +103,24 @@ AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
-    PERFORM hashindex.grant_rights(role, 'SCHEMA', 'hashindex', '{USAGE}');
-    PERFORM hashindex.grant_rights(role, 'TABLE', t, '{SELECT}') FROM hashindex.shared_tables('{read}') t;
+    PERFORM hashindex._grant_rights(role, 'SCHEMA', 'hashindex', '{USAGE}');
+    PERFORM hashindex._grant_rights(role, 'TABLE', t, '{SELECT}') FROM hashindex._shared_tables('{read}') t;
     IF i.layout = 'table' THEN
-        PERFORM hashindex.grant_rights(role, 'TABLE', format('%I.%I', i.code_schema, i.code_table), '{SELECT}');
+        PERFORM hashindex._grant_rights(role, 'TABLE', format('%I.%I', i.code_schema, i.code_table), '{SELECT}');
     ELSIF has_column_privilege(role, base, i.id_column, 'SELECT')
         AND has_column_privilege(role, base, i.column_name, 'SELECT')
         AND NOT has_column_privilege(role, base, i.code_column, 'SELECT')
     THEN
         -- One who reads some columns of the table.
-        EXECUTE format('GRANT SELECT (%I) ON %s TO %s', i.code_column, base, hashindex.role_term(role));
+        EXECUTE format('GRANT SELECT (%I) ON %s TO %s', i.code_column, base, hashindex._role_term(role));
     END IF;
-    IF hashindex.has_lists(i) THEN
-        PERFORM hashindex.grant_rights(role, 'TABLE', format('hashindex.%I', i.storage || t), '{SELECT}')
-        FROM unnest('{_landmarks,_lists}'::text[]) t;
+    IF i.landmark_table IS NOT NULL THEN
+        PERFORM hashindex._grant_rights(role, 'TABLE', 'hashindex.' || quote_ident(i.landmark_table), '{SELECT}');
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.grant_reading(hashindex.index, oid) IS
+COMMENT ON FUNCTION hashindex._grant_reading(hashindex.index, oid) IS
     'grants a role what a search reads beside the table itself';
 
 CREATE OR REPLACE FUNCTION hashindex.grant_like_table(index_name text)
@@ -137,43 +135,26 @@ DECLARE
     hint text;
 BEGIN
     FOR holder IN
-        SELECT
-            acl.grantee AS role,
-            bool_or(acl.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')) AS writer,
-            bool_or(acl.privilege_type = 'TRUNCATE') AS truncator
+        SELECT DISTINCT acl.grantee AS role
         FROM (
-            -- Partitions are written to directly, too. Without a list of rights the owner has all.
+            -- Partitions are read directly, too. Without a list of rights the owner has all.
             SELECT (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
             FROM pg_class c
             WHERE c.oid = base OR c.oid IN (SELECT relid FROM pg_partition_tree(base))
             UNION ALL
             SELECT (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
         ) acl
-        WHERE acl.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
-          AND acl.grantee <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
-        GROUP BY acl.grantee
+        WHERE acl.privilege_type = 'SELECT' AND acl.grantee <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
+          AND has_column_privilege(acl.grantee, base, i.id_column, 'SELECT')
+          AND has_column_privilege(acl.grantee, base, i.column_name, 'SELECT')
     LOOP
         BEGIN
-            PERFORM hashindex.grant_reading(i, holder.role);
-            IF i.layout = 'table' THEN
-                PERFORM hashindex.grant_rights(
-                    holder.role, 'TABLE', format('%I.%I', i.code_schema, i.code_table),
-                    CASE WHEN holder.writer THEN '{INSERT,UPDATE,DELETE}' ELSE '{}' END::text[]
-                        || CASE WHEN holder.truncator THEN '{TRUNCATE}' ELSE '{}' END::text[]
-                );
-            END IF;
-            IF hashindex.has_lists(i) THEN
-                PERFORM hashindex.grant_rights(
-                    holder.role, 'TABLE', format('hashindex.%I', i.storage || '_lists'),
-                    CASE WHEN holder.writer THEN '{INSERT}' ELSE '{}' END::text[]
-                        || CASE WHEN holder.truncator THEN '{TRUNCATE}' ELSE '{}' END::text[]
-                );
-            END IF;
+            PERFORM hashindex._grant_reading(i, holder.role);
         EXCEPTION WHEN insufficient_privilege THEN
             -- An index is not refused for it: others than its maker grant rights on what all share.
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE WARNING 'role % holds rights on %, and got none on index "%": %',
-                hashindex.role_term(holder.role), base, i.name, SQLERRM
+                hashindex._role_term(holder.role), base, i.name, SQLERRM
                 USING ERRCODE = 'warning', HINT = hint;
         END;
     END LOOP;
@@ -181,4 +162,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.grant_like_table(text) IS
-    'grants on an index''s codes what roles hold on its table; run it again after new grants';
+    'lets roles that read the key and the vectors of a table search an index of it; run it again after new grants';

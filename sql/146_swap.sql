@@ -5,7 +5,7 @@
 -- pruned.
 
 -- Names of objects are made from it, so nothing else may have been made from it before.
-CREATE OR REPLACE FUNCTION hashindex.free_storage(name text)
+CREATE OR REPLACE FUNCTION hashindex._free_storage(name text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -24,11 +24,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.free_storage(text) IS
+COMMENT ON FUNCTION hashindex._free_storage(text) IS
     'a name for what an index is swapped for, which no index has and no codes are kept under';
 
 -- The row beside that of an index, in one of these states, or NULLs.
-CREATE OR REPLACE FUNCTION hashindex.find_swap(index_name text, states text[])
+CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[])
 RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -42,7 +42,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_swap(text, text[]) IS
+COMMENT ON FUNCTION hashindex._find_swap(text, text[]) IS
     'catalog row of what an index is swapped for (next, ready), or of what it was before (previous)';
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL)
@@ -69,13 +69,13 @@ BEGIN
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
-    ELSIF hashindex.is_distributed(i) THEN
+    ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, where models are not swapped', i.name
             USING ERRCODE = 'feature_not_supported',
                   HINT = 'Make an index with the other model beside it, search that, and drop this one.';
     END IF;
     IF used.dimension <> before.dimension THEN
-        PERFORM hashindex.check_vector_column(
+        PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
         );
         -- Nothing could be compared with what was there before, nor returned to.
@@ -85,7 +85,7 @@ BEGIN
                   HINT = 'The column has changed since: drop the index, and make it anew with this model.';
     END IF;
     wanted := coalesce(begin_swap.access, i.building, i.access);
-    beside := hashindex.find_swap(i.name, '{next,ready}');
+    beside := hashindex._find_swap(i.name, '{next,ready}');
     IF beside.model_id = used.id
         AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
         -- A run before was cut off.
@@ -97,25 +97,25 @@ BEGIN
             USING ERRCODE = 'object_in_use',
                   HINT = format('Go on with that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
-    beside := hashindex.find_swap(i.name, '{previous}');
+    beside := hashindex._find_swap(i.name, '{previous}');
     IF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" has its codes of model % still, from the swap before', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
     END IF;
-    next_name := hashindex.free_storage(i.name);
+    next_name := hashindex._free_storage(i.name);
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
-        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout
+        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
-    PERFORM hashindex.give(x, hashindex.owner_of(i)) FROM hashindex.index x WHERE x.name = next_name;
+    PERFORM hashindex._give(x, hashindex._owner_of(i)) FROM hashindex.index x WHERE x.name = next_name;
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- One that was chosen, not come by.
-        CASE WHEN i.ranking <> hashindex.default_ranking(before)
-                AND i.ranking = ANY (hashindex.rankings(used)) THEN i.ranking END,
+        CASE WHEN i.ranking <> hashindex._default_ranking(before)
+                AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
         i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
     );
     RETURN next_name;
@@ -189,13 +189,14 @@ BEGIN
     -- In one statement: no two rows may have the same storage at its end.
     UPDATE hashindex.index x
     SET (model_id, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
-         probes, trained_rows, chunks, storage)
+         probes, trained_rows, chunks, storage, landmark_table, next_generation, built_pages, built_from, generation)
         = (o.model_id, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
-           o.ranking, o.candidates, o.probes, o.trained_rows, o.chunks, o.storage)
+           o.ranking, o.candidates, o.probes, o.trained_rows, o.chunks, o.storage, o.landmark_table,
+           o.next_generation, o.built_pages, o.built_from, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
-    PERFORM hashindex.create_search_functions(x) FROM hashindex.index x
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x
     WHERE x.name IN (exchange.name, beside);
 END
 $$;

@@ -2,7 +2,7 @@
 -- their row, or restored a database without its rows.
 
 -- Searches go by all codes again until it is built: what is left of it may be wrong.
-CREATE OR REPLACE FUNCTION hashindex.restore_access(name text)
+CREATE OR REPLACE FUNCTION hashindex._restore_access(name text)
 RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -14,23 +14,22 @@ DECLARE
     dropped text;
     part text;
 BEGIN
-    PERFORM hashindex.find_index(restore_access.name);
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = restore_access.name FOR UPDATE;
+    PERFORM hashindex.find_index(_restore_access.name);
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _restore_access.name FOR UPDATE;
     codes := format('%I.%I', i.code_schema, i.code_table)::regclass;
     IF i.access = 'landmarks' THEN
-        complete := to_regclass(format('hashindex.%I', i.storage || '_landmarks')) IS NOT NULL
-            AND to_regclass(format('hashindex.%I', i.storage || '_lists')) IS NOT NULL;
+        complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
         IF complete THEN
             -- A crash empties what is unlogged.
             EXECUTE format(
                 'SELECT EXISTS (SELECT FROM hashindex.%I) OR NOT EXISTS (SELECT FROM %s)',
-                i.storage || '_landmarks', codes
+                i.landmark_table, codes
             ) INTO complete;
         END IF;
     ELSIF i.access IN ('lookup', 'hnsw') THEN
         -- That of a table with partitions is valid if those of all of them are there.
         SELECT coalesce(bool_and(x.indisvalid IS TRUE), false) INTO complete
-        FROM hashindex.code_indexes(i, i.access) c
+        FROM hashindex._code_indexes(i, i.access) c
         LEFT JOIN pg_index x ON x.indexrelid = to_regclass(c.index_name)
         WHERE c.level = 0;
     END IF;
@@ -39,25 +38,16 @@ BEGIN
         part := i.access;
         i.building := coalesce(i.building, i.access);
         i.access := 'scan';
-        UPDATE hashindex.index x SET access = i.access, building = i.building WHERE x.name = i.name;
-        IF part = 'landmarks' THEN
-            PERFORM hashindex.wait_for_writers(i);
-        END IF;
-        IF part = 'landmarks' OR (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
-            PERFORM hashindex.drop_access(i, part);
+        UPDATE hashindex.index x SET access = i.access, building = i.building, landmark_table = NULL WHERE x.name = i.name;
+        IF part <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
+            PERFORM hashindex._drop_code_indexes(i, part);
         END IF;
         SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = i.name;
-        PERFORM hashindex.create_functions(i);
+        PERFORM hashindex._create_functions(i);
     END IF;
 
-    FOR part IN
-        SELECT p.part FROM unnest(ARRAY['landmarks', 'lists', 'listed']) p(part)
-        WHERE CASE WHEN p.part = 'listed' THEN i.building IS DISTINCT FROM 'landmarks'
-                   ELSE 'landmarks' NOT IN (i.access, coalesce(i.building, i.access)) END
-          AND to_regclass(format('hashindex.%I', i.storage || '_' || p.part)) IS NOT NULL
-    LOOP
-        EXECUTE format('DROP TABLE hashindex.%I', i.storage || '_' || part);
-        RETURN NEXT format('dropped table hashindex.%I, which a run had left', i.storage || '_' || part);
+    FOR part IN SELECT u FROM hashindex.drop_unused(i.name) u LOOP
+        RETURN NEXT format('dropped table %s, which a run had left', part);
     END LOOP;
 
     -- What CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and what no path of the index needs.
@@ -72,7 +62,7 @@ BEGIN
             SELECT format('hashindex_%s_', CASE WHEN x.indrelid = codes THEN i.storage
                 ELSE left(md5(i.storage || format(' %I.%I', m.nspname, r.relname)), 20) END) AS stem
         ) named
-        WHERE x.indrelid IN (SELECT p.part FROM hashindex.parts_of(codes) p)
+        WHERE x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
           AND ((i.layout = 'table' AND NOT x.indisvalid) OR (
               substr(c.relname, 1 + length(named.stem)) ~ '^(hnsw|chunk_[0-9]+)(_cc(new|old)[0-9]*)?$'
               AND starts_with(c.relname, named.stem)
@@ -81,7 +71,7 @@ BEGIN
           AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
           AND NOT EXISTS (
               SELECT FROM unnest(ARRAY[i.access, i.building]) path
-              CROSS JOIN LATERAL hashindex.code_indexes(i, path) k
+              CROSS JOIN LATERAL hashindex._code_indexes(i, path) k
               WHERE path IN ('lookup', 'hnsw') AND to_regclass(k.index_name) = x.indexrelid
           )
         ORDER BY 1
@@ -92,71 +82,71 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.restore_access(text) IS
+COMMENT ON FUNCTION hashindex._restore_access(text) IS
     'has an index whose access path is incomplete build it again, and drops what runs that were cut off left of others; returns what was done';
 
 -- Comments on triggers say that what their tables got before was not seen. They stay until every code
 -- has been compared, also where a run is cut off in between.
-CREATE OR REPLACE FUNCTION hashindex.unverified_tables(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._unverified_tables(i hashindex.index)
 RETURNS TABLE (relation text, trigger_name text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT hashindex.full_name(t.tgrelid), t.tgname::text FROM pg_trigger t
+    SELECT hashindex._full_name(t.tgrelid), t.tgname::text FROM pg_trigger t
     WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
       AND obj_description(t.oid, 'pg_trigger') ~ '^codes are to be compared';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.unverified_tables(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._unverified_tables(hashindex.index) IS
     'tables whose codes a repair has still to compare with fresh ones, with the triggers that say so';
 
-CREATE OR REPLACE FUNCTION hashindex.mark_unverified(name text, base regclass)
+CREATE OR REPLACE FUNCTION hashindex._mark_unverified(name text, base regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(mark_unverified.name);
+    i hashindex.index := hashindex.find_index(_mark_unverified.name);
     marked record;
 BEGIN
     FOR marked IN
-        SELECT t.tgname, hashindex.full_name(t.tgrelid) AS relation FROM pg_trigger t
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
         WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage)) AND t.tgrelid = base
     LOOP
         EXECUTE format(
             'COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation,
             'codes are to be compared with fresh ones: pg-hashindex index repair '
-            || hashindex.shell_word(coalesce(i.swap_of, i.name))
+            || hashindex._shell_word(coalesce(i.swap_of, i.name))
         );
     END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.mark_unverified(text, regclass) IS
+COMMENT ON FUNCTION hashindex._mark_unverified(text, regclass) IS
     'says that the codes of a table, or of one of its partitions, may be wrong';
 
-CREATE OR REPLACE FUNCTION hashindex.mark_verified(name text, base regclass)
+CREATE OR REPLACE FUNCTION hashindex._mark_verified(name text, base regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(mark_verified.name);
+    i hashindex.index := hashindex.find_index(_mark_verified.name);
     marked record;
 BEGIN
     FOR marked IN
-        SELECT t.* FROM hashindex.unverified_tables(i) t
-        WHERE t.relation::regclass IN (SELECT p.part FROM hashindex.parts_of(base) p)
+        SELECT t.* FROM hashindex._unverified_tables(i) t
+        WHERE t.relation::regclass IN (SELECT p.part FROM hashindex._parts_of(base) p)
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS NULL', marked.trigger_name, marked.relation);
     END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.mark_verified(text, regclass) IS
+COMMENT ON FUNCTION hashindex._mark_verified(text, regclass) IS
     'says that the codes of a table and its partitions have been compared';
 
 -- Rows of the catalog say what is in use; names and comments say what is ours.
@@ -172,7 +162,7 @@ BEGIN
         SELECT n.nspname::text AS schema, 'tune_' || right(n.nspname, 12) AS token
         FROM pg_namespace n
         WHERE n.nspname ~ '^hashindex_tune_[0-9a-f]{12}$'
-          AND NOT hashindex.is_at_work('hashindex.tune:' || n.nspname)
+          AND NOT hashindex._is_at_work('hashindex.tune:' || n.nspname)
     ),
     functions AS (
         SELECT p.oid, p.proname::text AS name, format('hashindex.%I(%s)', p.proname, (
@@ -185,15 +175,23 @@ BEGIN
             WHEN p.proname ~ '^sync_' THEN p.prorettype = 'trigger'::regtype
                 AND obj_description(p.oid, 'pg_proc') ~ '^trigger: (keeps the codes of index|takes away the codes of rows) '
                 AND NOT EXISTS (SELECT FROM hashindex.index i WHERE 'sync_' || i.storage = p.proname)
-            WHEN p.proname ~ '^(search|within)_' THEN
-                obj_description(p.oid, 'pg_proc') ~ '^(nearest rows of .*|rows of .* whose codes are within a Hamming radius,) by index '
+            WHEN p.proname ~ '^(refresh|renew)_' THEN obj_description(p.oid, 'pg_proc') ~ '^makes the codes of keys in index '
                 AND NOT EXISTS (
-                    SELECT FROM hashindex.index i WHERE p.proname IN ('search_' || i.name, 'within_' || i.name)
+                    SELECT FROM hashindex.index i
+                    WHERE p.proname = 'refresh_' || i.storage
+                       OR p.proname = 'renew_' || i.storage AND i.next_generation IS NOT NULL
+                )
+            WHEN p.proname ~ '^(candidates|search|within)_' THEN
+                obj_description(p.oid, 'pg_proc')
+                    ~ '^(keys of the n rows of .*|nearest rows of .*|rows of .* whose codes are within a Hamming radius,) by index '
+                AND NOT EXISTS (
+                    SELECT FROM hashindex.index i
+                    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
                 )
         END
     ),
     triggers AS (
-        SELECT t.tgname, t.tgrelid, hashindex.full_name(t.tgrelid) AS relation,
+        SELECT t.tgname, t.tgrelid, hashindex._full_name(t.tgrelid) AS relation,
                substr(f.name, 6) AS storage
         FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
         WHERE t.tgparentid = 0
@@ -223,22 +221,12 @@ BEGIN
         SELECT 6, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
         FROM functions f
         UNION ALL
-        SELECT 7, 'table', hashindex.full_name(c.oid), format('DROP TABLE %s', hashindex.full_name(c.oid))
+        SELECT 7, 'table', hashindex._full_name(c.oid), format('DROP TABLE %s', hashindex._full_name(c.oid))
         FROM pg_class c
         WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
-          AND obj_description(c.oid, 'pg_class') ~ CASE substring(c.relname FROM '_([a-z]+)$')
-              WHEN 'codes' THEN '^codes of index '
-              WHEN 'landmarks' THEN '^landmarks of index '
-              WHEN 'lists' THEN '^rows of .* by landmark, for index '
-              WHEN 'listed' THEN '^entries that the lists of index '
-          END
-          AND NOT EXISTS (
-              SELECT FROM hashindex.index i
-              WHERE i.layout = 'table' AND c.relname IN (
-                  i.storage || '_codes', i.storage || '_landmarks', i.storage || '_lists',
-                  i.storage || '_listed'
-              )
-          )
+          AND obj_description(c.oid, 'pg_class')
+              ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index )'
+          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
     )
     SELECT l.kind, l.object, l.statement FROM listed l ORDER BY l.place, l.object;
 END

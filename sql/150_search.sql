@@ -1,15 +1,187 @@
--- Searching any index by its name: ids as text, filters as JSON. Applications that know their index
+-- Searching any index by its name: keys as text, filters as SQL text or JSON. Applications that know their index and need no filter
 -- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
+
+-- EXPLAIN is allowed in a volatile function alone, though it changes nothing.
+CREATE OR REPLACE FUNCTION hashindex._estimate(
+    statement text, caller_path text DEFAULT current_setting('search_path'),
+    OUT matching double precision, OUT cost double precision
+)
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
+    own_path text := current_setting('search_path');
+    plans refcursor;
+    plan json;
+BEGIN
+    -- The caller's path is for this statement alone: under it even operators may be somebody else's.
+    PERFORM set_config('search_path', caller_path, true);
+    -- By a cursor, which takes one statement alone.
+    OPEN plans FOR EXECUTE explain;
+    FETCH plans INTO plan;
+    CLOSE plans;
+    PERFORM pg_catalog.set_config('search_path', own_path, true);
+    matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._estimate(text, text) IS
+    'how many rows the planner expects of a query, and at what cost';
+
+-- Where a vector is kept out of line, comparing it costs several times as much. In microseconds, measured.
+CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index)
+RETURNS double precision
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    width double precision := 4 * m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+BEGIN
+    RETURN CASE WHEN width <= 2000 THEN 0.5 + width / 3000 ELSE 2.5 + width / 1500 END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._row_cost(hashindex.index) IS
+    'microseconds that comparing a vector of an index with the query takes, beside reading the row';
+
+-- Rows that a filter holds for. Where few match, all of them are compared exactly, at once. Otherwise candidates are looked up
+-- in the order of their codes, in batches that grow until enough match. Filter columns that are kept beside the codes leave rows out
+-- before any is looked up.
+CREATE OR REPLACE FUNCTION hashindex._filtered_search(
+    i hashindex.index, query vector, k integer, candidates integer, probes integer, filter text, query_code bit varying,
+    caller_path text
+)
+RETURNS TABLE (id text, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
+        ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
+    lists integer := coalesce(probes, i.probes);
+    rows double precision := (
+        -- Nobody may ever have counted the rows of a table with partitions.
+        SELECT greatest(1, coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE t.isleaf), max(c.reltuples)))
+        FROM pg_class c LEFT JOIN pg_partition_tree(base::regclass) t ON t.relid = c.oid
+        WHERE c.oid = base::regclass OR t.isleaf
+    );
+    expected record := hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, filter), caller_path);
+    share double precision := least(1, greatest(expected.matching, 1) / rows);
+    own_path text := current_setting('search_path');
+    kept text;
+    statement text;
+    found record;
+    n double precision;
+    whole integer;
+BEGIN
+    IF k IS NULL OR k < 1 THEN
+        PERFORM hashindex._refuse('k', k, '1 or more');
+    ELSIF lists NOT BETWEEN 1 AND 1000 THEN
+        PERFORM hashindex._refuse('probes', probes, '1 to 1000');
+    END IF;
+    -- Reading and checking all rows, against 2 ms and 5 us for each row that is looked up.
+    IF expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
+        IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
+            kept := hashindex._kept_filter(i, filter);
+        END IF;
+        -- Rows that match are spread over more lists than the nearest.
+        lists := least(1000, ceil(lists * sqrt(1 / share)));
+        n := CASE WHEN kept IS NULL THEN ceil(1.3 * wanted / share) ELSE wanted END;
+        statement := format(
+            'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5) c) '
+            'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
+            '(pg_catalog.array_agg(r.id::pg_catalog.text ORDER BY r.distance, r.id))[:$6] AS ids, '
+            '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
+            'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1 AS distance FROM %2$s '
+            'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s) OFFSET 0) r',
+            'candidates_' || i.name, base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter
+        );
+        LOOP
+            whole := least(n, 2147483647);
+            PERFORM set_config('search_path', caller_path, true);
+            EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
+            PERFORM pg_catalog.set_config('search_path', own_path, true);
+            EXIT WHEN found.matching >= wanted OR found.given < n;
+            -- Half of the table would cost more than all of it.
+            IF n > 0.3 * rows THEN
+                found := NULL;
+                EXIT;
+            END IF;
+            share := greatest(found.matching, 0.5) / greatest(found.given, 1);
+            n := greatest(2 * n, 1.3 * wanted / share);
+            lists := least(1000, 3 * lists);
+        END LOOP;
+        IF found IS NOT NULL THEN
+            RETURN QUERY SELECT u.id, u.distance FROM unnest(found.ids, found.distances) u(id, distance);
+            RETURN;
+        END IF;
+    END IF;
+    -- "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
+    statement := format(
+        'SELECT %1$s.%2$I::pg_catalog.text, %1$s.%3$I %4$s $1 FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%5$s) '
+        'ORDER BY (%1$s.%3$I %4$s $1) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
+        base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter
+    );
+    PERFORM set_config('search_path', caller_path, true);
+    RETURN QUERY EXECUTE statement USING checked, k;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, vector, integer, integer, integer, text, bit varying, text) IS
+    'nearest rows of those that a filter holds for';
+
+-- The filter, where the columns beside the codes are all that it needs and operators of PostgreSQL's own; otherwise NULL.
+CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    source text := format('%I.%I', i.schema_name, i.table_name);
+    -- The table's name before a dot and a column.
+    qualified text := '("?)' || regexp_replace(i.table_name, '(\W)', '\\\1', 'g') || '\1\s*\.(?!\s*\*)';
+BEGIN
+    IF i.layout = 'table' THEN
+        -- The whole row of the table would be another one here, without the columns that are not kept.
+        IF strpos(lower(replace(regexp_replace(filter, qualified, '', 'gi'), '""', '"')), lower(i.table_name)) > 0 OR filter ~* 'u&"' THEN
+            RETURN NULL;
+        END IF;
+        SELECT format(
+            '(SELECT c.id AS %I%s FROM %I.%I c) %I', i.id_column, string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n),
+            i.code_schema, i.code_table, i.table_name
+        ) INTO source
+        FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        -- One whose type has changed since may compare otherwise.
+        WHERE hashindex._filter_fault(i, f.name, f.n) IS NULL;
+    END IF;
+    -- Candidates are looked for under our path. What means the same there as under the caller's is qualified, or PostgreSQL's own.
+    PERFORM hashindex._estimate(format('SELECT FROM %s WHERE (%s)', source, filter), 'pg_catalog, pg_temp');
+    RETURN filter;
+EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
+    RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._kept_filter(hashindex.index, text) IS
+    'a filter, where the columns that are kept beside the codes of an index can tell it; otherwise NULL';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
     query vector,
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
-    where_equals jsonb DEFAULT NULL,
-    query_code bit varying DEFAULT NULL,
     probes integer DEFAULT NULL,
-    ranking text DEFAULT NULL
+    where_equals jsonb DEFAULT NULL,
+    filter text DEFAULT NULL,
+    query_code bit varying DEFAULT NULL,
+    -- A default is evaluated where the call stands, before this function sets its own path.
+    caller_path text DEFAULT current_setting('search_path')
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -18,34 +190,27 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    condition text := hashindex.filter_of(i, where_equals);
-    expected record;
-    in_python boolean := hashindex.encoded_in_python(i);
+    -- A comment at the end of a filter must not take in what comes after it.
+    wanted text := concat_ws(' AND ', '(' || filter || E'\n)', hashindex._filter_of(i, where_equals));
 BEGIN
-    IF condition IS NULL THEN
+    IF wanted = '' THEN
         RETURN QUERY EXECUTE format(
-            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5%s) s',
-            'search_' || i.name, CASE WHEN in_python THEN ', $6' ELSE '' END
-        ) USING query, k, candidates, probes, ranking, query_code;
-        RETURN;
+            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s', 'search_' || i.name
+        ) USING query, k, candidates, probes, query_code;
+    ELSE
+        RETURN QUERY SELECT s.* FROM hashindex._filtered_search(
+            i, query, k, candidates, probes, wanted, query_code,
+            -- Nothing of the caller's own SQL is in where_equals.
+            CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END
+        ) s;
     END IF;
-    expected := hashindex.estimate(
-        format('SELECT FROM %I.%I WHERE %s', i.schema_name, i.table_name, condition)
-    );
-    RETURN QUERY EXECUTE format(
-        'SELECT s.id::text, s.distance FROM (%s) s',
-        hashindex.filtered_search(
-            index_name, query, k, condition, expected.matching, expected.cost,
-            candidates => candidates, probes => probes, ranking => ranking, query_code => query_code
-        )
-    ) USING query;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, jsonb, bit varying, integer, text) IS
-    'nearest rows by any index: ids as text; where_equals {"column": value} restricts the rows; query_code is the query''s code, where Python evaluates the model';
+COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, integer, jsonb, text, bit varying, text) IS
+    'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
-CREATE OR REPLACE FUNCTION hashindex.filter_of(i hashindex.index, where_equals jsonb)
+CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -80,20 +245,42 @@ BEGIN
         END IF;
         conditions := conditions || CASE jsonb_typeof(pair.value)
             WHEN 'null' THEN
-                format('%I.%I.%I IS NULL', i.schema_name, i.table_name, pair.key)
+                format('%I.%I IS NULL', i.table_name, pair.key)
             WHEN 'number' THEN
                 -- As a number where the column holds some: 5.0 is no literal of integer.
-                format('%I.%I.%I = %s', i.schema_name, i.table_name, pair.key,
+                format('%I.%I = %s', i.table_name, pair.key,
                     CASE WHEN pair.numeric THEN pair.value #>> '{}'
                          ELSE quote_literal(pair.value #>> '{}') END)
             ELSE
                 -- A literal without a type takes the column's.
-                format('%I.%I.%I = %L', i.schema_name, i.table_name, pair.key, pair.value #>> '{}')
+                format('%I.%I = %L', i.table_name, pair.key, pair.value #>> '{}')
         END;
     END LOOP;
     RETURN nullif(array_to_string(conditions, ' AND '), '');
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.filter_of(hashindex.index, jsonb) IS
+COMMENT ON FUNCTION hashindex._filter_of(hashindex.index, jsonb) IS
     'SQL condition that holds where every named column equals its value';
+
+CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text)
+RETURNS bit varying
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    found bit varying;
+BEGIN
+    EXECUTE format(
+        'SELECT c.code FROM %s c WHERE c.id = $1::%s',
+        CASE i.layout WHEN 'table' THEN format('%I.%I', i.code_schema, i.code_table) ELSE format(
+            '(SELECT b.%I AS id, b.%I AS code FROM %I.%I b)', i.id_column, i.code_column, i.schema_name, i.table_name
+        ) END,
+        i.id_type
+    ) INTO found USING code_of.id;
+    RETURN found;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.code_of(text, text) IS 'code that an index has for the row of a key, or NULL';

@@ -13,11 +13,10 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     snapshot_is_old boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     layers hashindex.layer[];
-    missing text;
-    ids text[];
+    levels integer;
     written bigint;
 BEGIN
-    IF hashindex.encoded_in_python(i) THEN
+    IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
         RETURN 0;
@@ -25,46 +24,35 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    IF hashindex.is_distributed(i) THEN
+    IF hashindex._is_distributed(i) THEN
         RETURN hashindex.encode_distributed(i.name);
     END IF;
     -- From here on nobody writes, and what was written before is seen by the statements below.
-    PERFORM hashindex.wait_for_writers(i);
+    PERFORM hashindex._wait_for_writers(i);
     -- It may have been made anew meanwhile, with another model.
     i := hashindex.find_index(i.name);
-    -- Into a variable: unpacked once, not once for each row.
-    SELECT m.layers INTO STRICT layers FROM hashindex.model m WHERE m.id = i.model_id;
+    SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
         EXECUTE format(
-            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::vector) '
+            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::vector, $2) '
             'WHERE b.%4$I IS NOT NULL AND b.%3$I IS NULL',
             i.schema_name, i.table_name, i.code_column, i.column_name
-        ) USING layers;
+        ) USING layers, levels;
         GET DIAGNOSTICS written = ROW_COUNT;
     ELSE
-        missing := format(
-            'FROM %I.%I b WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)',
-            i.schema_name, i.table_name, i.column_name, i.code_schema, i.code_table, i.id_column
-        );
-        IF hashindex.has_lists(i) THEN
-            EXECUTE format('SELECT array_agg(b.%I::text) %s', i.id_column, missing) INTO ids;
-        END IF;
         EXECUTE format(
-            'INSERT INTO %I.%I (id, code) SELECT b.%I, hashindex.encode_with($1, b.%I::vector) %s%s',
-            i.code_schema, i.code_table, i.id_column, i.column_name, missing,
-            -- Of a row that has changed since, the code would be that of the vector before: to lock it
-            -- is the serialization failure that callers of these isolation levels expect.
-            CASE WHEN snapshot_is_old THEN ' FOR SHARE OF b' END
-        ) USING layers;
-        GET DIAGNOSTICS written = ROW_COUNT;
-        IF ids IS NOT NULL THEN
-            PERFORM hashindex.list_rows(i.name, ids);
-        END IF;
+            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT b.%I AS id FROM %s b '
+            'WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%2$I) %7$s) s',
+            'refresh_' || i.storage, i.id_column, base, i.column_name, i.code_schema, i.code_table,
+            -- The code of a row that has changed since would be that of the vector before: to lock it is the serialization
+            -- failure that callers of these isolation levels expect.
+            CASE WHEN snapshot_is_old THEN 'FOR SHARE OF b' END
+        ) INTO written;
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;
     -- Of a table without any page there are none.
     IF snapshot_is_old AND EXISTS (
-        SELECT FROM hashindex.parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
+        SELECT FROM hashindex._parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
     ) THEN
         RAISE WARNING 'index "%" may lack rows that others wrote since this transaction began', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -76,7 +64,7 @@ $$;
 COMMENT ON FUNCTION hashindex.encode_rows(text) IS
     'encodes the rows of an index that have no code, in this transaction, which keeps writers from the table; the number of them';
 
-CREATE OR REPLACE FUNCTION hashindex.warn_of_path(index_name text)
+CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -89,15 +77,14 @@ BEGIN
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
     -- Searches under way read them: hashindex.drop_unused says why no migration drops them.
-    IF 'landmarks' NOT IN (i.access, coalesce(i.building, i.access))
-        AND to_regclass(format('hashindex.%I', i.storage || '_landmarks')) IS NOT NULL THEN
-        RAISE WARNING 'index "%" has landmarks that it no longer goes by', i.name
+    IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
+        RAISE WARNING 'index "%" has tables that it no longer goes by', i.name
             USING HINT = format('Drop them: pg-hashindex index repair %s', i.name);
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.warn_of_path(text) IS
+COMMENT ON FUNCTION hashindex._warn_of_path(text) IS
     'warns where the access path of an index is still to be built, or one of before to be dropped, which no migration does';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
@@ -113,7 +100,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     candidates integer DEFAULT NULL,
     probes integer DEFAULT NULL,
     encode boolean DEFAULT true,
-    defer boolean DEFAULT false
+    defer boolean DEFAULT false,
+    filter_columns text[] DEFAULT '{}'
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -139,19 +127,19 @@ BEGIN
             USING ERRCODE = 'undefined_object',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns);
     IF coalesce(nullif(access, 'scan'), ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, nullif(access, 'scan'), ranking, candidates, probes);
     END IF;
     IF encode THEN
         PERFORM hashindex.encode_rows(name);
-        PERFORM hashindex.warn_of_path(name);
+        PERFORM hashindex._warn_of_path(name);
     END IF;
     RETURN true;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[]) IS
     'creates an index, configures and encodes it, in this transaction; with defer only where its model is there and it is not';
 
 -- What the index had is kept beside, as by pg-hashindex index swap: to drop it takes a lock on the
@@ -178,7 +166,7 @@ BEGIN
     END IF;
     -- Another session may have swapped it just before.
     i := hashindex.find_index(index_name);
-    beside := hashindex.find_swap(i.name, '{previous}');
+    beside := hashindex._find_swap(i.name, '{previous}');
     IF i.model_id = used.id THEN
         RETURN false;
     ELSIF used.network IS NOT NULL THEN
@@ -194,13 +182,13 @@ BEGIN
             PERFORM hashindex.drop_index(beside.name);
         END IF;
         PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
-        beside := hashindex.find_swap(i.name, '{next,ready}');
+        beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- Not hashindex.swap_is_ready: where an access path is to be built, it is missed for a while.
         UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
         PERFORM hashindex.exchange(i.name, 'ready');
     END IF;
-    PERFORM hashindex.warn_of_path(i.name);
+    PERFORM hashindex._warn_of_path(i.name);
     RETURN true;
 END
 $$;

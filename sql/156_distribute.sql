@@ -10,7 +10,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
     codes text := format('%I.%I', i.code_schema, i.code_table);
-    made text := hashindex.row_trigger_name(i);
+    made text := hashindex._row_trigger_name(i);
     statements text[] := ARRAY[
         'SET LOCAL citus.enable_unsafe_triggers TO on',
         'SET LOCAL citus.multi_shard_modify_mode TO sequential'
@@ -18,35 +18,38 @@ DECLARE
 BEGIN
     -- Those of a table that was plain when the index was made.
     statements := statements || ARRAY(
-        SELECT format('DROP TRIGGER %I ON %s', t.tgname, hashindex.full_name(t.tgrelid)) FROM pg_trigger t
+        SELECT format('DROP TRIGGER %I ON %s', t.tgname, hashindex._full_name(t.tgrelid)) FROM pg_trigger t
         WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
           AND t.tgparentid = 0 AND t.tgname <> made
         ORDER BY t.tgname
     );
-    IF (hashindex.distribution_of('hashindex.model'::regclass)).method IS NULL THEN
+    IF (hashindex._distribution_of('hashindex.model'::regclass)).method IS NULL THEN
         statements := statements || 'SELECT create_reference_table(''hashindex.model'')'::text;
     END IF;
     -- What triggers and encoding call on the nodes, where Citus may have come after our schema.
     statements := statements || ARRAY(
         SELECT format('SELECT create_distributed_function(%L)', p.oid::regprocedure) FROM pg_proc p
         WHERE p.pronamespace = 'hashindex'::regnamespace
-          AND p.proname IN ('layer_problem', 'project_with', 'encode_with', 'layers_of')
-        ORDER BY p.proname = 'encode_with', p.proname
+          AND p.proname IN (
+              '_layer_problem', 'project_with', '_quantize', 'encode_with', '_layers_of', '_weights_of', '_bias_of', '_refuse_vector'
+          )
+        -- In the order of bytes, whatever the database's.
+        ORDER BY p.proname = 'encode_with', p.proname COLLATE "C"
     );
-    IF i.layout = 'table' AND (hashindex.distribution_of(codes::regclass)).method IS NULL THEN
+    IF i.layout = 'table' AND (hashindex._distribution_of(codes::regclass)).method IS NULL THEN
         statements := statements || ARRAY[
             -- Nothing has kept them fresh while the table was being distributed.
             format('TRUNCATE %s', codes),
             format('SELECT create_distributed_table(%L, ''id'', colocate_with => %L)', codes, base)
         ];
     END IF;
-    IF NOT hashindex.has_trigger(i, base::regclass, made) THEN
+    IF NOT hashindex._has_trigger(i, base::regclass, made) THEN
         IF i.layout = 'column' THEN
             statements := statements || format(
                 'UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column
             );
         END IF;
-        statements := statements || hashindex.row_trigger(i);
+        statements := statements || hashindex._row_trigger(i);
     END IF;
     RETURN statements;
 END
@@ -63,7 +66,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
-    found record := hashindex.distribution_of(to_regclass(base));
+    found record := hashindex._distribution_of(to_regclass(base));
     statement text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
@@ -84,9 +87,9 @@ BEGIN
             USING ERRCODE = 'feature_not_supported',
                   HINT = 'Distribute the table by its key, or make the index with layout column.';
     END IF;
-    PERFORM hashindex.check_distributable(i);
+    PERFORM hashindex._check_distributable(i);
     -- As they are for a distributed table, before a trigger calls one.
-    PERFORM hashindex.create_functions(i);
+    PERFORM hashindex._create_functions(i);
     FOREACH statement IN ARRAY hashindex.distribution_statements(i.name) LOOP
         EXECUTE statement;
     END LOOP;
@@ -97,13 +100,13 @@ $$;
 COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its table, which Citus distributes: codes co-located, models on every node, a trigger on each shard; may be run again';
 
-CREATE OR REPLACE FUNCTION hashindex.check_distributable(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF hashindex.encoded_in_python(i) THEN
+    IF hashindex._encoded_in_python(i) THEN
         RAISE EXCEPTION 'the model of index "%" is evaluated in Python, and rows of a distributed table are encoded by SQL', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a model that SQL evaluates.';
     ELSIF i.access <> 'scan' OR i.building IS NOT NULL THEN
@@ -111,6 +114,9 @@ BEGIN
             coalesce(i.building, i.access)
             USING ERRCODE = 'feature_not_supported',
                   HINT = format('Run: SELECT hashindex.configure_index(%L, access => ''scan'');', i.name);
+    ELSIF i.filter_columns <> '{}' THEN
+        RAISE EXCEPTION 'index "%" keeps filter columns beside its codes, and those of distributed tables have none', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Create the index again without filter columns.';
     ELSIF EXISTS (SELECT FROM hashindex.index x WHERE i.name = x.swap_of OR (x.name = i.name AND x.swap_of IS NOT NULL)) THEN
         RAISE EXCEPTION 'index "%" has codes of two models, from a swap', i.name
             USING ERRCODE = 'object_in_use',
@@ -119,5 +125,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.check_distributable(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._check_distributable(hashindex.index) IS
     'refuses an index that no distributed table can have';

@@ -1,7 +1,7 @@
 -- Encoding and counting the rows of a distributed table: no page of them is read on one node.
 
 -- Joined with the model, which is on every node: each shard encodes its own rows into its own codes.
-CREATE OR REPLACE FUNCTION hashindex.distributed_encoding(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._distributed_encoding(i hashindex.index)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -9,13 +9,13 @@ AS $$
 BEGIN
     RETURN format(
         CASE i.layout WHEN 'table' THEN
-            'INSERT INTO %1$s (id, code) SELECT b.%2$I, hashindex.encode_with(m.layers, b.%3$I::vector) '
+            'INSERT INTO %1$s (id, code) SELECT b.%2$I, hashindex.encode_with(m.layers, b.%3$I::vector, m.levels) '
             'FROM %4$s b, hashindex.model m WHERE m.id = %5$s AND b.%3$I IS NOT NULL '
             'AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%2$I) '
             -- A trigger may write one meanwhile, of a newer vector.
             'ON CONFLICT (id) DO NOTHING'
         ELSE
-            'UPDATE %4$s b SET %6$I = hashindex.encode_with(m.layers, b.%3$I::vector) '
+            'UPDATE %4$s b SET %6$I = hashindex.encode_with(m.layers, b.%3$I::vector, m.levels) '
             'FROM hashindex.model m WHERE m.id = %5$s AND b.%6$I IS NULL AND b.%3$I IS NOT NULL'
         END,
         format('%I.%I', i.code_schema, i.code_table), i.id_column, i.column_name,
@@ -24,7 +24,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.distributed_encoding(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._distributed_encoding(hashindex.index) IS
     'text of the statement that encodes the rows of a distributed table that have no code';
 
 CREATE OR REPLACE FUNCTION hashindex.encode_distributed(index_name text)
@@ -36,7 +36,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     written bigint;
 BEGIN
-    IF NOT hashindex.is_distributed(i) THEN
+    IF NOT hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'the table %.% of index "%" is not distributed by Citus', i.schema_name, i.table_name, i.name
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -49,7 +49,7 @@ BEGIN
             i.code_schema, i.code_table, i.schema_name, i.table_name, i.id_column
         );
     END IF;
-    EXECUTE hashindex.distributed_encoding(i);
+    EXECUTE hashindex._distributed_encoding(i);
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END
@@ -60,7 +60,7 @@ COMMENT ON FUNCTION hashindex.encode_distributed(text) IS
 
 -- One statement for each number: each is counted on the shards, and summed up. The size of a
 -- distributed table is known to Citus alone.
-CREATE OR REPLACE FUNCTION hashindex.distributed_summary(index_name text)
+CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
 RETURNS TABLE (
     rows bigint, codes bigint, code_bytes bigint, access_bytes bigint, vector_bytes bigint, waiting bigint
 )
@@ -96,5 +96,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.distributed_summary(text) IS
+COMMENT ON FUNCTION hashindex._distributed_summary(text) IS
     'rows, codes and sizes of an index on a distributed table; reads all of it';

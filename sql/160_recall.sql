@@ -8,15 +8,17 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
-    PERFORM hashindex.check_search_arguments(query, k, NULL);
     RETURN QUERY EXECUTE format(
         -- "+ 0" hides the ordering from an HNSW or IVFFlat index, whose answers are approximate.
         'SELECT b.%2$I::text, b.%3$I %4$s $1 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
         'ORDER BY (b.%3$I %4$s $1) + 0, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
-        hashindex.distance_operator(i.metric)
-    ) USING query, k;
+        hashindex._distance_operator(i.metric)
+    ) USING checked, wanted;
 END
 $$;
 
@@ -40,22 +42,15 @@ DECLARE
     found_in_all bigint := 0;
     -- Where SQL cannot encode, rows bring the codes that they have, and those without are no queries.
     code text := CASE
-        WHEN NOT hashindex.encoded_in_python(i) THEN NULL
+        WHEN NOT hashindex._encoded_in_python(i) THEN NULL
         WHEN i.layout = 'column' THEN format('b.%I', i.code_column)
-        ELSE format('(SELECT c.code FROM %I.%I c WHERE c.id = b.%I)',
-                    i.code_schema, i.code_table, i.id_column)
+        ELSE format('(SELECT c.code FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column)
     END;
 BEGIN
-    IF k IS NULL OR k < 1 THEN
-        RAISE EXCEPTION 'k is %; it must be 1 or more', coalesce(k::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value';
-    ELSIF k > 1000000 THEN
-        RAISE EXCEPTION 'k is %; it must be 1000000 or less', k
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF sample IS NULL OR sample < 1 THEN
-        RAISE EXCEPTION 'sample is %; it must be 1 or more', coalesce(sample::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value';
+    IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN
+        PERFORM hashindex._refuse('k', k, '1 to 1000000');
+    ELSIF sample IS NULL OR sample < 1 THEN
+        PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
     FOR row_of IN EXECUTE format(
         'SELECT b.%2$I::text AS id, b.%3$I::vector AS query, %4$s::bit varying AS code FROM %1$s b '

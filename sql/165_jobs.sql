@@ -1,7 +1,7 @@
 -- Long runs, and which of them are still running: each holds an advisory lock of its session on its
 -- number while it does. A process or a server that is killed loses the lock, whatever its row says.
 
-CREATE OR REPLACE FUNCTION hashindex.job_state(job_id integer)
+CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
 RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -15,7 +15,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.job_state(integer) IS
+COMMENT ON FUNCTION hashindex._job_state(integer) IS
     'state of a job whose lock was found to be free: it may have come to its end in that moment';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
@@ -24,7 +24,7 @@ SELECT j.id, j.kind, j.subject, j.phase,
            WHEN j.state <> 'running' OR l.pid IS NOT NULL THEN j.state
            -- Locks are of the primary, and not seen here.
            WHEN pg_is_in_recovery() THEN j.state
-           ELSE hashindex.job_state(j.id)
+           ELSE hashindex._job_state(j.id)
        END AS state,
        j.rows_done, j.rows_total, r.rows_per_second,
        CASE WHEN l.pid IS NOT NULL AND r.rows_per_second > 0 AND j.rows_total IS NOT NULL THEN
@@ -47,7 +47,7 @@ COMMENT ON VIEW hashindex.jobs IS
     'long runs of pg-hashindex: how far they are, and whether they run, are dead, done or failed';
 
 -- Of the kinds and the subject; NULL stands for all.
-CREATE OR REPLACE FUNCTION hashindex.end_dead_jobs(kinds text[], subject text, message text)
+CREATE OR REPLACE FUNCTION hashindex._end_dead_jobs(kinds text[], subject text, message text)
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -56,11 +56,11 @@ DECLARE
     ended integer;
 BEGIN
     UPDATE hashindex.job j
-    SET state = 'failed', message = end_dead_jobs.message, ended_at = clock_timestamp()
+    SET state = 'failed', message = _end_dead_jobs.message, ended_at = clock_timestamp()
     -- Of one that comes to its end in this moment the state is looked at again.
     WHERE j.state = 'running'
       AND (kinds IS NULL OR j.kind = ANY (kinds))
-      AND (end_dead_jobs.subject IS NULL OR j.subject = end_dead_jobs.subject)
+      AND (_end_dead_jobs.subject IS NULL OR j.subject = _end_dead_jobs.subject)
       AND NOT EXISTS (
           SELECT FROM pg_locks l
           WHERE l.locktype = 'advisory' AND l.classid = 1751805794 AND l.objsubid = 2
@@ -72,5 +72,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.end_dead_jobs(text[], text, text) IS
+COMMENT ON FUNCTION hashindex._end_dead_jobs(text[], text, text) IS
     'marks dead jobs as failed, once another run has gone on with them; returns how many';

@@ -4,7 +4,7 @@
 -- here writes, and the caller's own rights are all that it takes.
 
 -- Of an advised command: a name as a shell takes it for one word.
-CREATE OR REPLACE FUNCTION hashindex.shell_word(word text)
+CREATE OR REPLACE FUNCTION hashindex._shell_word(word text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -15,10 +15,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.shell_word(text) IS 'a text quoted for a shell, where it needs that';
+COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a text quoted for a shell, where it needs that';
 
 -- Whether a session holds the lock that runs of pg-hashindex take by such a name.
-CREATE OR REPLACE FUNCTION hashindex.is_at_work(lock_name text)
+CREATE OR REPLACE FUNCTION hashindex._is_at_work(lock_name text)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -33,11 +33,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.is_at_work(text) IS
+COMMENT ON FUNCTION hashindex._is_at_work(text) IS
     'whether a session holds the advisory lock of this name, as encoding, building and swapping do';
 
 -- The table and its partitions, of whatever level.
-CREATE OR REPLACE FUNCTION hashindex.parts_of(table_name regclass)
+CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
 RETURNS TABLE (part regclass, is_partition boolean)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -49,9 +49,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.parts_of(regclass) IS 'a table and all of its partitions';
+COMMENT ON FUNCTION hashindex._parts_of(regclass) IS 'a table and all of its partitions';
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_table(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._health_of_table(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -88,7 +88,7 @@ BEGIN
         ) a ON true;
         wrong := wrong || array_remove(ARRAY[fault], NULL);
         BEGIN
-            SELECT k.id_type INTO key_type FROM hashindex.find_key(base, i.id_column) k;
+            SELECT k.id_type INTO key_type FROM hashindex._find_key(base, i.id_column) k;
             IF key_type <> i.id_type THEN
                 wrong := wrong || format('key "%s" of %s is of type %s, and was of %s',
                                          i.id_column, base, key_type, i.id_type);
@@ -128,15 +128,15 @@ BEGIN
         CASE WHEN wrong = '{}' THEN 'table, column, key and codes are there' ELSE array_to_string(wrong, '; ') END,
         CASE WHEN wrong <> '{}' THEN format(
             'pg-hashindex index repair %s follows what was renamed and makes codes anew; an index whose table or '
-            'vector column is gone it drops', hashindex.shell_word(i.name)
+            'vector column is gone it drops', hashindex._shell_word(i.name)
         ) END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_table(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._health_of_table(hashindex.index) IS
     'health: whether table, column, key and codes of an index are there, as they were';
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_triggers(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._health_of_triggers(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -161,12 +161,22 @@ BEGIN
             -- Others fire for replication alone, or not at all.
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'is disabled'
         END AS fault
-        FROM hashindex.parts_of(base) p
-        CROSS JOIN unnest(hashindex.trigger_names(i)) n(name)
+        FROM hashindex._parts_of(base) p
+        CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
     ) e
     WHERE e.fault IS NOT NULL;
+    IF i.layout = 'table' AND EXISTS (
+        SELECT FROM pg_class c JOIN pg_roles r ON r.oid = hashindex._owner_of(i)
+        WHERE c.oid = base AND c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+          AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
+    ) THEN
+        RETURN QUERY SELECT 'triggers', 'broken', 1::double precision,
+            format('row security of %s holds for role %s too, as which triggers run: writes fail', base, hashindex._owner_of(i)::regrole),
+            format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, hashindex._owner_of(i)::regrole);
+        RETURN;
+    END IF;
     shown := array_to_string(faults[:5], '; ')
         || CASE WHEN cardinality(faults) > 5 THEN format('; and %s more', cardinality(faults) - 5) ELSE '' END;
     RETURN QUERY SELECT 'triggers',
@@ -177,36 +187,36 @@ BEGIN
              WHEN all_of_partitions THEN shown || ': what is written straight to these partitions is not seen'
              ELSE shown || ': what is written is not seen' END,
         CASE WHEN faults <> '{}' THEN format(
-            'pg-hashindex index repair %s, which sees to what was written meanwhile, too', hashindex.shell_word(i.name)
+            'pg-hashindex index repair %s, which sees to what was written meanwhile, too', hashindex._shell_word(i.name)
         ) END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_triggers(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._health_of_triggers(hashindex.index) IS
     'health: whether the triggers that keep codes fresh are there and enabled, on partitions too';
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_functions(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._health_of_functions(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    code text := CASE WHEN hashindex.encoded_in_python(i) THEN ', bit varying' ELSE '' END;
     missing text[] := ARRAY(
-        SELECT s.signature FROM unnest(ARRAY[
-            format('hashindex.%I()', 'sync_' || i.storage),
-            format('hashindex.%I(vector, integer, integer, integer, text%s)', 'search_' || i.name, code),
-            format('hashindex.%I(vector, integer%s)', 'within_' || i.name, code)
-        ]) s(signature)
-        WHERE to_regprocedure(s.signature) IS NULL
+        SELECT format('hashindex.%I', f.name) FROM unnest(
+            ARRAY['sync_' || i.storage, 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
+            || CASE WHEN i.layout = 'table' AND NOT hashindex._is_distributed(i) THEN ARRAY['refresh_' || i.storage] ELSE '{}' END
+        ) f(name)
+        WHERE NOT EXISTS (
+            SELECT FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o WHERE p.proname = f.name
+        )
     );
 BEGIN
     RETURN QUERY SELECT 'functions', CASE WHEN missing = '{}' THEN 'ok' ELSE 'broken' END,
         cardinality(missing)::double precision,
         CASE WHEN missing = '{}' THEN 'all there' ELSE array_to_string(missing, '; ') || ' missing' END,
-        CASE WHEN missing <> '{}' THEN 'pg-hashindex index repair ' || hashindex.shell_word(i.name) END;
+        CASE WHEN missing <> '{}' THEN 'pg-hashindex index repair ' || hashindex._shell_word(i.name) END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_functions(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._health_of_functions(hashindex.index) IS
     'health: whether an index''s own functions are there';

@@ -1,38 +1,40 @@
 -- Health of what searches go by: the access path, lists of landmarks, and swaps of the model.
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_access(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._health_of_access(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    named text := hashindex.shell_word(i.name);
+    named text := hashindex._shell_word(i.name);
     again text := format('pg-hashindex index configure %1$s --access scan, and then --access %2$s', named, i.access);
     faults text[] := '{}';
     has_landmarks boolean;
 BEGIN
     IF i.access = 'landmarks' THEN
-        IF to_regclass(format('hashindex.%I', i.storage || '_landmarks')) IS NULL
-            OR NOT hashindex.has_lists(i)
-        THEN
+        IF to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
             RETURN QUERY SELECT 'access', 'broken', 1::double precision,
-                'the landmarks of the index, or their lists, are gone'::text, 'pg-hashindex index repair ' || named;
+                'the landmarks of the index are gone'::text, 'pg-hashindex index repair ' || named;
             RETURN;
         END IF;
-        EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I)', i.storage || '_landmarks') INTO has_landmarks;
+        EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I)', i.landmark_table) INTO has_landmarks;
         faults := CASE
             WHEN NOT has_landmarks THEN ARRAY['there are no landmarks: searches read all codes']
             WHEN NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
-                WHERE x.indrelid = to_regclass(format('hashindex.%I', i.storage || '_landmarks'))
+                WHERE x.indrelid = to_regclass('hashindex.' || quote_ident(i.landmark_table))
                   AND a.amname = 'hnsw' AND x.indisvalid
             ) AND (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id) <= 4000
                 THEN ARRAY['the HNSW over landmarks is gone: searches look at each of them']
+            WHEN NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'landmark' AND x.indisvalid
+            ) THEN ARRAY['the b-tree over the landmarks of codes is gone: searches read all codes']
             ELSE '{}' END;
     ELSIF i.access IN ('lookup', 'hnsw') THEN
         faults := ARRAY(
             SELECT x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END
-            FROM hashindex.code_indexes(i, i.access) x
+            FROM hashindex._code_indexes(i, i.access) x
             LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
             WHERE p.indisvalid IS NOT TRUE
         );
@@ -43,7 +45,7 @@ BEGIN
             CASE WHEN i.access = 'landmarks' THEN again ELSE 'pg-hashindex index repair ' || named END;
     ELSIF i.building IS NULL THEN
         RETURN QUERY SELECT 'access', 'ok', 0::double precision, format('searches go by %s', i.access), NULL::text;
-    ELSIF hashindex.is_at_work('hashindex.access:' || i.name) OR hashindex.is_at_work('hashindex.encode:' || i.name) THEN
+    ELSIF hashindex._is_at_work('hashindex.access:' || i.name) OR hashindex._is_at_work('hashindex.encode:' || i.name) THEN
         RETURN QUERY SELECT 'access', 'ok', 0::double precision,
             format('access path %s is being built; until then searches go by %s', i.building, i.access), NULL::text;
     ELSE
@@ -54,81 +56,57 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_access(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._health_of_access(hashindex.index) IS
     'health: whether the access path of an index is there and valid, or one is being built';
 
--- Lists are all counted where that takes a part of a second, by the room that their codes take, which
--- are all of one size and not compressed: they need not be fetched for that. Which entries are stale
--- is told by some.
-CREATE OR REPLACE FUNCTION hashindex.health_of_lists(i hashindex.index, "full" boolean, codes double precision)
+-- A list is the codes of a landmark. The statistics of PostgreSQL tell how long they are, and whether they still lie together.
+CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean, codes double precision)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    lists regclass := to_regclass(format('hashindex.%I', i.storage || '_lists'));
+    code_table regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     landmarks bigint;
-    entries double precision;
-    longest double precision;
+    longest bigint;
     in_long double precision;
-    stale_share double precision;
-    -- A code in an array: its size, the number of its bits, and these, to whole words.
-    code_bytes double precision := (
-        SELECT 4 * ceil((8 + ceil(m.n_bits / 8.0)) / 4) FROM hashindex.model m WHERE m.id = i.model_id
-    );
-    all_read boolean := health_of_lists.full OR pg_table_size(lists) <= 256 * 1024 ^ 2;
+    unlisted bigint;
+    sampled text;
+    counted double precision;
+    together double precision;
     mean double precision;
     wrong text[] := '{}';
-    named text := hashindex.shell_word(i.name);
-    again text := format('pg-hashindex index configure %1$s --access scan, and then --access landmarks', named);
+    rebuild text := 'pg-hashindex index rebalance ' || hashindex._shell_word(i.name);
 BEGIN
-    IF lists IS NULL OR i.access <> 'landmarks' THEN
+    IF i.access <> 'landmarks' OR code_table IS NULL OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
         RETURN;
     END IF;
+    sampled := CASE WHEN _health_of_lists.full THEN '' ELSE hashindex._sample_clause(code_table, 100000) END;
+    EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
     EXECUTE format(
-        'WITH sizes AS ('
-        '    SELECT sum(round((pg_column_size(l.codes) - 24) / $1)) AS entries FROM %1$s l %3$s GROUP BY l.landmark'
-        ') '
-        'SELECT (SELECT count(*) FROM hashindex.%2$I), coalesce(sum(s.entries), 0), coalesce(max(s.entries), 0), '
-        '       coalesce(sum(s.entries) FILTER (WHERE s.entries > greatest(4 * m.mean, 200)), 0) '
-        'FROM sizes s CROSS JOIN (SELECT avg(z.entries) AS mean FROM sizes z) m',
-        lists, i.storage || '_landmarks',
-        CASE WHEN NOT all_read THEN hashindex.sample_clause(lists, 1000) END
-    ) INTO landmarks, entries, longest, in_long USING code_bytes;
-    IF NOT all_read THEN
-        entries := entries / hashindex.sample_share(lists, 1000);
-        in_long := in_long / hashindex.sample_share(lists, 1000);
-        longest := NULL;
+        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c %s GROUP BY c.landmark) '
+        'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0), coalesce(sum(l.n), 0), '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0), '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) FROM lists l',
+        code_table, sampled
+    ) INTO longest, counted, in_long, unlisted USING codes / greatest(landmarks, 1);
+    mean := counted / greatest(landmarks, 1);
+    SELECT abs(s.correlation) INTO together FROM pg_stats s
+    WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
+    IF in_long > 0.05 * counted THEN
+        wrong := wrong || format('%s %% of codes are in lists much longer than the others', round(100 * in_long / counted));
     END IF;
-    EXECUTE format(
-        'SELECT count(*) FILTER (WHERE c.id IS NULL) / nullif(count(*), 0)::double precision '
-        'FROM (%1$s) l CROSS JOIN unnest(l.ids, l.codes) e(id, code) '
-        'LEFT JOIN %2$I.%3$I c ON c.id = e.id AND c.code = e.code',
-        CASE WHEN health_of_lists.full THEN format('SELECT * FROM %s', lists) ELSE format(
-            'SELECT s.ids, s.codes FROM %s s %s ORDER BY random() LIMIT 100', lists, hashindex.sample_clause(lists, 200)
-        ) END,
-        i.code_schema, i.code_table
-    ) INTO stale_share;
-    stale_share := coalesce(stale_share, 0);
-    mean := entries / greatest(landmarks, 1);
-    -- One of many may be long.
-    IF in_long > 0.05 * entries THEN
-        wrong := wrong || format('%s %% of entries are in lists much longer than the others',
-                                 round(100 * in_long / entries));
+    IF together < 0.7 AND codes > 10000 THEN
+        wrong := wrong || 'codes of one landmark no longer lie together: searches read more pages'::text;
     END IF;
-    IF stale_share > 0.2 THEN
-        wrong := wrong || format('%s %% of entries are of rows that have changed or gone', round(100 * stale_share));
-    END IF;
-    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, stale_share,
-        format('%s landmarks, %s entries each, %s %% stale', landmarks, round(mean), round(100 * stale_share))
-            || CASE WHEN longest IS NULL THEN ' (of a sample)' ELSE format(', %s at most', longest) END
+    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, longest::double precision,
+        format('%s landmarks, %s codes each', landmarks, round(codes / greatest(landmarks, 1)))
+            || CASE WHEN sampled = '' THEN format(', %s at most', longest) ELSE '' END
             || CASE WHEN wrong <> '{}' THEN '; ' || array_to_string(wrong, '; ') ELSE '' END,
-        CASE WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || named END;
-    -- Each row is under two landmarks, where there are two.
+        CASE WHEN wrong <> '{}' THEN rebuild END;
     wrong := '{}';
-    IF entries * (1 - stale_share) < 0.9 * least(2, landmarks) * codes THEN
-        wrong := wrong || format('about %s codes are in no list, so that searches miss their rows',
-            greatest(1, round(codes - entries * (1 - stale_share) / greatest(1, least(2, landmarks)))));
+    IF unlisted > 0 THEN
+        wrong := wrong || format('%s codes are in no list, so that searches miss their rows', unlisted);
     END IF;
     IF codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
         wrong := wrong || format('the landmarks were trained on %s rows, and there are %s now: searches are slow',
@@ -138,27 +116,73 @@ BEGIN
         codes / nullif(i.trained_rows, 0),
         CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
              ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN wrong <> '{}' THEN CASE WHEN wrong[1] ~ 'in no list' THEN 'pg-hashindex index repair ' || named || '; or '
-            ELSE '' END || 'train them anew: ' || again END;
+        CASE WHEN unlisted > 0 THEN 'pg-hashindex index encode ' || hashindex._shell_word(i.name) WHEN wrong <> '{}' THEN rebuild END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_lists(hashindex.index, boolean, double precision) IS
-    'health: how long and how stale the lists of landmarks are, and whether the landmarks still fit the table';
+COMMENT ON FUNCTION hashindex._health_of_lists(hashindex.index, boolean, double precision) IS
+    'health: how long the lists of landmarks are, and whether the landmarks still fit the table';
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_swap(i hashindex.index)
+-- Values that are kept beside codes: those of the table, as long as triggers saw every change.
+CREATE OR REPLACE FUNCTION hashindex._health_of_filters(i hashindex.index, "full" boolean)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    faults text[];
+    differing text;
+    ids text[];
+    looked_at bigint;
+    stale bigint;
+    again text := 'drop the index, and make it again with the filter columns that the table has';
+BEGIN
+    IF i.filter_columns = '{}' THEN
+        RETURN;
+    END IF;
+    faults := array_remove(ARRAY(
+        SELECT hashindex._filter_fault(i, f.name, f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n) ORDER BY f.n
+    ), NULL);
+    IF faults <> '{}' THEN
+        RETURN QUERY SELECT 'filters', 'broken', cardinality(faults)::double precision, array_to_string(faults, '; '), again;
+        RETURN;
+    END IF;
+    IF NOT _health_of_filters.full THEN
+        ids := s.ids FROM hashindex._sample_ids(base, i.id_column, 'true', 2000) s;
+    END IF;
+    SELECT format('record_image_ne(ROW(%s), ROW(%s))', string_agg(format('b.%I', f.name), ', ' ORDER BY f.n),
+                  string_agg(format('c.filter_%s', f.n), ', ' ORDER BY f.n))
+    INTO differing FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    EXECUTE format(
+        'SELECT count(*), count(*) FILTER (WHERE %s) FROM %s JOIN %I.%I c ON c.id = b.%I', differing,
+        CASE WHEN _health_of_filters.full THEN format('%s b', base)
+             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
+        i.code_schema, i.code_table, i.id_column
+    ) INTO looked_at, stale USING ids;
+    RETURN QUERY SELECT 'filters', CASE WHEN stale > 0 THEN 'broken' ELSE 'ok' END, stale::double precision,
+        CASE WHEN stale = 0 THEN format('the filter columns of %s codes are as in the table', looked_at)
+             ELSE format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out', stale, looked_at) END,
+        CASE WHEN stale > 0 THEN again END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._health_of_filters(hashindex.index, boolean) IS
+    'health: whether filter columns are in the table as they were, and kept beside codes as they are';
+
+CREATE OR REPLACE FUNCTION hashindex._health_of_swap(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     beside record;
-    named text := hashindex.shell_word(i.name);
-    running boolean := hashindex.is_at_work('hashindex.swap:' || i.name);
+    named text := hashindex._shell_word(i.name);
+    running boolean := hashindex._is_at_work('hashindex.swap:' || i.name);
 BEGIN
     FOR beside IN
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
-               hashindex.shell_word(format('%s:%s', m.name, m.version)) AS word
+               hashindex._shell_word(format('%s:%s', m.name, m.version)) AS word
         FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id
         WHERE x.swap_of = i.name ORDER BY x.swap_state
     LOOP
@@ -180,5 +204,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_swap(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._health_of_swap(hashindex.index) IS
     'health: swaps of an index''s model that were left half done, and codes of before that were not pruned';

@@ -1,23 +1,23 @@
 -- Health of the codes themselves: whether they are what the model gives, and whether rows still look
 -- like those that it was trained on.
 
-CREATE OR REPLACE FUNCTION hashindex.advice_on_drift(i hashindex.index)
+CREATE OR REPLACE FUNCTION hashindex._advice_on_drift(i hashindex.index)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN 'rows are no longer like those of the training: train a model on them, and swap it: '
-        || 'pg-hashindex index swap ' || hashindex.shell_word(i.name) || ' --model MODEL';
+        || 'pg-hashindex index swap ' || hashindex._shell_word(i.name) || ' --model MODEL';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.advice_on_drift(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._advice_on_drift(hashindex.index) IS
     'what to do where rows are no longer like those that a model was trained on';
 
 -- One pass over rows: projections, the codes that they give, and which tenth of the training's each
 -- number falls in. Bits that lie as near to 0 as rounding may take them are nobody's fault.
-CREATE OR REPLACE FUNCTION hashindex.health_of_codes(i hashindex.index, "full" boolean)
+CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -26,7 +26,7 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    named text := hashindex.shell_word(i.name);
+    named text := hashindex._shell_word(i.name);
     ids text[];
     rows double precision;
     coded double precision;
@@ -44,8 +44,8 @@ BEGIN
         FROM unnest(ARRAY['wrong_codes', 'projection_drift']) c(name);
         RETURN;
     END IF;
-    IF NOT health_of_codes.full THEN
-        ids := s.ids FROM hashindex.sample_ids(base, i.id_column, format('b.%I IS NOT NULL', i.column_name), 1000) s;
+    IF NOT _health_of_codes.full THEN
+        ids := s.ids FROM hashindex._sample_ids(base, i.id_column, format('b.%I IS NOT NULL', i.column_name), 1000) s;
     END IF;
     BEGIN EXECUTE format(
         $query$
@@ -64,14 +64,18 @@ BEGIN
             SELECT p.p, p.code, CASE
                 WHEN p.code IS NULL THEN false
                 WHEN p.p IS NULL THEN true
-                WHEN p.code = binary_quantize(p.p) THEN false
+                WHEN p.code = p.fresh THEN false
                 ELSE EXISTS (
-                    SELECT FROM unnest(p.p::real[]) WITH ORDINALITY u(x, n)
-                    WHERE get_bit(p.code, n::integer - 1) <> (u.x > 0)::integer
-                      AND abs(u.x) > 0.001 * vector_norm(p.p) / sqrt($5)
+                    -- In units of the standard deviation of the row's projections.
+                    SELECT FROM (
+                        SELECT e.n - 1 AS n, abs(e.x) * sqrt(vector_dims(p.p)) / nullif(vector_norm(p.p), 0) AS size
+                        FROM unnest(p.p::real[]) WITH ORDINALITY e(x, n)
+                    ) u CROSS JOIN generate_series(0, $5 / vector_dims(p.p) - 1) half
+                    WHERE get_bit(p.code # p.fresh, u.n::integer + half * vector_dims(p.p)) = 1
+                      AND coalesce(u.size > 0.001 AND (half = 0 OR abs(u.size - 1) > 0.001), false)
                 )
             END AS wrong
-            FROM projected p OFFSET 0
+            FROM (SELECT p.*, hashindex._quantize(p.p, $6) AS fresh FROM projected p OFFSET 0) p OFFSET 0
         ), counted AS (
             SELECT u.bit, width_bucket(u.x, e.edges) AS tenth, count(j.p) AS n,
                    count(*) FILTER (WHERE u.bit = 1 AND j.code IS NOT NULL) AS coded,
@@ -103,11 +107,12 @@ BEGIN
                 'SELECT c.code, b.%1$I::vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
                 ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
             i.column_name,
-            CASE WHEN health_of_codes.full THEN format('%s b', base)
+            CASE WHEN _health_of_codes.full THEN format('%s b', base)
                  ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
             i.id_column, i.code_schema, i.code_table, i.code_column
         )
-    ) INTO rows, coded, wrong, mean, worst, worst_bit USING ids, used.layers, used.profile, used.dimension, used.n_bits;
+    ) INTO rows, coded, wrong, mean, worst, worst_bit USING
+        ids, used.layers, used.profile, used.dimension, used.n_bits, used.levels;
         IF used.profile IS NOT NULL AND rows > 0
             AND 1 / (used.profile -> 'rows')::double precision + mean IS NULL THEN
             RAISE EXCEPTION 'it has no rows or no edges' USING ERRCODE = 'data_exception';
@@ -139,9 +144,9 @@ BEGIN
              WHEN rows = 0 THEN 'there are no rows to look at'
              ELSE format('population stability index of projections, mean of the bits %s, bit %s the most with %s, '
                          'by %s rows', round(mean::numeric, 3), worst_bit, round(worst::numeric, 3), rows) END,
-        CASE WHEN drifts THEN hashindex.advice_on_drift(i) END;
+        CASE WHEN drifts THEN hashindex._advice_on_drift(i) END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_codes(hashindex.index, boolean) IS
+COMMENT ON FUNCTION hashindex._health_of_codes(hashindex.index, boolean) IS
     'health: codes that differ from a fresh encoding, and how far projections have drifted since the training';

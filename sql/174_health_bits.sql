@@ -1,7 +1,7 @@
 -- Health of the bits of codes, by codes that are drawn: what each of them tells, and what together.
 
 -- From strings of bits, one for each bit of the code.
-CREATE OR REPLACE FUNCTION hashindex.health_of_ones(i hashindex.index, profile jsonb, bits bit varying[], n integer)
+CREATE OR REPLACE FUNCTION hashindex._health_of_ones(i hashindex.index, profile jsonb, bits bit varying[], n integer)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -39,17 +39,17 @@ BEGIN
                'codes, at training in %s %%; by %s codes',
                round(told.mean::numeric, 3), told.bit, round(told.worst::numeric, 3),
                round((100 * told.now)::numeric, 1), round((100 * told.was)::numeric, 1), n),
-        CASE WHEN drifts THEN hashindex.advice_on_drift(i) END;
+        CASE WHEN drifts THEN hashindex._advice_on_drift(i) END;
 EXCEPTION WHEN data_exception THEN
     RETURN QUERY SELECT 'bit_drift', 'warning', NULL::double precision,
         format('the profile of the model is damaged: %s', SQLERRM), 'train the model anew'::text;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_ones(hashindex.index, jsonb, bit varying[], integer) IS
+COMMENT ON FUNCTION hashindex._health_of_ones(hashindex.index, jsonb, bit varying[], integer) IS
     'health: how far shares of ones in codes have drifted since the training';
 
-CREATE OR REPLACE FUNCTION hashindex.health_of_bits(i hashindex.index, "full" boolean)
+CREATE OR REPLACE FUNCTION hashindex._health_of_bits(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -59,7 +59,7 @@ DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
     -- A million bits are taken apart in half a second. A share of 100,000 codes errs by 0.002.
-    wanted integer := CASE WHEN health_of_bits.full THEN least(100000, 50000000 / used.n_bits)
+    wanted integer := CASE WHEN _health_of_bits.full THEN least(100000, 50000000 / used.n_bits)
         ELSE least(2000, greatest(200, 1000000 / used.n_bits)) END;
     drawn bit varying[];
     -- Of each bit, what the drawn codes have there.
@@ -74,7 +74,7 @@ BEGIN
         '    SELECT c.%1$I::bit varying AS code FROM %2$s c %3$s WHERE c.%1$I IS NOT NULL ORDER BY random() LIMIT $1'
         ') s',
         i.code_column, code_table,
-        CASE WHEN NOT health_of_bits.full THEN hashindex.sample_clause(code_table, 2000) END
+        CASE WHEN NOT _health_of_bits.full THEN hashindex._sample_clause(code_table, 2000) END
     ) INTO drawn USING wanted;
     n := coalesce(cardinality(drawn), 0);
     IF n = 0 THEN
@@ -111,20 +111,20 @@ BEGIN
         CASE WHEN enough AND (told.silent > 0 OR told.mean < 0.5) THEN
             'train a model on rows as they are now, or one of fewer bits or another method, and swap it' END;
 
-    RETURN QUERY SELECT c.* FROM hashindex.health_of_correlation(
-        bits, n, CASE WHEN health_of_bits.full THEN 2048 ELSE 512 END
+    RETURN QUERY SELECT c.* FROM hashindex._health_of_correlation(
+        bits, n, CASE WHEN _health_of_bits.full THEN 2048 ELSE 512 END
     ) c;
 
-    RETURN QUERY SELECT d.* FROM hashindex.health_of_ones(i, used.profile, bits, n) d;
-    RETURN QUERY SELECT d.* FROM hashindex.health_of_duplicates(i, drawn[:2000], health_of_bits.full) d;
+    RETURN QUERY SELECT d.* FROM hashindex._health_of_ones(i, used.profile, bits, n) d;
+    RETURN QUERY SELECT d.* FROM hashindex._health_of_duplicates(i, drawn[:2000], _health_of_bits.full) d;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_bits(hashindex.index, boolean) IS
+COMMENT ON FUNCTION hashindex._health_of_bits(hashindex.index, boolean) IS
     'health: shares of ones, entropy, correlation and drift of the bits of codes, and codes that many rows share';
 
 -- From strings of bits, one for each bit of the code. Of more bits than given, as many are drawn.
-CREATE OR REPLACE FUNCTION hashindex.health_of_correlation(bits bit varying[], n integer, most integer)
+CREATE OR REPLACE FUNCTION hashindex._health_of_correlation(bits bit varying[], n integer, most integer)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -164,11 +164,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_correlation(bit varying[], integer, integer) IS
+COMMENT ON FUNCTION hashindex._health_of_correlation(bit varying[], integer, integer) IS
     'health: the pairs of bits that are most alike, or most opposite, in codes';
 
 -- How many rows have the code of a drawn one, among all, or three million of more.
-CREATE OR REPLACE FUNCTION hashindex.health_of_duplicates(i hashindex.index, drawn bit varying[], "full" boolean)
+CREATE OR REPLACE FUNCTION hashindex._health_of_duplicates(i hashindex.index, drawn bit varying[], "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -176,7 +176,7 @@ SET jit = off
 AS $$
 DECLARE
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
-    sampled text := CASE WHEN health_of_duplicates.full THEN '' ELSE hashindex.sample_clause(code_table, 40000) END;
+    sampled text := CASE WHEN _health_of_duplicates.full THEN '' ELSE hashindex._sample_clause(code_table, 40000) END;
     shared double precision;
     crowded double precision;
     most bigint;
@@ -211,5 +211,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.health_of_duplicates(hashindex.index, bit varying[], boolean) IS
+COMMENT ON FUNCTION hashindex._health_of_duplicates(hashindex.index, bit varying[], boolean) IS
     'health: how many rows share their code with others';

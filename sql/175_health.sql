@@ -12,24 +12,25 @@ DECLARE
     base_is_there boolean;
     counted record;
 BEGIN
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_table(i) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_triggers(i) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_functions(i) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_swap(i) h;
-    SELECT h.status = 'ok' INTO base_is_there FROM hashindex.health_of_table(i) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_table(i) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_triggers(i) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_functions(i) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_swap(i) h;
+    SELECT h.status = 'ok' INTO base_is_there FROM hashindex._health_of_table(i) h;
     IF NOT base_is_there THEN
         -- There is nothing to compare, or not by these names.
         RETURN;
     END IF;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_access(i) h;
-    SELECT c.* INTO counted FROM hashindex.count_codes(i, everything) c;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_rows(
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_access(i) h;
+    SELECT c.* INTO counted FROM hashindex._count_codes(i, everything) c;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(
         i, counted.rows, counted.codes, counted.missing, counted.strays, counted.looked_at
     ) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_codes(i, everything) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_bits(i, everything) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_lists(i, everything, counted.codes) h;
-    RETURN QUERY SELECT h.* FROM hashindex.health_of_bloat(i, counted.codes) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, everything) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_codes(i, everything) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_bits(i, everything) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, everything, counted.codes) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_bloat(i, counted.codes) h;
 END
 $$;
 

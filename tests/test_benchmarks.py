@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import subprocess
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -165,11 +166,11 @@ def test_bars_of_the_graph_of_words(semi_supervised: Any) -> None:
     ]
 
 
-def drawn(retrieval: Any, n: int = 400, d: int = 16, m: int = 6, metric: str = "l2") -> Any:
+def drawn(retrieval: Any, n: int = 400, d: int = 16, m: int = 6) -> Any:
     """Vectors of small integers, so that some distances are equal."""
     rng = np.random.default_rng(5)
-    rows, queries = (rng.integers(-2, 3, size=(c, d)).astype(np.float32) for c in (n, m))
-    return retrieval("_data").Drawn.of("packages", metric, rows, queries, rng)
+    rows, queries, fresh = (rng.integers(-2, 3, size=(c, d)).astype(np.float32) for c in (n, m, m))
+    return retrieval("_data").Drawn.of("packages", rows, queries, fresh, rng)
 
 
 def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
@@ -186,23 +187,33 @@ def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
     np.testing.assert_array_equal(made, data.between(own, others, 200, np.random.default_rng(0)))
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_the_truth_is_that_of_brute_force(
-    retrieval: Any, metric: str, monkeypatch: pytest.MonkeyPatch
+def test_rows_of_other_dimensions_are_in_clusters_and_their_spectrum_decays(
+    retrieval: Any, tmp_path: Path
 ) -> None:
     data = retrieval("_data")
+    found = data.draw(tmp_path, "dims-512", 20, 30, 3_000)
+    assert [len(X) for X in (found.rows, found.queries, found.fresh)] == [3_000, 20, 30]
+    assert np.linalg.norm(found.rows, axis=1) == pytest.approx(1, abs=1e-5)
+    spectrum = np.linalg.svd(found.rows - found.rows.mean(axis=0), compute_uv=False) ** 2
+    assert spectrum[:50].sum() > 0.6 * spectrum.sum()
+    # Six rows of a cluster are nearer to each other than to the rest.
+    nearest = np.sort(found.rows[:300] @ found.rows.T, axis=1)[:, ::-1]
+    assert np.median(nearest[:, 3]) > np.median(nearest[:, 30]) + 0.1
+    np.testing.assert_array_equal(found.rows, data.draw(tmp_path, "dims-512", 20, 30, 3_000).rows)
+
+
+def test_the_truth_is_that_of_brute_force(retrieval: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = retrieval("_data")
     monkeypatch.setattr(data, "_BLOCK_ROWS", 64)
-    found = drawn(retrieval, metric=metric)
+    found = drawn(retrieval)
     truth = data.Truth(found, 10)
-    for share in (100, 1, 10, 50):
+    for share in (100, 10, 50):
         passing = np.flatnonzero(found.buckets[: len(found.rows)] < share)
         assert truth.wanted[share] == min(10, len(passing))
         answers, short = [], []
         for query, limit in zip(found.queries.astype(float), truth.limits[share], strict=True):
             X = found.rows[passing].astype(float)
-            far = np.linalg.norm(X - query, axis=1)
-            if metric == "cosine":
-                far = 1 - X @ query / (np.linalg.norm(X, axis=1) * np.linalg.norm(query))
+            far = 1 - X @ query / (np.linalg.norm(X, axis=1) * np.linalg.norm(query))
             order = passing[np.argsort(far, kind="stable")]
             assert np.sort(far)[truth.wanted[share] - 1] == pytest.approx(limit, abs=1e-12)
             # Of rows at the limit any may be the last.
@@ -217,133 +228,138 @@ def test_the_truth_is_that_of_brute_force(
 
 
 def test_systems_are_measured_and_leave_nothing_behind(
-    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if server.version != 18:
         pytest.skip("one version of PostgreSQL is enough for a benchmark")
-    pytest.importorskip("matplotlib")
-    measures, timing = retrieval("_measures"), retrieval("_timing")
-    monkeypatch.setattr(timing, "LEAST_TIMED", 10)
-    monkeypatch.setattr(timing, "WARM_UP", 1)
+    measures, systems, bench = retrieval("_measures"), retrieval("_systems"), retrieval()
+    monkeypatch.setattr(measures, "WARM_UP", 1)
+    monkeypatch.setattr(systems, "_CANDIDATES", (400, 50, 10))
+    monkeypatch.setattr(systems, "_PROBES", (1, 4, 200))
+    monkeypatch.setattr(systems, "_EF_SEARCH", (10, 100))
     found = drawn(retrieval)
-    truth = retrieval("_data").Truth(found, 10)
-    wanted = {"exact": 0, "hnsw": 1, "hnsw-binary": 0, "scan": 0}
-    systems = [s for s in retrieval("_systems").PGVECTOR if s.name in wanted]
-    systems.append(retrieval("_ours").Ours("scan", "lsh", 32, "scan"))
-    entries = {}
+    extent = measures.Extent(queries=6, filter_queries=6, single=6, batches=4)
+    compared = [
+        systems.Hnsw("hnsw"), systems.Ours("ours", 4, filter_columns=("tenth", "half"), bits=16)
+    ]  # fmt: skip
     with retrieval("_server").database(server, found) as opened:
-        loaded = opened.connection.execute(
-            "SELECT id, bucket, tenth, half, embedding FROM items ORDER BY id"
-        ).fetchall()
+        with opened.session() as session:
+            loaded = session.connection.execute(
+                "SELECT id, tenth, half, embedding FROM items ORDER BY id"
+            ).fetchall()
         buckets = found.buckets[:400]
-        expected = zip(range(400), buckets, buckets // 10, buckets // 50, strict=True)
-        assert [row[:4] for row in loaded] == [tuple(map(int, row)) for row in expected]
-        np.testing.assert_array_equal([row[4].to_numpy() for row in loaded], found.rows)
-        for system in systems:
-            extent = measures.Extent(single=6, batches=4, seconds=wanted[system.name])
-            entries[system.name] = measures.measure(opened, truth, system, extent)
-            assert opened.value("SELECT count(*) FROM items") == 400
-            assert opened.value("SELECT to_regclass('items_pgvector')") is None
-            assert opened.value("SELECT count(*) FROM hashindex.index") == 0
-            assert opened.value("SELECT count(*) FROM hashindex.model") == 0
-    assert [entry.get("error") for entry in entries.values()] == [None] * 4
-    exact, hnsw, ours = (entries[name] for name in ("exact", "hnsw", "scan"))
-    assert [point["recall"] for point in exact["filtered"].values()] == [1.0] * 3
-    assert exact["targets"]["0.99"]["recall"] == 1.0
-    # Of 400 rows the pages of the catalog are the greater part.
-    assert hnsw["bytes"] == hnsw["sizes"]["index"] > 400 * 16 * 4
-    assert ours["sizes"]["ours_codes"] > 400 * 4
-    assert hnsw["clients"]["queries_a_second"] > 0
-    # All rows are candidates of the last setting.
-    assert ours["frontier"][-1]["recall"] == 1.0
-    assert ours["full_scan"]["bits"] == 32
-    assert all(
-        entry["inserts"][kind] > 0 for entry in entries.values() for kind in entry["inserts"]
-    )
-
-    report = retrieval("_report")
-    whole = report.report({("packages", name): entries[name] for name in wanted}, list(wanted))
-    assert len(list(report.lines(whole))) == 1 + len(wanted) + 1 + len(whole["bars"]) + 1
-    report.save_plot(whole["systems"], tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 10_000
-
-
-def searched(data: str, system: str, p50: float, **others: Any) -> dict[str, Any]:
-    point = {"recall": 0.96, "p50_ms": p50}
-    return {
-        "data": data, "system": system, "run": "a", "described": {}, "build_s": 5.0, "bytes": 10,
-        "targets": {"0.95": point}, "inserts": {"single": 900.0, "batches": 300.0},
-        "filtered": {"1": {"recall": 1.0, "p50_ms": 2.0}, "10": {"recall": 0.9, "p50_ms": 2.0}},
-    } | others  # fmt: skip
+        expected = zip(range(400), buckets // 10, buckets // 50, strict=True)
+        assert [row[:3] for row in loaded] == [tuple(map(int, row)) for row in expected]
+        np.testing.assert_array_equal([row[3].to_numpy() for row in loaded], found.rows)
+        wanted = ("build", "search", "filters", "inserts")
+        run = bench.Run(opened, extent, compared, wanted, 1, {})
+        parts = dict(run.results())
+        assert opened.value("SELECT count(*) FROM items") == 400
+        assert opened.value("SELECT to_regclass('items_hnsw')") is None
+        assert opened.value("SELECT count(*) FROM hashindex.index") == 0
+        assert opened.value("SELECT count(*) FROM hashindex.model") == 0
+    assert tuple(parts) == wanted
+    (hnsw,), (ours,) = (parts["build"]["systems"][name] for name in ("hnsw", "ours"))
+    assert hnsw["bytes"] == hnsw["sizes"]["items_hnsw"] > 400 * 16 * 4
+    assert ours["bytes"] == sum(ours["sizes"].values())
+    assert {"train", "create"} <= set(ours["steps"])
+    taken = sum(ours["steps"][step] for step in ("train", "create"))
+    assert ours["seconds"] == pytest.approx(taken, abs=0.1)
+    (searched,) = parts["search"]["rounds"]
+    shares = parts["filters"]["shares"]
+    for point in (*searched.values(), *shares["10"].values(), *shares["50"].values()):
+        # All rows are candidates of the last setting.
+        assert point["reached"]
+        assert 0 < point["p50_ms"] <= point["p95_ms"]
+    rates = parts["inserts"]["systems"]
+    assert all(rates[name][kind] > 0 for name in rates for kind in ("single", "batches"))
+    bars = retrieval("_bars").check_bars("synthetic-300k", parts)
+    whole = {"data": "x", "rows": 400, "dimension": 16, "parts": parts, "bars": bars}
+    text = "\n".join(retrieval("_report").lines(whole))
+    assert all(bar["what"] in text for bar in bars)
 
 
 def test_bars_of_searches(retrieval: Any) -> None:
+    def rounds(*pairs: tuple[float, float]) -> list[Any]:
+        return [{"hnsw": {"p50_ms": a}, "ours": {"p50_ms": b}} for a, b in pairs]
+
+    def built(*figures: tuple[float, int]) -> list[Any]:
+        return [{"seconds": seconds, "bytes": size} for seconds, size in figures]
+
+    def filtered(p50: float, *, reached: bool) -> dict[str, Any]:
+        return {"p50_ms": p50, "reached": reached}
+
+    parts = {
+        "search": {"rounds": rounds((2.0, 1.0), (2.0, 3.0), (2.0, 1.8))},
+        "build": {"systems": {
+            "hnsw": built((100.0, 600)), "ours": built((10.0, 40), (5.0, 40), (20.0, 40)),
+        }},
+        "held": {"skipped": "no root"},
+        "filters": {"shares": {
+            "10": {"hnsw": filtered(10.0, reached=False), "ours": filtered(1.0, reached=False)},
+            "50": {
+                "hnsw": filtered(10.0, reached=False), "ours": filtered(15.0, reached=True),
+                "ours-filter-columns": filtered(5.0, reached=True),
+            },
+        }},
+        "inserts": {"systems": {
+            "hnsw": {"single": 100.0, "batches": 100.0},
+            "ours": {"single": 499.0, "batches": 1000.0},
+        }},
+    }  # fmt: skip
     check_bars = retrieval("_bars").check_bars
-    landmarks = {"access": "landmarks", "bits": 256}
-    bars = check_bars(
-        [
-            searched("synthetic-300k", "hnsw", 2.0, build_s=100.0, bytes=150,
-                     inserts={"single": 300.0, "batches": 200.0}),
-            searched("synthetic-300k", "slow", 9.0, described=landmarks, build_s=1.0),
-            searched("synthetic-300k", "fast", 4.0, described=landmarks),
-            searched("synthetic-1m", "hnsw", 2.0, targets={"0.95": None}),
-            searched("synthetic-1m", "fast", 1.0, described=landmarks, run="b",
-                     filtered={"1": {"recall": 1.0, "p50_ms": 0.9}}),
-            searched("synthetic-1m", "scan", 1.0, described={"bits": 128},
-                     full_scan={"bits": 128, "ratio": 2.5}),
-        ]
-    )  # fmt: skip
-    found = {bar["bar"]: (bar["value"], bar["met"], bar["beyond"], bar["one_run"]) for bar in bars}
-    small, large = "synthetic-300k, landmarks", "synthetic-1m, landmarks"
-    assert found == {
-        f"{small}: p50 at recall 0.95 at most 2.5 times HNSW's": (2.0, True, False, True),
-        f"{small}: HNSW's build seconds / ours at least 10": (20.0, True, False, True),
-        f"{small}: HNSW's bytes / ours at least 10": (15.0, True, False, True),
-        f"{small}: single inserts a second, ours / HNSW's at least 2": (3.0, True, False, True),
-        f"{small}: inserts of 100 a second, ours / HNSW's at least 2": (1.5, False, False, True),
-        f"{large}: p50 at recall 0.95 at most 2.0 times HNSW's": (None, False, False, False),
-        f"{small}, filter of 1 %: recall@10 at least 0.99": (1.0, True, False, True),
-        f"{small}, filter of 10 %: recall@10 at least 0.99": (0.9, False, False, True),
-        f"{large}, filter of 1 %: recall@10 at least 0.99": (1.0, True, True, False),
-        f"{large}, filter of 10 %: recall@10 at least 0.99": (None, False, False, False),
-        "synthetic-1m, 128 bits: full scan at most 3 times count(*)": (2.5, True, False, True),
+    bars = {bar["what"]: bar for bar in check_bars("synthetic-300k", parts)}
+    assert {what: (bar["ratio"], bar["result"]) for what, bar in bars.items()} == {
+        "p50 at .95 in memory, ms": (0.9, "met"),
+        "p50, filter of 50 %, columns, ms": (0.5, "beyond"),
+        "p50, filter of 10 %, ms": (None, "missed"),
+        "p50, filter of 50 %, ms": (1.5, "met"),
+        "build, s": (10.0, "met"),
+        "bytes": (15.0, "met"),
+        "single inserts a second": (4.99, "missed"),
+        "rows by 100 a second": (10.0, "beyond"),
+    }
+    assert bars["p50 at .95 in memory, ms"]["ratios"] == [0.5, 1.5, 0.9]
+    assert {bar["result"] for bar in check_bars("packages", parts)} == {None}
+
+
+def test_the_fewest_probes_are_looked_for(retrieval: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    measures, systems = retrieval("_measures"), retrieval("_systems")
+    monkeypatch.setattr(systems, "_CANDIDATES", (100, 50, 20))
+    monkeypatch.setattr(systems, "_PROBES", (4, 5, 10, 20, 40))
+    # With 4 probes there may be fewer rows than 100: then all codes are compared.
+    recalls = {
+        100: (1.0, 0.9, 0.95, 0.97, 1.0),
+        50: (0.8, 0.8, 0.9, 0.94, 0.96),
+        20: (0.1, 0.2, 0.3, 0.4, 0.5),
     }
 
+    def point(searches: Any, system: Any, setting: Any) -> dict[str, Any]:
+        place = (4, 5, 10, 20, 40).index(setting.arguments["probes"])
+        recall = recalls[setting.arguments["candidates"]][place]
+        return {"setting": setting.label, "recall": recall}
 
-def test_bars_of_recall_are_of_200_candidates_in_asymmetric_order(retrieval: Any) -> None:
-    def point(candidates: int, ranking: str, recall: float) -> dict[str, Any]:
-        arguments = {"candidates": candidates, "ranking": ranking}
-        return {"setting": f"{ranking} {candidates}", "arguments": arguments, "recall": recall}
-
-    points = [
-        point(100, "asymmetric", 0.97), point(200, "asymmetric", 0.981),
-        point(400, "asymmetric", 0.99), point(200, "hamming", 0.999),
-    ]  # fmt: skip
-    entry = {"data": "packages", "system": "itq", "described": {"bits": 128}, "frontier": points}
-    (bar,) = retrieval("_bars").check_bars([entry, {**entry, "described": {"bits": 256}}])
-    assert (bar["value"], bar["met"], bar["beyond"]) == (0.981, True, False)
-    assert bar["by"] == "itq asymmetric 200"
+    monkeypatch.setattr(measures.Searches, "point", point)
+    searches = measures.Searches(argparse.Namespace(drawn=drawn(retrieval)), None, measures.QUICK)
+    found, _ = searches.finalists(systems.Ours("ours", 4), 0.95)
+    assert [p["setting"] for p in found] == ["candidates=100 probes=10", "candidates=50 probes=40"]
+    (best,), _ = searches.finalists(systems.Ours("ours", 4), 1.1)
+    assert best["recall"] == 1.0
 
 
-def test_what_was_measured_under_the_same_conditions_is_not_measured_again(retrieval: Any) -> None:
-    module = retrieval()
-    args = argparse.Namespace(
-        data=["packages", "sift10k"], systems=["exact", "hnsw", "itq-256-scan"], fresh=False,
-        rows=None, queries=1000, extent=retrieval("_measures").Extent(), settings={"jit": "off"},
-    )  # fmt: skip
-    conditions = module.conditions(args, module.SYSTEMS["hnsw"])
-    found = {
-        ("packages", "hnsw"): {"conditions": conditions},
-        ("sift10k", "hnsw"): {"conditions": conditions | {"queries": 50}},
-        ("packages", "exact"): {"conditions": conditions, "error": "no"},
-    }
-
-    def names() -> dict[str, list[str]]:
-        return {
-            data: [s.name for s in systems] for data, systems in module.plan(args, found).items()
-        }
-
-    # Codes of 256 bits by ITQ are not for 128 dimensions.
-    assert names() == {"packages": ["exact", "itq-256-scan"], "sift10k": ["exact", "hnsw"]}
-    args.fresh = True
-    assert names()["packages"] == ["exact", "hnsw", "itq-256-scan"]
+def test_what_is_started_in_a_memory_group_stays_there(retrieval: Any) -> None:
+    module = retrieval("_held")
+    try:
+        group = module.MemoryGroup(64 << 20)
+    except module.NoCgroupsError as error:
+        pytest.skip(str(error))
+    with group.entered():
+        inside = subprocess.Popen(["sleep", "60"])
+    try:
+        assert group.folder.name in Path(f"/proc/{inside.pid}/cgroup").read_text()
+        assert group.folder.name not in Path("/proc/self/cgroup").read_text()
+    finally:
+        inside.kill()
+        inside.wait()
+    group.close()
+    assert not group.folder.exists()

@@ -4,6 +4,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -12,7 +14,10 @@ def script(path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        # As a script it finds what lies beside it.
+        patch.syspath_prepend(str((REPOSITORY / path).parent))
+        spec.loader.exec_module(module)
     return module
 
 

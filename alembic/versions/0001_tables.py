@@ -43,6 +43,7 @@ def upgrade() -> None:
         ),
         sa.Column("bit_weights", VECTOR),
         sa.Column("network", JSONB),
+        sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
         sa.Column("profile", JSONB),
         sa.PrimaryKeyConstraint("id", name="model_pkey"),
         sa.UniqueConstraint("name", "version", name="model_name_version_key"),
@@ -51,6 +52,7 @@ def upgrade() -> None:
         sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name=op.f("model_dimension_check")),
         sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name=op.f("model_n_bits_check")),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("model_metric_check")),
+        sa.CheckConstraint("levels IN (2, 4)", name=op.f("model_levels_check")),
         sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name=op.f("model_layers_check")),
         sa.CheckConstraint(
             "vector_dims(bit_weights) = n_bits "
@@ -105,6 +107,12 @@ def upgrade() -> None:
         sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
         sa.Column("probes", sa.Integer),
         sa.Column("trained_rows", sa.BigInteger),
+        sa.Column("landmark_table", sa.Text),
+        sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("next_generation", sa.BigInteger),
+        sa.Column("built_pages", sa.BigInteger),
+        sa.Column("built_from", sa.Text),
         sa.Column("chunks", sa.Integer),
         sa.Column("storage", sa.Text, nullable=False),
         sa.Column("swap_of", sa.Text),

@@ -13,6 +13,7 @@ from ..errors import InvalidInputError
 from ..hashers import HASHERS, Hasher, make_hasher
 from ..hashers.deep_hasher import DeepHasher
 from ..hashers.supervision import SparseRows
+from ..quantization import Levels
 from .splits import Split
 
 __all__ = ["Method", "default_methods"]
@@ -34,6 +35,8 @@ class Method:
         Which rows it learns from.
     labels : {"all", "labelled"}
         Which of these rows it sees the labels of; "labelled" are those that the split names.
+    levels : {2, 4}
+        Levels that codes keep of each projection.
     """
 
     hasher: str
@@ -41,6 +44,7 @@ class Method:
     name: str = ""
     train_on: Literal["train", "database"] = "train"
     labels: Literal["all", "labelled"] = "all"
+    levels: Levels = 2
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -52,14 +56,18 @@ class Method:
         Raises
         ------
         InvalidInputError
-            If there is no such hasher, or it has no such parameter.
+            If there is no such hasher, it has no such parameter, or its models no such levels.
         """
         if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
             raise InvalidInputError(
                 f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
                 "given as such"
             )
-        return make_hasher(self.hasher, n_bits=n_bits, random_state=random_state, **self.parameters)
+        hasher = make_hasher(
+            self.hasher, n_bits=n_bits, random_state=random_state, **self.parameters
+        )
+        hasher.check_levels(self.levels)
+        return hasher
 
     def training_data(
         self, split: Split
@@ -128,10 +136,11 @@ class Method:
         return X, known
 
 
-def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
+def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:
     """Name the methods that can learn from a data set: without labels, those that need none.
 
-    Without torch, those that train a network are left out.
+    Without torch, those that train a network are left out, and for 4 levels those that learn
+    weights of bits.
     """
     learnable = [
         name
@@ -144,4 +153,6 @@ def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
     # One bit a dimension and no other number.
     if split.train.shape[1] not in bits:
         learnable.remove("sign")
-    return [Method(name) for name in learnable]
+    if levels != 2:
+        learnable = [name for name in learnable if not HASHERS[name].weighs_bits]
+    return [Method(name, levels=levels) for name in learnable]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from ..index_row import Ranking
+from ..quantization import Levels
 from .scores import Scores
 
 __all__ = ["Outcome", "Protocol"]
@@ -20,6 +22,7 @@ class Outcome:
     ----------
     method : str
     n_bits : int
+        Projections of a row; a code has as many bits, with 4 levels twice as many.
     seed : int
     error : str, optional
         Why there are no scores.
@@ -27,9 +30,9 @@ class Outcome:
         Where the codes of the database come from: the hash function, like those of queries, or
         what training left for them, which takes a database that was trained on. Of a transductive
         method those of queries too are "learned".
-    distance : {"hamming", "weighted"}
-        "weighted" where the method learned what each bit counts; within a radius bits count the
-        same all the same.
+    distance : {"hamming", "asymmetric", "weighted"}
+        "weighted" where the method learned what each bit counts, "asymmetric" for 4 levels; within
+        a radius bits count the same all the same.
     ties : {"order", "average"}
     train_rows : int
     train_wall_s, train_cpu_s : float
@@ -45,6 +48,8 @@ class Outcome:
         By the name of the truth.
     parameters : dict
         What the model records of the method's parameters, as JSON values.
+    levels : {2, 4}
+        Levels that codes keep of each projection.
     """
 
     method: str
@@ -52,7 +57,7 @@ class Outcome:
     seed: int
     error: str | None = None
     codes: Protocol = "hashed"
-    distance: Literal["hamming", "weighted"] = "hamming"
+    distance: Ranking = "hamming"
     ties: str = "order"
     train_rows: int = 0
     train_wall_s: float = 0.0
@@ -62,6 +67,7 @@ class Outcome:
     encode_cpu_s: float = 0.0
     scores: Mapping[str, Scores] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    levels: Levels = 2
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; of a method that failed, only why."""

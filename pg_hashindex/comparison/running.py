@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import HashIndexError
 from ..hashers import Hasher, make_hasher
 from ..hashers.supervision import Labels, SparseRows
+from ..index_row import Ranking
 from .methods import Method
 from .outcomes import Outcome, Protocol
 from .scores import Measures, score
@@ -82,7 +83,9 @@ def _outcomes(
     _warm_up(split)
     for method in methods:
         for n_bits in bits:
-            outcome = Outcome(method.name, n_bits, random_state, ties=measures.ties)
+            outcome = Outcome(
+                method.name, n_bits, random_state, ties=measures.ties, levels=method.levels
+            )
             try:
                 found = list(_run(split, method, outcome, truths, measures))
             # Whatever goes wrong in one method, the others are to be compared all the same.
@@ -115,24 +118,36 @@ def _run(
     trained = _train(hasher, X, y, outcome)
     again = method.make(outcome.n_bits, outcome.seed)
     trained = replace(trained, train_peak_bytes=_peak_memory(again, X, y))
-    model = hasher.to_model(method.hasher)
+    model = hasher.to_model(method.hasher, levels=method.levels)
     query_codes = model.encode(split.queries)
+    ranked_by, weights = model.ranking_codes(split.queries)
+    plain: Ranking = "hamming" if weights is None else "weighted"
     wall, cpu = time.perf_counter(), time.process_time()
     hashed = model.encode(split.database)
     encoded = replace(
         trained,
         encode_wall_s=time.perf_counter() - wall,
         encode_cpu_s=time.process_time() - cpu,
-        distance="hamming" if model.bit_weights is None else "weighted",
+        distance=plain if model.levels == 2 else "asymmetric",
         parameters=dict(model.parameters),
     )
-    protocols: dict[Protocol, NDArray[np.uint8] | None] = {"learned": hashed}
-    if not transductive:
-        learned = _learned(split, method, hasher, y, hashed)
-        protocols = {"hashed": hashed, "learned": learned}
+    protocols: dict[Protocol, NDArray[np.uint8] | None] = {
+        "learned" if transductive else "hashed": hashed
+    }
+    # Training leaves signs.
+    if not transductive and model.levels == 2:
+        protocols["learned"] = _learned(split, method, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
-            scores = score(query_codes, codes, split, truths, measures, weights=model.bit_weights)
+            scores = score(
+                query_codes,
+                codes,
+                split,
+                truths,
+                measures,
+                ranked_by=ranked_by,
+                weights=weights,
+            )
             yield replace(encoded, codes=protocol, scores=scores)
 
 

@@ -92,7 +92,8 @@ def score(
     truths: Sequence[Truth],
     measures: Measures,
     *,
-    weights: NDArray[np.floating] | None = None,
+    ranked_by: NDArray[np.uint8] | None = None,
+    weights: NDArray[np.generic] | None = None,
 ) -> dict[str, Scores]:
     """Take all measures of some codes.
 
@@ -104,21 +105,27 @@ def score(
     split : Split
     truths : sequence of Truth
     measures : Measures
-    weights : floating (n_bits,), optional
-        What each bit counts in rankings. Within a radius all count the same.
+    ranked_by : uint8 (n_queries, width) or (n_queries, m, width), optional
+        Codes of the queries that rankings are by, as `Model.ranking_codes` gives them; by default
+        ``query_codes``. Within a radius it is always these.
+    weights : (n_bits,) or (m,), optional
+        What each bit counts in rankings, or each of the m codes. Within a radius all bits count the
+        same.
 
     Returns
     -------
     dict of str to Scores
         By the name of the truth.
     """
+    if ranked_by is None:
+        ranked_by = query_codes
     ranks = curve_ranks(len(codes))
     taken = _ranking_measures(measures)
     result = {}
     for truth in truths:
         relevant = split.relevant(truth)
         *means, curve = mean_over_queries(
-            query_codes,
+            ranked_by,
             codes,
             relevant,
             [*taken.values(), curve_measure(ranks)],
@@ -131,7 +138,7 @@ def score(
         )
         if truth.kind == "label" and _one_label_each(split):
             values[f"{measures.neighbours}-NN error"] = metrics.neighbour_error(
-                query_codes,
+                ranked_by,
                 codes,
                 split.query_labels,  # type: ignore[arg-type]  # there, as _one_label_each saw
                 split.labels,  # type: ignore[arg-type]

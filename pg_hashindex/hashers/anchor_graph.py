@@ -141,7 +141,9 @@ class AnchorGraph(NamedTuple):
         # An eigenvector of two values, one on each side, is all there is to tell: where every row
         # is at its threshold, rounding would make the second bit. Instead it repeats the first.
         d = np.where(beyond < _FLAT * n, low, d)
-        return np.array([(total + n_below * d) / n, (n_above * d - total) / n])
+        # Rounding alone could leave a threshold on the wrong side of 0.
+        upper, lower = (total + n_below * d) / n, (n_above * d - total) / n
+        return np.array([np.maximum(upper, 0), np.minimum(lower, 0)])
 
 
 def two_layers(

@@ -14,6 +14,7 @@ from ..errors import InvalidInputError, NotFittedError
 from ..layers import Layer, affine, normalize
 from ..model import MAX_BITS, Metric, Model
 from ..network import Network
+from ..quantization import Levels, check_levels
 from .checks import check_choice, check_integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
@@ -51,6 +52,8 @@ class Hasher(ABC):
     learns_from: ClassVar[tuple[str, ...]] = ()
     #: Whether it can learn from a graph too; it never needs one.
     takes_graph: ClassVar[bool] = False
+    #: Whether it learns what each bit counts in distances.
+    weighs_bits: ClassVar[bool] = False
     #: Parameters that say how training runs, not what it learns; models do not record them.
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
 
@@ -192,6 +195,21 @@ class Hasher(ABC):
             check_integer("random_state", self.random_state, 0, 2**63 - 1)
         check_choice("normalize", self.normalize, ("l2", None))
 
+    def check_levels(self, levels: Levels) -> None:
+        """Refuse a number of levels that no model of this hasher can keep, before it learns.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        check_levels(levels)
+        if levels != 2 and (self.transductive or self.weighs_bits):
+            what = "keeps codes, no projections" if self.transductive else "learns weights of bits"
+            raise InvalidInputError(
+                f"{self.method} {what}, so its models have 2 levels, not {levels}; use 2 levels, "
+                "or another method"
+            )
+
     def _check_n_bits(self) -> None:
         check_integer("n_bits", self.n_bits, 1, MAX_BITS)
 
@@ -260,7 +278,12 @@ class Hasher(ABC):
         return self.to_model(self.method).encode(X)
 
     def to_model(
-        self, name: str, *, metric: Metric = "l2", training: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        metric: Metric = "l2",
+        training: Mapping[str, Any] | None = None,
+        levels: Levels = 2,
     ) -> Model:
         """Return what was learned, under a name, ready to be stored.
 
@@ -271,6 +294,9 @@ class Hasher(ABC):
             The distance that an index of this model ranks by.
         training : mapping, optional
             JSON values to record beside ``training_``; they win over its values.
+        levels : {2, 4}
+            Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
+            twice as many.
 
         Returns
         -------
@@ -281,7 +307,7 @@ class Hasher(ABC):
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If the name or the metric is not usable.
+            If the name, the metric or the levels are not usable.
         """
         if not hasattr(self, "layers_"):
             raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
@@ -295,6 +321,7 @@ class Hasher(ABC):
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),
+            levels=levels,
         )
 
     def _json_parameters(self) -> dict[str, Any]:

@@ -49,9 +49,10 @@ class CGHash(Hasher):
     hinge loss w and u come from linear programs (equations 4 and 6).
 
     Triplets are given, or made from labels, or both: each labelled row with each of its K nearest
-    rows of the same class and each of its K nearest of other classes. Pairs of neighbours, beside
-    them, are the paper's duplets: the price of a function is then not C, but C times the part of
-    the duplets that it splits.
+    rows of the same class and each of its K nearest of other classes. No triplet of labels compares
+    two classes of which no row is among the nearest of the other's, so these may get the same code;
+    given triplets can compare them. Pairs of neighbours, beside them, are the paper's duplets: the
+    price of a function is then not C, but C times the part of the duplets that it splits.
 
     Bits have weights, which belong to the model: search orders by them. Where no function is worth
     its price any more before ``n_bits`` are found, the optimum over the family is reached, as
@@ -118,6 +119,7 @@ class CGHash(Hasher):
 
     method = "cghash"
     learns_from = ("labels", "triplets", "pairs")
+    weighs_bits = True
 
     bit_weights_: NDArray[np.float64]
     objective_: NDArray[np.float64]

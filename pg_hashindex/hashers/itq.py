@@ -34,7 +34,8 @@ class ITQ(Hasher):
     n_bits : int
         At most d: a rotation makes no new directions.
     n_iter : int
-        Rounds of the alternation.
+        Rounds of the alternation. The paper has 50; codes of 256 bits of text embeddings have the
+        same recall after 15.
     random_state : int, optional
         Seed of the first rotation; None draws one and records it.
     normalize : {"l2"}, optional
@@ -54,7 +55,7 @@ class ITQ(Hasher):
         self,
         *,
         n_bits: int = 128,
-        n_iter: int = 50,
+        n_iter: int = 15,
         random_state: int | None = None,
         normalize: Normalize = None,
     ) -> None:

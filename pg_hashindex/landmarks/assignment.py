@@ -1,33 +1,34 @@
-"""The two landmarks that list each row."""
+"""Assigning rows to their nearest landmark, and landmarks to the middle of their rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..hashers.kmeans import nearest_centres
-from ..hashers.rows import row_slices
 from ..vectors import as_rows
-from .groups import LandmarkGroups
-from .space import Space, in_threads, reduced, reducing_basis
+from .groups import LandmarkGroups, place_means
+from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
 
-__all__ = ["MAX_FLAT", "Landmarks"]
+__all__ = ["CANCELLED", "LEAST_ROWS", "MAX_FLAT", "Landmarks", "ListMeans"]
 
 #: Up to so many landmarks are all compared with each row: groups would save nothing.
 MAX_FLAT = 1024
-# Groups for each root of the number of landmarks, and groups that a row visits.
-_GROUPS = (8.0, 48)
-# Landmarks that the second one is chosen from.
-_N_NEAR = 16
-# About this many values are worked on at a time: 4 MB.
-_BLOCK_VALUES = 1 << 20
+#: A centre is the mean of at least so many rows, so that it tells of none of them.
+LEAST_ROWS = 3
+#: A mean of unit vectors shorter than this is what rounding left.
+CANCELLED = 1e-5
+# Groups for each root of the number of landmarks, and groups that a row visits. On 300,000 text
+# embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
+# compared with every landmark in all of its dimensions.
+_GROUPS = (4.0, 24)
 
 
 class Landmarks:
     """Landmarks made ready for assigning rows to them, batch after batch.
 
-    Up to 1,024 landmarks are all compared with each row, and the answer is exact. Of more, a row is
-    compared with those near it, see `LandmarkGroups`, in a basis of fewer dimensions where one
-    keeps most of the variance; distances to the nearest 16 are exact in any case.
+    Up to 1,024 landmarks are all compared with each row, and the answer is exact. If there are
+    more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
+    dimensions where one keeps most of the variance.
 
     Parameters
     ----------
@@ -60,13 +61,9 @@ class Landmarks:
             self._groups = LandmarkGroups(reduced(self._points, self._basis), *_GROUPS)
 
     def assign(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Find the two landmarks that list each row.
+        """Find the nearest landmark of each row.
 
-        The first is the nearest one. The second is chosen among the 16 nearest so that it does not
-        miss what the first one misses: with residuals r1 and r2 of the row to the two, it has the
-        least ``|r2|^2 + (r2'r1)^2 / |r1|^2`` (Sun et al. 2023, "SOAR: improved indexing for
-        approximate nearest neighbor search", theorem 3.1, lambda = 1). Of equal ones, the first by
-        number. A row of zero has no direction: where these count alone, landmarks 0 and 1 list it.
+        A row of zero has no direction: it belongs to landmark 0 where directions count alone.
 
         Parameters
         ----------
@@ -74,8 +71,7 @@ class Landmarks:
 
         Returns
         -------
-        intp (n, 2)
-            The second is -1 where there is one landmark only.
+        intp (n,)
 
         Raises
         ------
@@ -83,99 +79,59 @@ class Landmarks:
             If X does not hold finite vectors of the landmarks' dimension.
         """
         rows = as_rows(X, dimension=self.centres.shape[1])
-        result = np.full((len(rows), 2), -1, np.intp)
+        result = np.empty(len(rows), np.intp)
 
         def work(part: slice) -> None:
             block = self._space(rows[part].astype(np.float32, copy=False))
-            near = np.sort(self._near(block, min(_N_NEAR, len(self._points))), axis=1)
-            result[part, : min(2, len(self._points))] = _two(block, self._points, near)
+            if self._groups is None:
+                result[part] = nearest_centres(block, self._points, 1)[0][:, 0]
+            else:
+                result[part] = self._groups.nearest(reduced(block, self._basis))
             if self.spherical:
-                zero = part.start + np.flatnonzero(~rows[part].any(axis=1))
-                result[zero] = (0, 1 if len(self._points) > 1 else -1)
+                result[part][~rows[part].any(axis=1)] = 0
 
         in_threads(work, len(rows))
         return result
 
-    def nearest(self, X: ArrayLike, n_nearest: int) -> NDArray[np.intp]:
-        """Find the nearest landmarks of each row, by comparing with all of them.
 
-        Parameters
-        ----------
-        X : array-like (n, d)
-        n_nearest : int
-            1 to m.
+class ListMeans:
+    """The mean of the rows that each landmark was given, which is a better centre for them.
 
-        Returns
-        -------
-        intp (n, n_nearest)
-            The nearest first; of equally near ones, the first by number.
-
-        Raises
-        ------
-        InvalidInputError
-            If X does not hold finite vectors of the landmarks' dimension, or n_nearest is out of
-            range.
-        """
-        rows = as_rows(X, dimension=self.centres.shape[1])
-        if not 1 <= n_nearest <= len(self.centres):
-            raise InvalidInputError(
-                f"{n_nearest} nearest landmarks were asked for, of {len(self.centres)}"
-            )
-        result = np.empty((len(rows), n_nearest), np.intp)
-        halves = np.einsum("ij,ij->i", self._points, self._points) / 2
-
-        def work(part: slice) -> None:
-            block = self._space(rows[part].astype(np.float32, copy=False))
-            size = max(1, _BLOCK_VALUES // len(self._points))
-            for piece in row_slices(len(block), size):
-                scores = halves - block[piece] @ self._points.T
-                places = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
-                places.sort(axis=1)
-                found = np.take_along_axis(scores, places, axis=1)
-                order = np.argsort(found, axis=1, kind="stable")
-                result[part][piece] = np.take_along_axis(places, order, axis=1)
-
-        in_threads(work, len(rows))
-        return result
-
-    def _near(self, block: NDArray[np.float32], n: int) -> NDArray[np.intp]:
-        if self._groups is None:
-            return nearest_centres(block, self._points, n)[0]
-        return self._groups.candidates(reduced(block, self._basis), n)
-
-
-def _two(
-    X: NDArray[np.float32], points: NDArray[np.float32], near: NDArray[np.intp]
-) -> NDArray[np.intp]:
-    """Choose the first and the second landmark among those near, or the first where it is alone.
+    Landmarks are trained on a sample. Their lists stay as they are when they move to the mean of
+    all of their rows, and 64 lists then hold as much of the true ten as 80 did.
 
     Parameters
     ----------
-    X : float32 (n, d)
-    points : float32 (m, d)
-    near : intp (n, c)
-        Numbers of points, rising; the same one may come twice.
-
-    Returns
-    -------
-    intp (n, 2), or (n, 1) where c is 1
+    landmarks : Landmarks
     """
-    result = np.empty((len(X), min(2, near.shape[1])), np.intp)
-    for part in row_slices(len(X), max(1, _BLOCK_VALUES // (near.shape[1] * X.shape[1]))):
-        numbers, every = near[part], np.arange(len(X[part]))
-        # Differences rather than products: rows may be much nearer to landmarks than these are to
-        # the mean.
-        residuals = points[numbers]
-        residuals -= X[part, None]
-        squares = np.einsum("ijk,ijk->ij", residuals, residuals)
-        first = squares.argmin(axis=1)
-        result[part, 0] = numbers[every, first]
-        if near.shape[1] == 1:
-            continue
-        along = np.einsum("ijk,ik->ij", residuals, residuals[every, first])
-        # The residual of a row that is a landmark is parallel to nothing.
-        least = np.maximum(squares[every, first], np.finfo(np.float32).tiny)
-        losses = squares + along * (along / least[:, None])
-        losses[numbers == result[part, :1]] = np.inf
-        result[part, 1] = numbers[every, losses.argmin(axis=1)]
-    return result
+
+    def __init__(self, landmarks: Landmarks) -> None:
+        self._landmarks = landmarks
+        self._means = np.zeros_like(landmarks.centres)
+        self._counts = np.zeros(len(landmarks.centres), np.intp)
+
+    def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
+        """Add rows (n, d) and their landmarks (n,)."""
+        weights = np.ones(len(X), np.float32)
+        if self._landmarks.spherical:
+            lengths = row_lengths(X)
+            X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
+            weights = (1 / lengths).astype(np.float32, copy=False)
+        present, inverse = np.unique(places, return_inverse=True)
+        means, counts = place_means(X, inverse, len(present), np.arange(len(X)), weights)
+        self._counts[present] += counts
+        # Of means, rather than sums, float32 keeps the digits.
+        share = (counts / self._counts[present]).astype(np.float32)
+        self._means[present] += (means - self._means[present]) * share[:, None]
+
+    def centres(self) -> NDArray[np.float32]:
+        """Return the means, and the landmark itself where fewer than three rows have one."""
+        moved = self._counts >= LEAST_ROWS
+        if self._landmarks.spherical:
+            # Directions that cancel have no mean.
+            moved &= row_lengths(self._means) > CANCELLED
+            result = unit_rows(self._means)
+        else:
+            result = self._means.copy()
+        result[~moved] = self._landmarks.centres[~moved]
+        return result

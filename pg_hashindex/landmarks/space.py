@@ -17,6 +17,9 @@ _SLICE_ROWS = 5120
 # A basis must keep this part of the variance, in this part of the dimensions at the most, to pay.
 _KEPT_VARIANCE = 0.85
 _KEPT_DIMENSIONS = 0.75
+# Few dimensions have to keep more: of 24, those that keep 85 % find the nearest of 2,000 landmarks
+# for 68 % of the rows, where 128 of the 384 of text embeddings find it for 95 %.
+_MIN_BASIS = 96
 _MAX_BASIS = 256
 _BASIS_ROWS = 8192
 
@@ -78,8 +81,8 @@ def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
     Returns
     -------
     float32 (d, k) or None
-        Orthonormal columns; None where no basis of at most 256 columns and three quarters of the
-        dimensions keeps 85 % of the variance.
+        Orthonormal columns, 96 at least; None where no basis of at most 256 columns and three
+        quarters of the dimensions keeps 85 % of the variance.
     """
     sample = X[:: -(-len(X) // _BASIS_ROWS)]
     total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
@@ -93,7 +96,7 @@ def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
         projected = sample @ basis
         values, vectors = np.linalg.eigh((projected.T @ projected).astype(np.float64))
     kept = values[::-1].cumsum()
-    n_kept = 1 + int(np.searchsorted(kept, _KEPT_VARIANCE * total))
+    n_kept = max(_MIN_BASIS, 1 + int(np.searchsorted(kept, _KEPT_VARIANCE * total)))
     if total == 0 or n_kept > min(size, _KEPT_DIMENSIONS * X.shape[1]):
         return None
     return np.ascontiguousarray(basis @ vectors[:, ::-1][:, :n_kept].astype(np.float32))

@@ -9,7 +9,7 @@ from ..errors import InvalidInputError
 from ..hashers.kmeans import nearest_centres
 from ..hashers.rows import row_slices
 from ..vectors import as_rows
-from .assignment import MAX_FLAT
+from .assignment import CANCELLED, LEAST_ROWS, MAX_FLAT
 from .groups import LandmarkGroups, place_means
 from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
 
@@ -17,16 +17,14 @@ __all__ = ["landmark_count", "train_landmarks", "training_rows"]
 
 # Groups for each root of the number of landmarks, and groups that a row visits. Means forgive a
 # wrong neighbour, which lists do not: fewer comparisons than `Landmarks` makes.
-_GROUPS = (4.0, 12)
+_GROUPS = (4.0, 16)
 _ROUNDS = 4
-_ROWS_PER_LANDMARK = 18
+_ROWS_PER_LANDMARK = 12
 _TABLE_ROWS_PER_LANDMARK = 28
 # Rows that say where the data are and how wide.
 _SPACE_ROWS = 8192
 # Rows nearer than this part of their length are the same up to rounding.
 _SAME = 1e-5
-# A mean of unit vectors shorter than this is what rounding left.
-_CANCELLED = 1e-5
 _BLOCK_ROWS = 8192
 
 
@@ -36,7 +34,7 @@ def landmark_count(n_rows: int) -> int:
 
 
 def training_rows(n_landmarks: int) -> int:
-    """Return how many rows to draw for training so many landmarks: 18 for each."""
+    """Return how many rows to draw for training so many landmarks: 12 for each."""
     return _ROWS_PER_LANDMARK * n_landmarks
 
 
@@ -53,7 +51,8 @@ def train_landmarks(
 
     Of more than 1,024 landmarks, a row is compared with those near it, in fewer dimensions, as
     `Landmarks` does. A landmark that loses its rows goes on from a row drawn with a chance that
-    grows with the squared distance to its own landmark (as k-means++ does).
+    grows with the squared distance to its own landmark (as k-means++ does). After the last round
+    those of fewer than three rows are left out: a landmark is to tell of no single row.
 
     Parameters
     ----------
@@ -71,8 +70,8 @@ def train_landmarks(
     Returns
     -------
     float32 (m, d)
-        m is n_landmarks, or less where fewer rows are distinct. Where all rows are zero and
-        directions count alone, the only landmark is the first axis.
+        m is n_landmarks, or less where fewer rows are distinct or landmarks are left out. Where
+        no three rows have a mean, the only landmark is the first axis.
 
     Raises
     ------
@@ -89,14 +88,20 @@ def train_landmarks(
     order = rng.permutation(len(X))
     if spherical:
         order = order[row_lengths(X)[order] > 0]
-        if not len(order):
-            return np.eye(1, X.shape[1], dtype=np.float32)
-    training = _Training(X, order, n_landmarks, spherical, rng)
+    if len(order) < LEAST_ROWS:
+        return _nobody(X)
+    # Fewer rows than three for each would leave most landmarks out.
+    training = _Training(X, order, min(n_landmarks, len(order) // LEAST_ROWS), spherical, rng)
     for done in range(rounds):
-        training.step()
+        training.step(last=done + 1 == rounds)
         if on_round is not None:
             on_round(done + 1, rounds)
-    return training.centres
+    return training.centres if len(training.centres) else _nobody(X)
+
+
+def _nobody(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return one landmark that does not depend on the rows; all of them are nearest to it."""
+    return np.eye(1, X.shape[1], dtype=np.float32)
 
 
 class _Training:
@@ -127,17 +132,17 @@ class _Training:
         in_threads(work, len(order))
         self.centres = self._directed(np.unique(X[order[:n_landmarks]], axis=0))
 
-    def step(self) -> None:
-        """Do a round."""
+    def step(self, last: bool) -> None:
+        """Do a round; the last one leaves out landmarks of too few rows."""
         points = reduced(self._space(self.centres), self._basis)
         places = _assigned(self._rows, points)
         means, counts = place_means(self._X, places, len(points), self._order, self._weights)
-        full = counts > 0
+        full = counts >= (LEAST_ROWS if last else 1)
         if self._spherical:
             # Directions that cancel have no mean.
-            full &= row_lengths(means) > _CANCELLED
+            full &= row_lengths(means) > CANCELLED
         self.centres = self._directed(means[full])
-        if len(self.centres) < self._n_landmarks:
+        if len(self.centres) < self._n_landmarks and not last:
             self._add(points, places)
 
     def _add(self, points: NDArray[np.float32], places: NDArray[np.intp]) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ..database import Connection, translated_errors
 from ..errors import InvalidInputError
 from ..model import Metric
-from ..searching import Hit, as_count, as_query, compiled
+from ..searching import Hit, as_count, as_query, filter_text
 from ..tuning.bench import OPERATORS
 from ..vectors import as_rows
 from .entries import Entry, Row
@@ -62,8 +62,8 @@ _READ: LiteralString = """
 # "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
 _EXACT: LiteralString = """
     SELECT id, {distance} AS distance FROM {table}
-    WHERE embedding IS NOT NULL AND ({condition})
-    ORDER BY ({distance}) + 0, id LIMIT {limit}
+    WHERE embedding IS NOT NULL AND ({filter})
+    ORDER BY ({distance}) + 0, id LIMIT $2
 """
 
 
@@ -152,7 +152,7 @@ class DocumentTable:
 
     @property
     def metadata(self) -> sa.Column[Any]:
-        """The column of metadata, for conditions."""
+        """The column of metadata, for filters."""
         table = sa.Table(
             self.name, sa.MetaData(), sa.Column("metadata", JSONB()), schema=self.schema
         )
@@ -254,23 +254,20 @@ class DocumentTable:
         where: sa.ColumnElement[bool] | None,
     ) -> list[Hit]:
         """Compare every document with the query, as a table without an index has to be."""
-        condition, values = "true", list[Any]()
+        text = "true"
         if where is not None:
-            condition, values = compiled(where, self.name, self.as_sql(connection))
-        place = len(values) + 1
-        distance = sql.SQL("embedding OPERATOR({}.{}) {}::{}").format(
+            text = filter_text(connection, where, self.name, self.as_sql(connection))
+        distance = sql.SQL("embedding OPERATOR({}.{}) $1::{}").format(
             sql.Identifier(self.extension),
             sql.SQL(OPERATORS[metric]),
-            sql.SQL(f"${place}"),
             sql.Identifier(self.extension, self.vector_type),
         )
         rows = self._execute(
             connection,
             _EXACT,
-            [*values, query, k],
+            [query, k],
             distance=distance,
-            condition=sql.SQL(condition),
-            limit=sql.SQL(f"${place + 1}"),
+            filter=sql.SQL(text),
         ).fetchall()
         return [Hit(*row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Conditions on the metadata of documents, from the dictionaries that users of LangChain write."""
+"""Filters on the metadata of documents: the dictionaries that users of LangChain write, as SQL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ..errors import InvalidInputError
 from .entries import as_json
 
-__all__ = ["Filter", "condition_of"]
+__all__ = ["Filter", "expression_of"]
 
-#: ``{"key": value}``, ``{"key": {"$operator": value}}``, or any condition of SQLAlchemy's on the
-#: table of documents.
+#: ``{"key": value}``, ``{"key": {"$operator": value}}``, or any SQLAlchemy expression on the table
+#: of documents.
 Filter = Mapping[str, Any] | sa.ColumnElement[bool]
 
 _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
@@ -20,12 +20,12 @@ _OF_VALUES = ("$eq", "$ne", "$in", "$nin", *_ORDERS, "$contains", "$exists")
 _OF_FILTERS = ("$and", "$or", "$not")
 
 
-def condition_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnElement[bool] | None:
-    """Write a filter as a condition.
+def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnElement[bool] | None:
+    """Write a filter as an SQLAlchemy expression.
 
     Parameters
     ----------
-    given : mapping or sqlalchemy condition, optional
+    given : mapping or sqlalchemy.ColumnElement, optional
     metadata : sqlalchemy.Column
         Of type ``jsonb``.
 
@@ -43,7 +43,7 @@ def condition_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnEle
         return given
     if not isinstance(given, Mapping):
         raise InvalidInputError(
-            f"a filter is a dictionary or a condition of SQLAlchemy's, got {type(given).__name__}"
+            f"a filter is a dictionary or an SQLAlchemy expression, got {type(given).__name__}"
         )
     return sa.and_(*_terms(given, metadata)) if given else None
 
@@ -83,9 +83,9 @@ def _combined(name: str, wanted: Any, metadata: sa.Column[Any]) -> sa.ColumnElem
     return sa.and_(*terms) if name == "$and" else sa.or_(*terms)
 
 
-def _not(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    # Where the metadata is NULL, so is the condition.
-    return sa.type_coerce(condition.is_not(sa.true()), sa.Boolean())
+def _not(filtered: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    # Where the metadata is NULL, so is the filter.
+    return sa.type_coerce(filtered.is_not(sa.true()), sa.Boolean())
 
 
 def _holds(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.ColumnElement[bool]:

@@ -17,7 +17,7 @@ from ..errors import InvalidInputError
 from ..searching import Asked
 from ..vectors import as_vector
 from .entries import Row
-from .filters import condition_of
+from .filters import expression_of
 from .indexed import IndexedDocuments
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DocumentSearches", "document_of", "refuse"]
 
 #: What searches take beside query and k.
-OPTIONS = ("filter", "candidates", "probes", "ranking")
+OPTIONS = ("filter", "candidates", "probes")
 
 
 class DocumentSearches(VectorStore):
@@ -49,9 +49,9 @@ class DocumentSearches(VectorStore):
         query : str
         k : int
         **options
-            ``filter``, a dictionary or a condition of SQLAlchemy's on the table, restricts the
-            documents that are searched, not the answers. ``candidates``, ``probes`` and ``ranking``
-            are those of `pg_hashindex.HashIndex.search`; without an index they say nothing.
+            ``filter``, a dictionary or an SQLAlchemy expression on the table, restricts the
+            documents that are searched, not the answers. ``candidates`` and ``probes`` are those of
+            `pg_hashindex.HashIndex.search`; without an index they say nothing.
 
         Raises
         ------
@@ -170,7 +170,9 @@ class DocumentSearches(VectorStore):
     ) -> list[tuple[Row, float]]:
         refuse(set(options) - set(OPTIONS))
         try:
-            asked = Asked(where=condition_of(options.get("filter"), self._documents.table.metadata))
+            asked = Asked(
+                where=expression_of(options.get("filter"), self._documents.table.metadata)
+            )
             for name in OPTIONS[1:]:
                 asked[name] = options.get(name)  # type: ignore[literal-required]
             return self._documents.search(embedding, k, asked, with_embedding=with_embedding)

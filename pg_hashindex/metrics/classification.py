@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from .blocks import check_count, mark_nearest, query_blocks
-from .ranks import code_distances
+from .ranks import ranking_distances
 
 __all__ = ["neighbour_error"]
 
@@ -26,13 +26,14 @@ def neighbour_error(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     query_labels : array-like (n_queries,) of integers, 0 or more
     labels : array-like (n,) of integers, 0 or more
     k : int
-    weights : array-like (n_bits,), optional
-        What each bit counts in distances; all the same by default.
+    weights : array-like (n_bits,) or (m,), optional
+        What each bit counts in distances, all the same by default; of m codes for each query what
+        each code counts, as `Model.ranking_codes` gives them.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def neighbour_error(
     check_count("k", k, len(codes))
     wrong = 0
     for block in query_blocks(len(query_codes), max(len(codes), k * k)):
-        votes = given[_first_rows(code_distances(query_codes[block], codes, weights), k)]
+        votes = given[_first_rows(ranking_distances(query_codes[block], codes, weights), k)]
         # How many of the k agree with each of them; argmax takes the nearest of the winners.
         agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
         winner = votes[np.arange(len(votes)), agreeing.argmax(axis=1)]

@@ -102,12 +102,14 @@ def precision_at_k(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n)
     k : int
     ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
+    weights : array-like (n_bits,) or (m,), optional
+        What each bit counts in distances, all the same by default; of m codes for each query what
+        each code counts, as `Model.ranking_codes` gives them.
 
     Returns
     -------

@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..codes import hamming_distances, weighted_distances
 from ..errors import InvalidInputError
+from ..quantization import code_distances
 from .blocks import check_relevant, query_blocks
 
-__all__ = ["Hits", "Measure", "Ties", "check_ties", "code_distances", "mean_over_queries"]
+__all__ = ["Hits", "Measure", "Ties", "check_ties", "mean_over_queries", "ranking_distances"]
 
 Ties = Literal["order", "average"]
 
@@ -90,13 +91,14 @@ def mean_over_queries(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n)
     measures : sequence of callables
     ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
-        What each bit counts in distances; all the same by default.
+    weights : array-like (n_bits,) or (m,), optional
+        What each bit counts in distances, all the same by default; of m codes for each query what
+        each code counts, as `Model.ranking_codes` gives them.
 
     Returns
     -------
@@ -125,10 +127,12 @@ def check_ties(ties: str) -> None:
         raise InvalidInputError(f"ties must be one of {get_args(Ties)}, got {ties!r}")
 
 
-def code_distances(
+def ranking_distances(
     query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], weights: ArrayLike | None
 ) -> NDArray[np.generic]:
-    """Compute the distances that rankings are by, uint16 or float64 (n_queries, n)."""
+    """Compute the distances that rankings are by, unsigned or float64 (n_queries, n)."""
+    if query_codes.ndim == 3:
+        return code_distances(query_codes, np.asarray(weights), codes)
     if weights is None:
         return hamming_distances(query_codes, codes)
     return weighted_distances(query_codes, codes, weights)
@@ -142,7 +146,7 @@ def _hits(
     weights: ArrayLike | None,
 ) -> Iterator[Hits]:
     for block in query_blocks(len(query_codes), len(codes)):
-        distances = code_distances(query_codes[block], codes, weights)
+        distances = ranking_distances(query_codes[block], codes, weights)
         if ties == "order":
             yield _single_rows(distances, relevant[block])
         elif weights is None:

@@ -1,5 +1,7 @@
 """The recall of a search that ranks candidates by true distance."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -7,7 +9,7 @@ from ..errors import InvalidInputError
 from ..layers import squared_distances
 from ..model import Metric
 from .blocks import as_vectors, check_count, mark_nearest, query_blocks
-from .ranks import code_distances
+from .ranks import ranking_distances
 
 __all__ = ["recall_at_k"]
 
@@ -32,14 +34,15 @@ def recall_at_k(
     ----------
     queries : array-like (n_queries, d)
     X : array-like (n, d)
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     candidates : int
         Rows kept by code, ties in row order.
     k : int
     metric : {"l2", "cosine", "ip"}
-    weights : array-like (n_bits,), optional
-        What each bit counts in the distances of codes; all the same by default.
+    weights : array-like (n_bits,) or (m,), optional
+        What each bit counts in distances, all the same by default; of m codes for each query what
+        each code counts, as `Model.ranking_codes` gives them.
 
     Returns
     -------
@@ -53,10 +56,11 @@ def recall_at_k(
             raise InvalidInputError(f"there are {len(given)} {what} codes for {len(wanted)} rows")
     check_count("k", k, len(rows))
     check_count("candidates", candidates, len(rows))
+    distances_of = _distances_from(rows, metric)
     found = 0
     for block in query_blocks(len(Q), len(rows)):
-        distances = _distances(Q[block], rows, metric)
-        kept = mark_nearest(code_distances(query_codes[block], codes, weights), candidates)
+        distances = distances_of(Q[block])
+        kept = mark_nearest(ranking_distances(query_codes[block], codes, weights), candidates)
         finite = np.abs(np.where(np.isinf(distances), 0, distances))
         farthest = np.partition(distances, k - 1, axis=1)[:, k - 1, None]
         farthest = farthest + _ROUNDING * finite.max(axis=1, keepdims=True)
@@ -66,21 +70,28 @@ def recall_at_k(
     return found / (k * len(Q))
 
 
-def _distances(
-    queries: NDArray[np.floating], X: NDArray[np.floating], metric: Metric
-) -> NDArray[np.float64]:
+def _distances_from(
+    X: NDArray[np.floating], metric: Metric
+) -> Callable[[NDArray[np.floating]], NDArray[np.float64]]:
+    """Return a function for the distances of queries to rows; norms are computed once."""
     if metric == "l2":
-        return squared_distances(queries, X)
-    Q, rows = queries.astype(np.float64), X.astype(np.float64)
-    products: NDArray[np.float64] = -(Q @ rows.T)
-    if metric == "ip":
-        return products
-    if metric != "cosine":
+        return lambda queries: squared_distances(queries, X)
+    if metric not in ("ip", "cosine"):
         raise InvalidInputError(f"metric {metric!r} is unknown; use l2, cosine or ip")
-    query_norms, norms = np.linalg.norm(Q, axis=1), np.linalg.norm(rows, axis=1)
-    if not query_norms.all():
-        raise InvalidInputError("a query is the zero vector, which has no cosine distance")
-    # The zero vector has no cosine distance either; in the database it comes last.
-    products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
-    products[:, norms == 0] = np.inf
-    return products
+    rows = X.astype(np.float64)
+    norms = np.linalg.norm(rows, axis=1)
+
+    def distances(queries: NDArray[np.floating]) -> NDArray[np.float64]:
+        Q = queries.astype(np.float64)
+        products: NDArray[np.float64] = -(Q @ rows.T)
+        if metric == "ip":
+            return products
+        query_norms = np.linalg.norm(Q, axis=1)
+        if not query_norms.all():
+            raise InvalidInputError("a query is the zero vector, which has no cosine distance")
+        # The zero vector has no cosine distance either; in the database it comes last.
+        products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
+        products[:, norms == 0] = np.inf
+        return products
+
+    return distances

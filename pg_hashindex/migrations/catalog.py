@@ -14,9 +14,10 @@ _INDEXES = """
     SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.metric, i.layout,
            coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
            CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
+           i.filter_columns,
            c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
            m.name AS model, m.version, m.dimension,
-           m.metric AS model_metric, hashindex.default_ranking(m) AS model_ranking
+           m.metric AS model_metric, hashindex._default_ranking(m) AS model_ranking
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
     LEFT JOIN pg_namespace n ON n.nspname = i.schema_name
     LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
@@ -34,7 +35,7 @@ _OBJECTS = """
         SELECT 'index', n.nspname, t.relname, c.relname
         FROM hashindex.index i
         CROSS JOIN unnest(ARRAY[i.access, i.building]) path
-        CROSS JOIN hashindex.code_indexes(i, path) x
+        CROSS JOIN hashindex._code_indexes(i, path) x
         JOIN pg_class c ON c.oid = to_regclass(x.index_name)
         JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_class t ON t.oid = to_regclass(x.relation)
@@ -91,6 +92,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
                 ranking=row.ranking,
                 candidates=row.candidates,
                 probes=row.probes,
+                filter_columns=row.filter_columns,
             ),
             row.version,
             row.dimension,
@@ -99,6 +101,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
                 "access": "scan",
                 "ranking": row.model_ranking,
                 "candidates": 200,
+                "filter_columns": [],
             },
             row.is_there,
             row.visible,

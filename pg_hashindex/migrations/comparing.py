@@ -208,7 +208,14 @@ def _is_another(spec: IndexSpec, found: Existing) -> bool:
         was.table,
         was.column,
         was.layout,
-    ) or any(getattr(spec, key) not in (None, getattr(was, key)) for key in ("key", "metric"))
+    ) or any(
+        _in_any_order(getattr(spec, key)) not in (None, _in_any_order(getattr(was, key)))
+        for key in ("key", "metric", "filter_columns")
+    )
+
+
+def _in_any_order(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list | tuple) else value
 
 
 def _to_be_made(found: Existing) -> IndexSpec:

@@ -1,5 +1,7 @@
 """The operations as functions with types, for revisions of alembic."""
 
+from collections.abc import Sequence
+
 from alembic import op
 
 from ..catalog import Access, Layout, Ranking
@@ -39,6 +41,7 @@ def create_hash_index(
     ranking: Ranking | None = None,
     candidates: int | None = None,
     probes: int | None = None,
+    filter_columns: Sequence[str] | None = None,
     defer: bool = False,
     encode: bool = True,
 ) -> None:
@@ -58,7 +61,7 @@ def create_hash_index(
         ``name`` (its latest version) or ``name:version``.
     schema : str, optional
         Of the table; by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes
+    key, metric, layout, access, ranking, candidates, probes, filter_columns
         As `pg_hashindex.sqlalchemy.HashIndex`.
     defer : bool
         Whether nothing is done, with a warning, where the model does not exist, and where the index
@@ -84,6 +87,7 @@ def create_hash_index(
         ranking=ranking,
         candidates=candidates,
         probes=probes,
+        filter_columns=filter_columns,
         defer=defer,
     )
     op.invoke(CreateHashIndexOp(spec, encode=encode))
@@ -104,6 +108,7 @@ def drop_hash_index(
     ranking: Ranking | None = None,
     candidates: int | None = None,
     probes: int | None = None,
+    filter_columns: Sequence[str] | None = None,
     defer: bool = False,
 ) -> None:
     """Drop an index with its codes; table and model stay.
@@ -113,7 +118,8 @@ def drop_hash_index(
     name : str
     if_exists : bool
         Whether nothing is done where there is none.
-    table, column, model, schema, key, metric, layout, access, ranking, candidates, probes, defer
+    table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
+    filter_columns, defer
         What the index was, so that the operation can be reversed; not needed to drop it.
 
     Raises
@@ -136,6 +142,7 @@ def drop_hash_index(
             ranking=ranking,
             candidates=candidates,
             probes=probes,
+            filter_columns=filter_columns,
             defer=defer,
         )
     elif {table, column, model} != {None}:

@@ -76,13 +76,13 @@ def draw_query_times(milliseconds: ArrayLike) -> Figure:
 
 @drawing()
 def draw_list_lengths(lengths: ArrayLike, long: float) -> Figure:
-    """Draw how many entries the lists of landmarks have.
+    """Draw how many codes the lists of landmarks have.
 
     Parameters
     ----------
     lengths : array-like of int (n,)
     long : float
-        Above so many entries a list is long; marked where one is.
+        Above so many codes a list is long; marked where one is.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def draw_list_lengths(lengths: ArrayLike, long: float) -> Figure:
     _mark(panel, mean, f"mean {mean:.3g}", "-")
     if array.max() > long:
         _mark(panel, long, f"long: above {long:.3g}", "--")
-    name_panel(panel, "", "entries of a list", "lists")
+    name_panel(panel, "", "codes of a list", "lists")
     panel.legend(loc="upper right", frameon=False, fontsize=9)
     return figure
 

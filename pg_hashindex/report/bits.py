@@ -20,7 +20,7 @@ _PAGES = 2_000
 # Of more bits a picture has more points than it is large.
 _MOST_CORRELATED = 512
 
-_SHARE: LiteralString = "SELECT hashindex.sample_share(%s::regclass, %s)"
+_SHARE: LiteralString = "SELECT hashindex._sample_share(%s::regclass, %s)"
 
 # By what places hash to, so that a seed says it all as long as nothing is written.
 _CODES: LiteralString = """
@@ -80,7 +80,7 @@ def read_bits(index: IndexEntry, random_state: int = 0) -> Bits | None:
 
 def _drawn(index: IndexEntry, random_state: int) -> list[str]:
     connection = index.connection
-    codes = sql.Identifier(index.code_schema, index.code_table)
+    codes = index.codes
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():
         row = connection.execute(_SHARE, [codes.as_string(connection), _PAGES]).fetchone()

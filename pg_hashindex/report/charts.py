@@ -202,12 +202,12 @@ def of_lists(lists: Lists) -> Iterator[Chart]:
     """Yield how long lists are; nothing where there are none."""
     if not len(lists.lengths):
         return
-    mean = lists.summary.mean
+    mean = float(lists.lengths.mean())
     counts, edges = bins_of(lists.lengths, whole=True)
     yield Chart(
         "list-lengths",
         "Lengths of lists",
-        f"Entries in the lists of {lists.summary.landmarks} landmarks: {mean:.3g} on average, "
+        f"Codes in the lists of {lists.summary.landmarks} landmarks: {mean:.3g} on average, "
         f"{int(lists.lengths.min())} at least, {int(lists.lengths.max())} at most.",
         draw_list_lengths(lists.lengths, long_list(mean)),
         ["from", "to", "lists"],

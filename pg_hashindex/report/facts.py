@@ -59,6 +59,7 @@ def _settings(report: Report) -> Markup:
         ("model", f"{index.model}:{index.model_version}"),
         ("method", index.method),
         ("bits", index.n_bits),
+        ("levels", index.levels),
         ("dimension", index.dimension),
         ("metric", index.metric),
         ("layout", index.layout),

@@ -33,9 +33,11 @@ __all__ = ["Lists", "Measurement", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
 
+_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = %s"
+
 _LENGTHS: LiteralString = """
-    SELECT coalesce(sum(cardinality(l.ids)), 0)::bigint
-    FROM {landmarks} m LEFT JOIN {lists} l USING (landmark) GROUP BY m.landmark ORDER BY 1
+    SELECT count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
+    GROUP BY l.landmark ORDER BY 1
 """
 
 _SAME_TABLE: LiteralString = """
@@ -76,7 +78,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Lists of landmarks: what they hold together, and entries of each."""
+    """Lists of landmarks: all of them together, and the codes in each."""
 
     summary: ListSummary
     lengths: NDArray[np.int64]
@@ -232,12 +234,14 @@ def _lists(index: BuiltIndex) -> Lists | None:
     summary = index.lists()
     if summary is None:
         return None
-    names = {
-        part: sql.Identifier("hashindex", f"{index.storage}_{part}")
-        for part in ("landmarks", "lists")
-    }
     with translated_errors():
-        rows = index.connection.execute(sql.SQL(_LENGTHS).format(**names)).fetchall()
+        table = index.connection.execute(_LANDMARKS, [index.name]).fetchone()
+        assert table is not None  # noqa: S101
+        rows = index.connection.execute(
+            sql.SQL(_LENGTHS).format(
+                landmarks=sql.Identifier("hashindex", table[0]), codes=index.codes
+            )
+        ).fetchall()
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
 
 

@@ -144,10 +144,11 @@ def _lists(report: Report) -> Iterator[Markup]:
         yield _commands(f"pg-hashindex index encode {shlex.quote(report.index.name)}")
         return
     told = lists.summary
+    unlisted = f", {told.unlisted:,} of them in no list" if told.unlisted else ""
     yield element(
         "p",
-        f"{told.landmarks:,} landmarks, trained on {told.trained_rows:,} rows; {told.entries:,} "
-        f"entries, of which {told.stale:,} are stale, in {told.chunks:,} chunks.",
+        f"{told.landmarks:,} landmarks, trained when the table had {told.trained_rows:,} rows; "
+        f"{told.codes:,} codes{unlisted}.",
     )
     yield _grid(charts.of_lists(lists))
 

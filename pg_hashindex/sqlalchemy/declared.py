@@ -1,6 +1,7 @@
 """Indexes declared beside the tables of SQLAlchemy, made and dropped with them."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,9 @@ class HashIndex(SchemaItem):
         How candidates are ordered; the model decides by default.
     candidates, probes : int, optional
         Defaults of searches.
+    filter_columns : sequence of str, optional
+        Columns of the table that are kept beside the codes, so that filters on them leave rows out
+        before any is looked up; of layout ``table``.
     defer : bool
         Whether a model that does not exist is no error: the index is then left to be made later,
         with a warning.
@@ -62,8 +66,8 @@ class HashIndex(SchemaItem):
 
     Notes
     -----
-    Of metric, access, ranking, candidates and probes, what is None is left as it is once the index
-    is there.
+    Of metric, access, ranking, candidates, probes and filter_columns, what is None is left as it is
+    once the index is there.
     """
 
     __visit_name__ = "hash_index"
@@ -81,6 +85,7 @@ class HashIndex(SchemaItem):
         ranking: Ranking | None = None,
         candidates: int | None = None,
         probes: int | None = None,
+        filter_columns: Sequence[str] | None = None,
         defer: bool = False,
     ) -> None:
         self.name, self.model = name, model
@@ -100,6 +105,7 @@ class HashIndex(SchemaItem):
             ranking=ranking,
             candidates=candidates,
             probes=probes,
+            filter_columns=filter_columns,
             defer=defer,
         )
         self._spec.check()

@@ -1,4 +1,4 @@
-"""Searches as statements of SQLAlchemy, to which conditions and joins can be added."""
+"""Searches as statements of SQLAlchemy, to which filters and joins can be added."""
 
 from typing import Any, TypeVar, overload
 
@@ -15,10 +15,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
 from sqlalchemy.sql.functions import Function
 
-from ..catalog import Ranking
 from ..errors import InvalidInputError
 from ..searching import as_count, as_query
-from . import condition_text, conditions
+from . import filter_text, filters
 from .declared import HashIndex, declared_on
 from .types import HashCode
 
@@ -38,7 +37,6 @@ def nearest(
     index: str | None = ...,
     candidates: int | None = ...,
     probes: int | None = ...,
-    ranking: Ranking | None = ...,
     code: Bit | None = ...,
     key: Any = ...,
 ) -> "sa.Select[_Entity, float]": ...
@@ -52,7 +50,6 @@ def nearest(
     index: str | None = ...,
     candidates: int | None = ...,
     probes: int | None = ...,
-    ranking: Ranking | None = ...,
     code: Bit | None = ...,
     key: Any = ...,
 ) -> "sa.Select[Any, float]": ...
@@ -65,14 +62,13 @@ def nearest(
     index: str | None = None,
     candidates: int | None = None,
     probes: int | None = None,
-    ranking: Ranking | None = None,
     code: Bit | None = None,
     key: Any = None,
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by an index: the nearest first.
 
-    Conditions and joins that are added restrict the rows that are searched, not the answers: a
-    statement has k rows whenever so many match. Conditions on the distance itself
+    Filters and joins that are added restrict the rows that are searched, not the answers: a
+    statement has k rows whenever so many match. Those on the distance itself
     (``statement.selected_columns.distance``) do restrict the answers.
 
     Parameters
@@ -86,7 +82,7 @@ def nearest(
         Answers wanted.
     index : str, optional
         The index; the one that is declared on the column by default.
-    candidates, probes, ranking
+    candidates, probes
         As `pg_hashindex.HashIndex.search`.
     code : pgvector.Bit, optional
         The query's code, of an index that is encoded in Python.
@@ -132,7 +128,6 @@ def nearest(
             sa.literal(None if value is None else as_count(name, value), sa.Integer())
             for name, value in (("candidates", candidates), ("probes", probes))
         ),
-        sa.literal(ranking, sa.Text()),
     ]
     if code is not None:
         arguments.append(sa.literal(code.to_text(), HashCode()))
@@ -168,13 +163,13 @@ def _column(given: Any, what: str) -> Any:
 
 def _check_table(entity: Any, column: Any) -> None:
     table = column.table
-    if not isinstance(conditions.unaliased(table), sa.Table):
+    if not isinstance(filters.unaliased(table), sa.Table):
         raise InvalidInputError(
             f"column {column} is of a subquery, which no index can search; take it from a table or "
             "an alias of one: of a class that inherits, aliased(..., flat=True)"
         )
     source = getattr(sa.inspect(entity, raiseerr=False), "selectable", None)
-    if not isinstance(source, FromClause) or table not in set(conditions.leaves(source)):
+    if not isinstance(source, FromClause) or table not in set(filters.leaves(source)):
         raise InvalidInputError(
             f"column {column} is not of {entity!r}; give nearest() a mapped class, an alias of one "
             "or a table, and a column of the same"
@@ -183,7 +178,7 @@ def _check_table(entity: Any, column: Any) -> None:
 
 def _declared(column: Any, name: str | None) -> HashIndex | None:
     """Find the index as it is declared; one that is named need not be."""
-    table = conditions.unaliased(column.table)
+    table = filters.unaliased(column.table)
     found = {
         declared.name: declared
         for declared in (declared_on(table).values() if isinstance(table, sa.Table) else ())
@@ -218,33 +213,28 @@ def _key(table: FromClause, declared: HashIndex | None) -> Any:
 
 
 class _NearestRows(Function[Any]):
-    """A call of an index's search function; with a condition where its statement has some."""
+    """A call of an index's search function; with a filter where its statement has one."""
 
     inherit_cache = True
 
 
 @compiles(_NearestRows)
 def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
-    condition = _condition(element, compiler)
+    wanted = _filter_of(element, compiler)
     literal_binds = bool(kw.get("literal_binds"))
-    query, k, *rest = (
-        compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
-    )
-    if condition is None:
-        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join([query, k, *rest])})"
-    name = str(element.name).removeprefix("search_")
     arguments = [
-        compiler.render_literal_value(name, sa.String()),
-        query,
-        k,
-        condition_text.text_of(condition, compiler, literal_binds=literal_binds),
-        *rest,
+        compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     ]
-    # In its order of parameters the code comes last too.
-    return f"hashindex.search_where({', '.join(arguments)})"
+    if wanted is None:
+        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
+    name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
+    text = filter_text.text_of(wanted, compiler, literal_binds=literal_binds)
+    common, code = arguments[:4], arguments[4:]
+    named = [f"filter => {text}", *(f"query_code => {value}" for value in code)]
+    return f"hashindex.search({', '.join([name, *common, *named])})"
 
 
-def _condition(element: _NearestRows, compiler: SQLCompiler) -> conditions.Condition | None:
+def _filter_of(element: _NearestRows, compiler: SQLCompiler) -> filters.Filter | None:
     """Read what the statement around a search demands of its rows."""
     enclosing: Any = compiler.stack[-1] if compiler.stack else {}
     statement = enclosing.get("selectable")
@@ -258,18 +248,18 @@ def _condition(element: _NearestRows, compiler: SQLCompiler) -> conditions.Condi
     near: Any = join.right
     clauses = [
         clause
-        for clause in conditions.conjuncts(statement.whereclause)
+        for clause in filters.conjuncts(statement.whereclause)
         if not any(getattr(part, "table", None) is near for part in visitors.iterate(clause))
     ]
-    named = conditions.tables_of(clauses)
+    named = filters.tables_of(clauses)
     for source in sources:
-        if source not in own and named & set(conditions.leaves(source)):
+        if source not in own and named & set(filters.leaves(source)):
             raise CompileError(
                 f"a search cannot be restricted by {source.description}, of a statement around it; "
                 "join it inside of the statement that nearest() gives"
             )
-    left = [source for whole in own if (source := conditions.without(whole, near)) is not None]
-    return conditions.condition_of(join.onclause.left, left, clauses)
+    left = [source for whole in own if (source := filters.without(whole, near)) is not None]
+    return filters.filter_of(join.onclause.left, left, clauses)
 
 
 def _joins(sources: Any, element: _NearestRows) -> Any:

@@ -1,6 +1,7 @@
 """What an index is declared to be, as text."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
@@ -38,6 +39,7 @@ class IndexSpec:
     ranking: Ranking | None = None
     candidates: int | None = None
     probes: int | None = None
+    filter_columns: Sequence[str] | None = None
     defer: bool = False
 
     def check(self) -> None:
@@ -60,6 +62,13 @@ class IndexSpec:
                     f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
                     f"{', '.join(get_args(choice))}"
                 )
+        given = self.filter_columns
+        if given is not None and (
+            not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given)
+        ):
+            raise InvalidInputError(
+                f"filter_columns of index {self.name!r} are a list of names, got {given!r}"
+            )
 
     def options(self) -> dict[str, Any]:
         """Return what is not as by default, beside name, table, column and model."""

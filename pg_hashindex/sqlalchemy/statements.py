@@ -25,6 +25,7 @@ def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
     """Return SQL that makes an index; with defer, only where it is missing and its model is not."""
     options = spec.options()
     options.pop("schema", None)
+    options.pop("filter_columns", None)
     values = {
         "name": spec.name,
         "table_name": spec.qualified_table,
@@ -32,6 +33,7 @@ def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
         "model": spec.model,
         **({"id_column": options.pop("key")} if "key" in options else {}),
         **options,
+        **({"filter_columns": list(spec.filter_columns)} if spec.filter_columns else {}),
         **({} if encode else {"encode": False}),
     }
     return _call("declare_index", values)
@@ -71,7 +73,7 @@ def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
     """Return SQL that changes how an index is searched by default."""
     return [
         _call("configure_index", {"name": name, **settings}),
-        _call("warn_of_path", {"index_name": name}),
+        _call("_warn_of_path", {"index_name": name}),
     ]
 
 

@@ -30,8 +30,8 @@ class Advice:
     reason : str
     left_out : list of str
         What was not tried, and why.
-    models : dict of (str, int) to Model
-        By method and bits; those that were trained here.
+    models : dict of str to Model
+        By their names, as `name_codes` gives them; those that were trained here.
     statements : str, optional
         SQL that makes pgvector's HNSW and searches by it, where that is recommended.
     """
@@ -50,7 +50,7 @@ class Advice:
     recommended: Trial | None
     reason: str
     left_out: list[str]
-    models: dict[tuple[str, int], Model]
+    models: dict[str, Model]
     statements: str | None = None
 
     @property

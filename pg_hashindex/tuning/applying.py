@@ -13,7 +13,7 @@ from ..errors import HashIndexError, InvalidInputError, MissingRightsError, Unkn
 from ..index import HashIndex
 from ..model import check_model_name
 from .advice import Advice
-from .trials import Trial
+from .trials import Trial, name_codes
 
 __all__ = ["apply", "check_free"]
 
@@ -153,7 +153,7 @@ def _telling(what: str) -> Iterator[None]:
 
 
 def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) -> HashIndex:
-    model = advice.models[chosen.method or "", chosen.bits or 0]
+    model = advice.models[name_codes(chosen.method or "", chosen.bits or 0, chosen.levels or 2)]
     saved = store.save(connection, replace(model, name=name))
     reference = f"{saved.name}:{saved.version}"
     try:

@@ -100,6 +100,11 @@ class Bench:
         if self.on_step is not None:
             self.on_step(message)
 
+    def leave_out(self, reason: str) -> None:
+        """Say once what is not tried, and why."""
+        if reason not in self.left_out:
+            self.left_out.append(reason)
+
     def load(self) -> None:
         """Make the scratch table, and try the exact scan."""
         self.say(f"copying {self.scale.sample} of {self.scale.full} rows")

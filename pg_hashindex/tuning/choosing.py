@@ -74,25 +74,25 @@ def paths(bench: Bench, coded: Coded) -> list[Access]:
     """Return the access paths to try; what cannot win is left out, with the reason."""
     n_rows = bench.scale.full
     if n_rows < _LEAST_FOR_PATHS:
-        _leave_out(bench, f"all paths but scan: {n_rows} codes are read faster than looked up")
+        bench.leave_out(f"all paths but scan: {n_rows} codes are read faster than looked up")
         return ["scan"]
     found: list[Access] = ["scan", "landmarks", "hnsw"]
     if coded.layout == "column":
         found.remove("landmarks")
-        _leave_out(bench, "landmarks: the index has its codes in a column")
-    if not bench.scale.whole:
+        bench.leave_out("landmarks: the index has its codes in a column")
+    if coded.model.levels != 2:
+        found.remove("hnsw")
+        bench.leave_out(
+            "hnsw and lookup of codes of two bits a projection: they go by Hamming distance"
+        )
+    elif not bench.scale.whole:
         # Whether it pays is decided by each search anew, otherwise among more rows.
-        _leave_out(bench, "lookup: a sample does not tell how much of the table it would read")
+        bench.leave_out("lookup: a sample does not tell how much of the table it would read")
     elif _lookup_can_win(bench, coded):
         found.append("lookup")
     else:
-        _leave_out(bench, f"{coded.name}, lookup: it would read more than all codes")
+        bench.leave_out(f"{coded.name}, lookup: it would read more than all codes")
     return found
-
-
-def _leave_out(bench: Bench, reason: str) -> None:
-    if reason not in bench.left_out:
-        bench.left_out.append(reason)
 
 
 def _lookup_can_win(bench: Bench, coded: Coded) -> bool:

@@ -1,6 +1,7 @@
 """Which places true neighbours take among all rows by their codes: recall for any candidates."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,20 +9,24 @@ from numpy.typing import NDArray
 from .. import codes
 from ..catalog import Ranking
 from ..model import Model
+from ..quantization import query_codes, weighted_query_codes
 
 __all__ = ["CodeRanks", "rankings_of"]
 
-# What sql/125_weights.sql rounds the weights of bits to.
-_STEPS = 15
-# What hashindex.pool keeps by Hamming distance before it orders by weights.
+# A scan keeps this many by the first terms of a distance before it orders by all of them, times
+# the candidates and at the least; see the pool in sql/131_templates.sql.
 _POOL = (10, 2000)
 _BLOCK_ROWS = 4096
 _QUERIES = 64
 
+# Of each neighbour: rows before it, and rows at its own distance.
+_Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+
 
 def rankings_of(model: Model) -> tuple[Ranking, ...]:
     """Return the orders of candidates that a model can serve, the best first."""
-    plain: tuple[Ranking, ...] = ("hamming",)
+    # Plain Hamming distance takes the levels next to 0 for far apart.
+    plain: tuple[Ranking, ...] = ("hamming",) if model.levels == 2 else ()
     if model.network is None:
         plain = ("asymmetric", *plain)
     return plain if model.bit_weights is None else ("weighted", *plain)
@@ -55,12 +60,16 @@ class CodeRanks:
     ) -> None:
         self.n_rows = len(packed)
         self._right, self._k = right, min(k, neighbours.shape[1])
-        bits = codes.unpack(model.encode(queries), model.n_bits).astype(np.float32)
-        self._places: dict[Ranking, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._places: dict[Ranking, _Places] = {}
+        self._rough_places: dict[Ranking, _Places] = {}
         for ranking in rankings_of(model):
-            self._places[ranking] = _places(
-                _weights(model, queries, ranking), bits, packed, neighbours
-            )
+            asked, weights = _query_codes(model, queries, ranking)
+            self._places[ranking] = _places(asked, weights, packed, neighbours)
+            if ranking != "hamming":
+                # As hashindex._code_distance has it: the query's signs.
+                first = [0, 3] if model.levels == 4 else [0]
+                few = weights[first] if len(first) > 1 else np.ones(1, np.int64)
+                self._rough_places[ranking] = _places(asked[:, first], few, packed, neighbours)
 
     @property
     def rankings(self) -> Sequence[Ranking]:
@@ -84,10 +93,9 @@ class CodeRanks:
             Expected over the order of ties.
         """
         hits = _chances(self._places[ranking], candidates * share)
-        if ranking != "hamming":
-            # Before weights order them, a pool is kept by Hamming distance.
+        if ranking in self._rough_places:
             pool = max(_POOL[0] * candidates, _POOL[1])
-            hits *= _chances(self._places["hamming"], pool * share)
+            hits *= _chances(self._rough_places[ranking], pool * share)
         found = np.minimum((hits * self._right).sum(axis=1), self._k)
         return float(found.mean() / self._k)
 
@@ -110,44 +118,41 @@ class CodeRanks:
         return choices[-1]
 
 
-def _chances(
-    places: tuple[NDArray[np.int64], NDArray[np.int64]], candidates: float
-) -> NDArray[np.float64]:
+def _chances(places: _Places, candidates: float) -> NDArray[np.float64]:
     """Return how likely each row is among so many, where it shares its place with others."""
     before, same = places
     return np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0)
 
 
-def _weights(model: Model, queries: NDArray[np.float32], ranking: Ranking) -> NDArray[np.float32]:
-    """Return whole weights of bits for each query, (m, n_bits)."""
-    shape = (len(queries), model.n_bits)
-    if ranking == "hamming":
-        return np.ones(shape, np.float32)
-    if ranking == "weighted":
-        weights = np.broadcast_to(np.asarray(model.bit_weights, np.float32), shape)
-    else:
-        weights = np.abs(model.project(queries)).astype(np.float32)
-    greatest = weights.max(axis=1, keepdims=True)
-    weights = np.where(greatest > 0, weights, 1)
-    result: NDArray[np.float32] = np.rint(_STEPS * weights / np.where(greatest > 0, greatest, 1))
-    return result.astype(np.float32)
+def _query_codes(
+    model: Model, queries: NDArray[np.float32], ranking: Ranking
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the weighted codes of queries that a ranking compares rows with."""
+    if ranking == "asymmetric":
+        return query_codes(model.project(queries), model.levels)
+    own = model.encode(queries)
+    if ranking == "weighted" and model.bit_weights is not None:
+        return weighted_query_codes(own, model.bit_weights)
+    return own[:, None], np.ones(1, np.int64)
 
 
 def _places(
-    weights: NDArray[np.float32],
-    bits: NDArray[np.float32],
+    asked: NDArray[np.uint8],
+    weights: NDArray[np.int64],
     packed: NDArray[np.uint8],
     neighbours: NDArray[np.intp],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> _Places:
     """Count for each neighbour the rows before it, and those at its own distance."""
     before, same = np.zeros(neighbours.shape, np.int64), np.zeros(neighbours.shape, np.int64)
-    n_bits = bits.shape[1]
-    width = int(weights.sum(axis=1).max()) + 1
-    for first in range(0, len(bits), _QUERIES):
-        part = slice(first, first + _QUERIES)
-        # |x - q| of bits x and q is q + x (1 - 2 q).
-        factors = (weights[part] * (1 - 2 * bits[part])).T
-        start = (weights[part] * bits[part]).sum(axis=1)
+    n_bits = 8 * packed.shape[1]
+    for first in range(0, len(asked), _QUERIES):
+        bits = np.unpackbits(asked[first : first + _QUERIES], axis=2).astype(np.float32)
+        # |x - u| of bits x and u is u + x (1 - 2 u): the distance is a constant and x times these.
+        # They are whole, and their sums below 2**24, so that float32 adds them exactly.
+        factors = np.einsum("k,qkn->nq", weights.astype(np.float32), 1 - 2 * bits)
+        # The least that there can be counts as 0.
+        start = -np.minimum(factors, 0).sum(axis=0)
+        width = int(np.abs(factors).sum(axis=0).max()) + 1
         n_part = len(start)
         counts = np.zeros(n_part * width, np.int64)
         offsets = np.arange(n_part) * width

@@ -12,20 +12,23 @@ from psycopg import sql
 from .. import codes, store
 from ..catalog import Access, Layout, Ranking
 from ..index import HashIndex
+from ..landmarks import landmark_count
 from ..model import Model
 from .bench import Bench
 from .code_ranks import CodeRanks
 from .timing import Asked
-from .trials import Trial
+from .trials import Trial, name_codes
 
 __all__ = ["CANDIDATES", "CodeTrials", "Coded"]
 
 #: Numbers of candidates to choose from.
-CANDIDATES = (10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 600, 800, 1200, 1600)
+CANDIDATES = (10, 15, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
 #: Ranking, candidates and probes of a search.
 Setting = tuple[Ranking, int, int | None]
 
-_PROBES = (4, 8, 12, 16, 24, 32, 48, 64, 96)
+_PROBES = (8, 16, 32, 64, 112, 160, 200)
+# The part of a sample's lists that may be read: of the full table it is a far smaller one.
+_MOST_READ = 0.25
 # Recalls whose settings are tried besides that of the goal.
 _RECALLS = (0.90, 0.95, 0.98, 0.99)
 # A line of settings ends where there is little more recall to gain, or little more is wanted.
@@ -66,8 +69,8 @@ class Coded:
 
     @property
     def name(self) -> str:
-        """Method and bits."""
-        return f"{self.model.method} {self.model.n_bits} bits"
+        """Method and length."""
+        return name_codes(self.model.method, self.model.n_bits, self.model.levels)
 
     def recall(self, candidates: int, ranking: Ranking) -> float:
         """Return the recall of a scan of the full table."""
@@ -95,6 +98,7 @@ class CodeTrials:
         self._model_bytes = 0
         self._encode_s = 0.0
         self._each_ms = 0.0
+        self._ranking: Ranking = "hamming"
         self._more: list[list[object]] = []
 
     def build(self) -> None:
@@ -103,7 +107,7 @@ class CodeTrials:
         connection, model = bench.connection, coded.model
         reference = coded.reference
         if reference is None:
-            self._model_name = f"{bench.scratch.token}_{model.method}_{model.n_bits}"
+            self._model_name = f"{bench.scratch.token}_{model.method}_{model.n_bits}_{model.levels}"
             saved = store.save(connection, replace(model, name=self._model_name))
             reference = f"{saved.name}:{saved.version}"
         self._model_bytes = store.describe(connection, reference).size_bytes
@@ -120,6 +124,7 @@ class CodeTrials:
             layout=coded.layout,
         )
         self.index.encode()
+        self._ranking = self.index.ranking
         self._encode_s = time.perf_counter() - start
         codes_of_queries = codes.to_postgres(model.encode(bench.drawn.Q), model.n_bits)
         if model.network is not None:
@@ -129,7 +134,7 @@ class CodeTrials:
             "SELECT NULL, count(*)::float8 FROM {} WHERE bit_count({} # $2::bit({})) < 0 "
             "AND $1 IS NOT NULL"
         ).format(
-            sql.Identifier(self.index.code_schema, self.index.code_table),
+            self.index.codes,
             sql.Identifier(self.index.code_column),
             sql.Literal(model.n_bits),
         )
@@ -158,20 +163,23 @@ class CodeTrials:
             start = time.perf_counter()
             index.configure(access=access).encode()
             built = time.perf_counter() - start
-        bench.say(f"asking {self.coded.name} by {access}")
+        bench.say(f"measuring {self.coded.name} by {access}")
         summary = index.summary()
-        # Landmarks, their HNSW and their lists have room of their own.
-        tables = 4 if access == "landmarks" else 1
+        tables = 2 if access == "landmarks" else 1
         n_bytes = bench.scale.size(summary.code_bytes + summary.access_bytes, tables)
-        path_s = (bench.scale.graph_seconds if access == "hnsw" else bench.scale.amount)(built)
+        build_s = (bench.scale.graph_seconds if access == "hnsw" else bench.scale.amount)(built)
+        if access != "landmarks" or self.coded.model.network is not None:
+            # Landmarks are built with codes in one pass, where SQL evaluates the model.
+            build_s += bench.scale.amount(self._encode_s)
         fixed = Trial(
             "codes",
             recall=0.0,
             bytes=n_bytes + self._model_bytes,
-            build_s=round(self.coded.train_s + bench.scale.amount(self._encode_s) + path_s, 2),
+            build_s=round(self.coded.train_s + build_s, 2),
             sample_recall=0.0,
             method=self.coded.model.method,
             bits=self.coded.model.n_bits,
+            levels=self.coded.model.levels,
             own=self.coded.reference is not None,
             access=access,
         )
@@ -192,13 +200,26 @@ class CodeTrials:
             higher = min((1 + above) / 2, _ENOUGH)
             chosen = {self.coded.least(recall, best, self.choices) for recall in (above, higher)}
             for candidates in sorted(chosen):
-                yield [(best, candidates, probes) for probes in _PROBES]
+                yield [(best, candidates, probes) for probes in self._probes()]
             return
         yield [(best, candidates, None) for candidates in sorted(set(kept.values()))]
         if access == "scan":
             for ranking in others:
                 least = self.coded.least(self.bench.goal.recall, ranking, self.choices)
                 yield [(ranking, least, None)]
+
+    def _probes(self) -> list[int]:
+        """Return the numbers of probes that the scratch table tells something about."""
+        bench = self.bench
+        most = _PROBES[-1]
+        if not bench.scale.whole:
+            most = int(max(_MOST_READ * landmark_count(bench.scale.sample), _PROBES[0]))
+        if most < _PROBES[-1]:
+            bench.leave_out(
+                f"landmarks with more than {most} probes: a sample of {bench.scale.sample} rows "
+                "has too few lists to tell"
+            )
+        return [probes for probes in _PROBES if probes <= most]
 
     def _point(self, fixed: Trial, setting: Setting) -> Trial:
         bench = self.bench
@@ -232,6 +253,10 @@ class CodeTrials:
             trials[place] = trial.timed(asked, partial(self._time, trial.access))
 
     def _ask(self, setting: Setting) -> Asked:
+        ranking, index = setting[0], self.index
+        if ranking != self._ranking and index is not None:
+            index.configure(ranking=ranking)
+            self._ranking = ranking
         return self.bench.ask(self._statement(setting), self._more, {})
 
     def _time(self, access: Access | None, measured: float) -> float:
@@ -243,7 +268,7 @@ class CodeTrials:
     def _recall(
         self, access: Access | None, measured: float, ranking: Ranking, candidates: int
     ) -> float:
-        """Foresee the recall of the full table; see `scale`."""
+        """Predict the recall of the full table; see `scale`."""
         if self.bench.scale.whole:
             return measured
         by_scan = self.coded.recall(candidates, ranking)
@@ -253,10 +278,10 @@ class CodeTrials:
         return by_scan * self.bench.scale.recall(ratio)
 
     def _statement(self, setting: Setting) -> sql.Composed:
-        ranking, candidates, probes = setting
+        _, candidates, probes = setting
         return sql.SQL("SELECT id, distance FROM hashindex.{}($1, {}{})").format(
             sql.Identifier(f"search_{self.bench.scratch.token}"),
-            sql.SQL(", ").join(map(sql.Literal, (self.bench.goal.k, candidates, probes, ranking))),
+            sql.SQL(", ").join(map(sql.Literal, (self.bench.goal.k, candidates, probes))),
             sql.SQL(", $2" if self._more else ""),
         )
 

@@ -20,7 +20,7 @@ from .tables import check_table, counted
 __all__ = ["Drawn", "Effort", "blocks", "draw"]
 
 
-# Of fewer rows the full table cannot be foretold.
+# Of fewer rows the full table cannot be predicted.
 _LEAST_ROWS = 1000
 _ROWS_PER_ANSWER = 20
 _BLOCK_ROWS = 4096

@@ -15,16 +15,20 @@ from ..errors import InvalidInputError
 from ..hashers import HASHERS
 from ..index import HashIndex
 from ..model import Model
+from ..quantization import LEVELS, Levels, bits_of
 from ..training import train
 from .bench import Bench
 from .code_ranks import CodeRanks
 from .code_trials import Coded
 from .drawing import Effort, blocks
 from .neighbours import NearestRows
+from .trials import name_codes
 
 __all__ = ["Candidate", "code_all", "of_index", "of_table"]
 
-_BITS = (64, 128, 256, 512)
+_PROJECTIONS = (64, 128, 256, 512)
+# Methods that learn from rows alone gain nothing from more; these are in random order.
+_TRAINING_ROWS = 20_000
 # The part of the time that may go into training.
 _TRAINING_SHARE = 0.4
 # Rows and numbers that are read of the full table at the most, the latter a second of the budget.
@@ -40,7 +44,7 @@ class Candidate:
     Attributes
     ----------
     name : str
-        Method and bits.
+        As `name_codes` gives it.
     make : callable
         Trains it, or reads it.
     reference : str, optional
@@ -58,7 +62,8 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     """Return models to train for a table, the most promising first.
 
     ``itq`` as the best of those that learn on embeddings, ``sign`` and ``lsh`` as plain codes,
-    ``pcah`` and ``sgh``; no more bits than dimensions where the method cannot.
+    ``pcah`` and ``sgh``; the first three with one and with two bits of each projection. No more
+    projections than dimensions where the method cannot.
 
     Parameters
     ----------
@@ -66,22 +71,17 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     seed : int
     """
     d = bench.drawn.X.shape[1]
-    fitting = sorted({min(bits, d) for bits in _BITS})
-    wanted: list[tuple[str, int]] = [("itq", bits) for bits in fitting if bits in (128, d)]
-    wanted += [("sign", d), *(("itq", bits) for bits in fitting)]
-    wanted += [("lsh", 256), ("lsh", 128), ("sgh", 128), ("pcah", min(128, d))]
-    wanted += [("lsh", 512), ("lsh", 64)]
-    return [
-        Candidate(
-            f"{method} {bits} bits",
-            partial(_trained, bench, method, None if method == "sign" else bits, seed, {}),
-        )
-        for method, bits in dict.fromkeys(wanted)
-    ]
+    fitting = sorted({min(n, d) for n in _PROJECTIONS})
+    wanted: list[tuple[str, int, Levels]] = [("itq", min(256, d), 4), ("itq", min(128, d), 2)]
+    wanted += [("sign", d, 4), ("sign", d, 2), ("itq", min(128, d), 4)]
+    wanted += [("itq", n, levels) for n in reversed(fitting) for levels in LEVELS]
+    wanted += [("lsh", 256, 4), ("lsh", 256, 2), ("sgh", 128, 2), ("pcah", min(128, d), 2)]
+    wanted += [("lsh", 128, 2), ("lsh", 512, 2), ("lsh", 64, 2)]
+    return [_to_train(bench, *one, seed, {}) for one in dict.fromkeys(wanted)]
 
 
 def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
-    """Return an index's own model, and the same method with other numbers of bits.
+    """Return an index's own model, and the same method with other bits and levels.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
         Where its model learns from labels and the like, or Python evaluates it, there is no other.
     """
     own = Candidate(
-        f"{index.method} {index.n_bits} bits",
+        name_codes(index.method, index.n_bits, index.loaded_model.levels),
         lambda: index.loaded_model,
         f"{index.model}:{index.model_version}",
         index.layout,
@@ -98,25 +98,50 @@ def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
     kind = HASHERS.get(index.method)
     if kind is None or index.network is not None or kind.learns_from or kind.takes_graph:
         return [own]
-    parameters = dict(index.loaded_model.parameters)
+    model = index.loaded_model
+    parameters = dict(model.parameters)
     parameters.pop("n_bits", None)
     seed = parameters.pop("random_state", None) or 0
-    others = [] if index.method == "sign" else [bits for bits in _BITS if bits != index.n_bits]
+    counts = (
+        {model.n_projections} if index.method == "sign" else {*_PROJECTIONS, model.n_projections}
+    )
+    # Bits that have weights of their own are signs.
+    levels = LEVELS if model.bit_weights is None else (model.levels,)
     return [own] + [
-        Candidate(
-            f"{index.method} {bits} bits",
-            partial(_trained, bench, index.method, bits, seed, parameters),
-            None,
-            index.layout,
-        )
-        for bits in others
+        _to_train(bench, index.method, n, kept, seed, parameters, index.layout)
+        for n in sorted(counts)
+        for kept in levels
+        if (n, kept) != (model.n_projections, model.levels)
     ]
 
 
+def _to_train(
+    bench: Bench,
+    method: str,
+    n_projections: int,
+    levels: Levels,
+    seed: int,
+    parameters: dict[str, Any],
+    layout: Layout = "table",
+) -> Candidate:
+    n_bits = None if method == "sign" else n_projections
+    return Candidate(
+        name_codes(method, n_projections * bits_of(levels), levels),
+        partial(_trained, bench, method, n_bits, levels, seed, parameters),
+        None,
+        layout,
+    )
+
+
 def _trained(
-    bench: Bench, method: str, bits: int | None, seed: int, parameters: dict[str, Any]
+    bench: Bench,
+    method: str,
+    n_bits: int | None,
+    levels: Levels,
+    seed: int,
+    parameters: dict[str, Any],
 ) -> Model:
-    X = bench.drawn.X
+    X = bench.drawn.X[:_TRAINING_ROWS]
     if bench.metric == "cosine":
         # Rows of zeros have no neighbours, and training measures by rows of its own.
         X = X[X.any(axis=1)]
@@ -124,7 +149,8 @@ def _trained(
         X,
         "tuned",
         method,
-        n_bits=bits,
+        n_bits=n_bits,
+        levels=levels,
         metric=bench.metric,
         random_state=seed,
         parameters=parameters,
@@ -156,7 +182,8 @@ def code_all(
     def make(candidate: Candidate) -> None:
         if bench.seconds_left < until and made:
             raise InvalidInputError("training took too long for more models")
-        bench.say(f"training {candidate.name} on {len(bench.drawn.X)} rows")
+        rows = min(len(bench.drawn.X), _TRAINING_ROWS)
+        bench.say(f"training {candidate.name} on {rows} rows")
         start = time.perf_counter()
         model = candidate.make()
         took = 0.0 if candidate.reference else time.perf_counter() - start

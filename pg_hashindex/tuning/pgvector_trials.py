@@ -56,7 +56,7 @@ def _try(bench: Bench, dimension: int) -> None:
 
 
 def _sweep(bench: Bench, dimension: int, built: float) -> None:
-    bench.say("asking pgvector's HNSW")
+    bench.say("measuring pgvector's HNSW")
     n_bytes = _size(bench)
     for ef_search in _values(bench.goal.k):
         bench.check_time()

@@ -98,7 +98,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is Literal:
-        return isinstance(value, str) and value in get_args(hint)
+        # True is equal to 1, and is no number of levels.
+        return any(type(value) is type(one) and value == one for one in get_args(hint))
     if hint is float:
         # Neither NaN, nor infinite, nor beyond what float64 holds.
         return type(value) in (int, float) and abs(value) < 1e300

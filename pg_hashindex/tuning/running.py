@@ -28,9 +28,9 @@ def tune_index(
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
-    Tried are its own model with every access path, the same method with other numbers of bits,
+    Tried are its own model with every access path, the same method with other bits and levels,
     pgvector's HNSW over the vectors, and the exact scan, all on scratch tables that hold a sample
-    of the rows. What the full table will show is foretold as `pg_hashindex.tuning.scale` says.
+    of the rows. What the full table will show is estimated as `pg_hashindex.tuning.scale` says.
     Neither the index nor its table is changed; see `apply`.
 
     Parameters
@@ -164,11 +164,7 @@ def _tune(
         recommended=chosen,
         reason=reason,
         left_out=bench.left_out,
-        models={
-            (one.model.method, one.model.n_bits): one.model
-            for one in coded
-            if one.reference is None
-        },
+        models={one.name: one.model for one in coded if one.reference is None},
         statements=by_pgvector,
     )
 

@@ -38,7 +38,7 @@ def check_table(source: TableSource) -> bool:
         ).fetchone()
         dimension = -1 if first is None else first[0].dimensions()
     connection.execute(
-        "SELECT hashindex.check_vector_column(%s::regclass, %s, %s)",
+        "SELECT hashindex._check_vector_column(%s::regclass, %s, %s)",
         [source.name, source.vector, dimension],
     )
     return bool(kind == "p")
@@ -60,7 +60,7 @@ def counted(source: TableSource) -> tuple[TableSource, int]:
     connection = source.connection
     expected = float(source.estimate)
     plan = connection.execute(
-        "SELECT matching FROM hashindex.estimate(%s)",
+        "SELECT matching FROM hashindex._estimate(%s)",
         [sql.SQL("SELECT FROM {}").format(source.table).as_string(connection)],
     ).fetchone()
     if plan is not None:

@@ -6,10 +6,11 @@ from typing import Literal
 
 from ..catalog import Access, Ranking
 from ..errors import InvalidInputError
+from ..quantization import Levels, bits_of
 from ..searching import as_count
 from .timing import Asked
 
-__all__ = ["Goal", "Kind", "Trial"]
+__all__ = ["Goal", "Kind", "Trial", "name_codes"]
 
 #: The codes of pg_hashindex, pgvector's HNSW over the vectors, or no index at all.
 Kind = Literal["codes", "pgvector", "exact"]
@@ -72,8 +73,8 @@ class Trial:
     Attributes
     ----------
     kind : {"codes", "pgvector", "exact"}
-    method, bits : optional
-        Of the model that makes the codes.
+    method, bits, levels : optional
+        Of the model that makes the codes; ``bits`` are those of a code.
     own : bool
         Whether the model is that of the index, so that `HashIndex.configure` can have it.
     access, ranking, candidates, probes : optional
@@ -101,6 +102,7 @@ class Trial:
     sample_p50_ms: float = 0.0
     method: str | None = None
     bits: int | None = None
+    levels: Levels | None = None
     own: bool = False
     access: Access | None = None
     ranking: Ranking | None = None
@@ -129,7 +131,8 @@ class Trial:
     def system(self) -> str:
         """What has to be built, in words."""
         if self.kind == "codes":
-            return f"{self.method} {self.bits} bits, {self.access}"
+            codes = name_codes(self.method or "", self.bits or 0, self.levels or 2)
+            return f"{codes}, {self.access}"
         return "pgvector's HNSW" if self.kind == "pgvector" else "exact scan"
 
     @property
@@ -145,3 +148,18 @@ class Trial:
     def label(self) -> str:
         """Both."""
         return f"{self.system}, {self.setting}" if self.setting else self.system
+
+
+def name_codes(method: str, bits: int, levels: Levels) -> str:
+    """Name codes by their method and length: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``.
+
+    Parameters
+    ----------
+    method : str
+    bits : int
+        Of a code.
+    levels : {2, 4}
+        Of a projection.
+    """
+    each = bits_of(levels)
+    return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"

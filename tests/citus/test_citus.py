@@ -67,7 +67,7 @@ def test_codes_stand_beside_their_rows(spread: HashIndex) -> None:
             "('hashindex_items'::regclass, 'hashindex.citus_tests_idx_codes'::regclass)"
         ).fetchall()
         assert len(groups) == 1
-    kind = "SELECT hashindex.distribution_of('hashindex.model')"
+    kind = "SELECT hashindex._distribution_of('hashindex.model')"
     assert one(connection, f"SELECT (d).method FROM ({kind} AS d) x") == "reference"
     summary = spread.summary()
     assert (summary.rows, summary.codes, summary.waiting) == (2000, 2000, 0)

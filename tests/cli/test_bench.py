@@ -47,7 +47,7 @@ def test_table(bench: Run, data: Path) -> None:
     lines = printed.stdout.splitlines()
     assert lines[0] == "Truth: label; ties in row order"
     assert lines[2].split() == [
-        *["method", "bits", "codes", "distance", "MAP", "MAP@50", "P@10", "P@100"],
+        *["method", "bits", "levels", "codes", "distance", "MAP", "MAP@50", "P@10", "P@100"],
         *["found@10", "found@100", "PH1"],
         *["3-NN", "error"],
     ]
@@ -60,8 +60,8 @@ def test_table(bench: Run, data: Path) -> None:
     )
     values = outcome.scores["label"].values
     row = lines[6].split()
-    assert row[:4] == ["itq", "12", "hashed", "hamming"]
-    assert row[4] == f"{values['MAP']:.4f}"
+    assert row[:5] == ["itq", "12", "2", "hashed", "hamming"]
+    assert row[5] == f"{values['MAP']:.4f}"
     assert row[-1] == f"{values['3-NN error']:.4f}"
     assert any("peak MB" in line for line in lines)
 
@@ -78,6 +78,20 @@ def test_json(bench: Run, data: Path) -> None:
     assert list(sgh["scores"]) == ["nearest 9", "nearest 10 %"]
     assert set(itq) == {"method", "n_bits", "seed", "error"}
     assert "13" in itq["error"]
+
+
+def test_levels(bench: Run, data: Path) -> None:
+    arguments = ("--data", data, "--truth", "nearest-k", "--nearest", "9", "--bits", 6, "--json")
+    methods = ("--methods", "itq,cghash")
+    plain, _ = json.loads(bench(*arguments, *methods[:1], "itq,lsh").stdout)
+    (finer,) = json.loads(bench(*arguments, *methods[:1], "itq", "--levels", 4).stdout)
+    assert (plain["levels"], plain["distance"]) == (2, "hamming")
+    assert (finer["levels"], finer["distance"], finer["codes"]) == (4, "asymmetric", "hashed")
+    found = [outcome["scores"]["nearest 9"]["MAP"] for outcome in (plain, finer)]
+    assert found[1] > found[0] + 0.05
+    refused = bench(*arguments, *methods, "--levels", 4, code=1)
+    assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused.stderr
+    assert "'3' is not one of '2', '4'" in bench(*arguments, "--levels", 3, code=2).stderr
 
 
 def test_split(bench: Run, data: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line: the whole way through it, and every way to be refused."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -200,6 +201,22 @@ def test_training_refused(on: Run, docs: str, arguments: list[str], message: str
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert json.loads(on("model", "list", "--json").stdout) == []
+
+
+def test_levels(on: Run, docs: str) -> None:
+    source = ["--table", docs, "--column", "v"]
+    train = ["model", "train", "m", "--bits", "8", *source, "--levels", "4"]
+    printed = on(*train, "--method", "itq").stdout
+    for line in (r"^bits +16$", r"^levels +4$", r"^profile +of the projections of 1080 rows$"):
+        assert re.search(line, printed, re.MULTILINE), line
+    refused = on(*train, "--method", "cghash", code=1).stderr
+    assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused
+    on("index", "create", "i", *source, "--model", "m")
+    assert re.search(r"^levels +4$", on("index", "show", "i").stdout, re.MULTILINE)
+    checked = json.loads(on("index", "check", "i", "--json").stdout)
+    status = {found["check"]: found["status"] for found in checked["findings"]}
+    for name in ("wrong_codes", "projection_drift", "bit_drift"):
+        assert status[name] == "ok", name
 
 
 def test_bad_parameters(on: Run, docs: str) -> None:

@@ -135,9 +135,10 @@ def test_clicks(on: Run, connection: Connection) -> None:
     rows = connection.execute("SELECT v FROM things ORDER BY id").fetchall()
     vectors = np.stack([v.to_numpy() for (v,) in rows])
     bits = codes.unpack(model.encode(vectors), 12).astype(int)
-    order = np.argsort((bits != bits[5]) @ rounded, kind="stable")
-    found = [hit.id for hit in index.search(vectors[5], 100, candidates=100)]
-    assert sorted(found) == sorted(order[:100].tolist())
+    distances = (bits != bits[5]) @ rounded
+    found = [hit.id for hit in index.search(vectors[5], 300, candidates=300)]
+    # Which of equal distances are kept is left open.
+    assert sorted(distances[found]) == sorted(distances)[:300]
 
 
 @pytest.mark.usefixtures("things")

@@ -18,7 +18,7 @@ from pg_hashindex.model import Model
 PATHS = ("lookup", "hnsw")
 
 STATEMENTS = """
-    SELECT c.create_statement FROM hashindex.index i, hashindex.code_indexes(i, i.building) c
+    SELECT c.create_statement FROM hashindex.index i, hashindex._code_indexes(i, i.building) c
 """
 
 ASKED = {"lookup": ["chunk_1"], "hnsw": ["hnsw"]}

@@ -268,8 +268,8 @@ def test_odd_names_everywhere(
     ).columns[f"{odd} c"]
     filtered = index.search(vectors[0], 60, where=category == "b")
     by_name = connection.execute(
-        "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 60, NULL, "
-        "jsonb_build_object(%s::text, 'b'))",
+        "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 60, "
+        "where_equals => jsonb_build_object(%s::text, 'b'))",
         [odd, Vector(vectors[0]), f"{odd} c"],
     ).fetchall()
     # Of the 20 rows of category b, row 7 is without a vector.

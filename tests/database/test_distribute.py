@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.citus import distribute_here, say_distributed
+from fixtures.filters import look_codes_up
 from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index import HashIndex, Ranking
 from pg_hashindex.model import Model
 from pg_hashindex.sampling import sample_table
 
@@ -95,7 +96,7 @@ def test_bulk_encoding(index: HashIndex) -> None:
     if index.layout == "table":
         connection.execute(
             "DELETE FROM hashindex.items_idx_codes WHERE id <= 100;"
-            f"INSERT INTO hashindex.items_idx_codes VALUES (-1, {'0' * 12!r})".encode()
+            f"INSERT INTO hashindex.items_idx_codes (id, code) VALUES (-1, {'0' * 12!r})".encode()
         )
     else:
         connection.execute("UPDATE items SET items_idx_code = NULL WHERE id <= 100")
@@ -168,65 +169,60 @@ def test_codes_that_a_truncate_leaves_are_found_by_nobody(spread: HashIndex) -> 
     assert_fresh(spread)
 
 
-def nearest_by_code(index: HashIndex, n: int, where: str = "true") -> list[tuple[int, float]]:
-    """Of the n nearest by code, ties by id, the rows by distance: brute force."""
+def by_code(index: HashIndex, where: str = "true") -> list[tuple[int, int, float]]:
+    """Rows in the order of their codes: Hamming distance, key and exact distance."""
     rows = index.connection.execute(
-        "SELECT id, bit_count(hashindex.encode('lsh', embedding) # hashindex.encode('lsh', %s)), "
-        f"embedding <-> %s FROM items WHERE embedding IS NOT NULL AND ({where})".encode(),
+        "SELECT bit_count(hashindex.encode('lsh', embedding) # hashindex.encode('lsh', %s)), "
+        f"id, embedding <-> %s FROM items WHERE embedding IS NOT NULL AND ({where})".encode(),
         [QUERY, QUERY],
     ).fetchall()
-    kept = sorted(rows, key=lambda row: (row[1], row[0]))[:n]
-    return [(row[0], row[2]) for row in sorted(kept, key=lambda row: (row[2], row[0]))]
+    return sorted(rows)
+
+
+def nearest(rows: list[tuple[int, int, float]]) -> list[tuple[int, float]]:
+    return sorted(((key, exact) for _, key, exact in rows), key=lambda row: (row[1], row[0]))
 
 
 def test_searches_answer_as_brute_force_does(spread: HashIndex) -> None:
-    for candidates in (15, 40, 300):
-        found = [
-            (hit.id, hit.distance)
-            for hit in spread.search(QUERY, 10, candidates=candidates, ranking="hamming")
-        ]
-        assert found == nearest_by_code(spread, candidates)[:10]
+    spread = spread.configure(ranking="hamming")
+    rows = by_code(spread)
+    for least in (15, 40, 300):
+        # As many as are that near by code: which of those at the edge come in is open.
+        kept = [row for row in rows if row[0] <= rows[least - 1][0]]
+        found = spread.search(QUERY, 10, candidates=len(kept))
+        assert [tuple(hit) for hit in found] == nearest(kept)[:10]
 
 
 def test_searches_answer_as_those_of_a_plain_table(index: HashIndex) -> None:
     def ask(index: HashIndex) -> list[Any]:
         return [
             index.within(QUERY, 4),
-            index.search(QUERY, 10, candidates=30, ranking="hamming"),
-            index.search(QUERY, 10, candidates=30, ranking="asymmetric"),
+            index.search(QUERY, 10, candidates=30),
             index.search_like(7, 10, candidates=30),
         ]
 
     before = ask(index)
     assert min(map(len, before)) > 3
-    assert before[1] != before[2]
     assert ask(distribute_here(index)) == before
 
 
-def test_conditions_restrict_the_candidates(spread: HashIndex) -> None:
-    for weighted in (False, True):
-        check_condition(spread, weighted)
-
-
-def check_condition(spread: HashIndex, weighted: bool) -> None:
-    """A name in it is the table's: codes have an id as well."""
+@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
+def test_filters_restrict_the_candidates(spread: HashIndex, ranking: Ranking) -> None:
+    """A name in them is the table's: codes have an id as well."""
+    spread = spread.configure(ranking=ranking)
+    look_codes_up(spread.connection)
     condition = "category = 'a' AND id > 20 AND items.id < 280"
-    asked = spread.connection.execute(
-        # At a cost that forbids to look at all rows.
-        "SELECT hashindex.filtered_search("
-        "'items_idx', %s, 10, %s, 90, 1e9, '%%s', 20, ranking => %s)",
-        [QUERY, condition, "asymmetric" if weighted else "hamming"],
-    ).fetchone()
-    assert asked is not None
-    assert not FORBIDDEN & set(re.findall(r"\w+", asked[0]))
-    found = spread.connection.execute(asked[0].encode(), [QUERY]).fetchall()
+    found = [tuple(hit) for hit in spread.search(QUERY, 10, candidates=20, filter=condition)]
+    rows = by_code(spread, condition)
     assert len(found) == 10
-    if weighted:
-        truth = nearest_by_code(spread, 300, condition)
-        assert set(found) <= set(truth)
-        assert found == sorted(found, key=lambda row: (row[1], row[0]))
-    else:
-        assert found == nearest_by_code(spread, 20, condition)[:10]
+    assert found == sorted(found, key=lambda row: (row[1], row[0]))
+    assert set(found) <= set(nearest(rows))
+    if ranking == "hamming":
+        # Nothing that is surely among the candidates is left out.
+        sure = nearest([row for row in rows if row[0] < rows[19][0]])
+        assert sure
+        for hit, other in zip(found, sure, strict=False):
+            assert hit[1] <= other[1]
 
 
 # What Citus takes on one shard alone; and what the coordinator does not know.
@@ -235,11 +231,14 @@ FORBIDDEN = {"TABLESAMPLE", "OFFSET", "LATERAL", "reltuples"}
 
 def test_nothing_is_sampled_or_looked_up_row_by_row(spread: HashIndex) -> None:
     sources = spread.connection.execute(
-        "SELECT prosrc FROM pg_proc WHERE proname IN ('search_items_idx', 'within_items_idx')"
+        "SELECT prosrc FROM pg_proc WHERE proname ~ '^(candidates|search|within)_items_idx$'"
     ).fetchall()
-    assert len(sources) == 2
+    assert len(sources) == 3
     for (source,) in sources:
-        assert not FORBIDDEN & set(re.findall(r"\w+", source))
+        # The expressions before it read no table.
+        _, begin, statements = source.partition("\nBEGIN\n")
+        assert begin
+        assert not FORBIDDEN & set(re.findall(r"\w+", statements))
 
 
 def test_what_distributed_tables_have_not(spread: HashIndex) -> None:
@@ -262,24 +261,29 @@ def test_what_cannot_be_distributed(
     HashIndex.create(
         connection, "lists", table=items, column="embedding", model="lsh", access="landmarks"
     )
+    HashIndex.create(
+        connection, "kept", table=items, column="embedding", model="lsh",
+        filter_columns=["category"],
+    )  # fmt: skip
     HashIndex.create(connection, "swapped", table=items, column="embedding", model="lsh")
     connection.execute("SELECT hashindex.begin_swap('swapped', 'lsh')")
     for name, message in {
         "python": "evaluated in Python",
         "lists": "has the access path landmarks",
+        "kept": "keeps filter columns beside its codes",
         "swapped": "has codes of two models",
         "swapped~2": "has codes of two models",
     }.items():
         with pytest.raises(Exception, match=message), connection.transaction():
             connection.execute(
-                "SELECT hashindex.check_distributable(hashindex.find_index(%s))", [name]
+                "SELECT hashindex._check_distributable(hashindex.find_index(%s))", [name]
             )
 
 
 def test_health_and_drop_know_the_trigger(spread: HashIndex) -> None:
     def status() -> Any:
         return spread.connection.execute(
-            "SELECT h.status, h.detail FROM hashindex.index i, hashindex.health_of_triggers(i) h"
+            "SELECT h.status, h.detail FROM hashindex.index i, hashindex._health_of_triggers(i) h"
         ).fetchone()
 
     assert status() == ("ok", "all there and enabled")

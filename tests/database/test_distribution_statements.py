@@ -26,10 +26,17 @@ SETTINGS = [
     "SET LOCAL citus.multi_shard_modify_mode TO sequential",
 ]
 FUNCTIONS = [
-    "SELECT create_distributed_function('hashindex.layer_problem(hashindex.layer,integer)')",
-    "SELECT create_distributed_function('hashindex.layers_of(bigint)')",
-    "SELECT create_distributed_function('hashindex.project_with(hashindex.layer[],vector)')",
-    "SELECT create_distributed_function('hashindex.encode_with(hashindex.layer[],vector)')",
+    f"SELECT create_distributed_function('hashindex.{function}')"
+    for function in (
+        "_bias_of(bigint,integer)",
+        "_layer_problem(hashindex.layer,integer)",
+        "_layers_of(bigint)",
+        "_quantize(vector,integer)",
+        "_refuse_vector(vector,integer)",
+        "_weights_of(bigint,integer)",
+        "project_with(hashindex.layer[],vector)",
+        "encode_with(hashindex.layer[],vector,integer)",
+    )
 ]
 
 

@@ -10,10 +10,17 @@ from pgvector import Vector
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.evaluate import evaluate
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
 pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(scope="module")
+def lsh_model(vectors: NDArray[np.float32]) -> Model:
+    """So long codes that few are at equal distances, of which any may be candidates."""
+    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])
@@ -23,14 +30,15 @@ def test_recall_is_that_of_brute_force(
     index = index.configure(ranking="hamming")
     result = evaluate(index, queries=300, k=5, candidates=[candidates])
     expected = brute_force_recall(model, vectors, 5, candidates)
+    assert expected.greatest - expected.least < 0.02
     assert result.queries == 300
-    assert result.points[0].recall == pytest.approx(expected, abs=1e-9)
+    assert result.points[0].recall in expected
     # In SQL the row itself is one of the candidates, and the nearest of them.
     in_sql = index.connection.execute(
         "SELECT hashindex.recall('items_idx', 5, 300, %s)", [candidates + 1]
     ).fetchone()
     assert in_sql is not None
-    assert in_sql[0] == pytest.approx(expected, abs=1e-9)
+    assert in_sql[0] in expected
 
 
 def test_all_rows_as_candidates_find_everything(index: HashIndex) -> None:
@@ -110,9 +118,9 @@ def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("k => 0", "k is 0; it must be 1 or more"),
-        ("k => -1", "k is -1; it must be 1 or more"),
-        ("k => NULL", "k is NULL; it must be 1 or more"),
+        ("k => 0", "k is 0; it must be 1 to 1000000"),
+        ("k => -1", "k is -1; it must be 1 to 1000000"),
+        ("k => NULL", "k is NULL; it must be 1 to 1000000"),
         ("sample => 0", "sample is 0; it must be 1 or more"),
         ("sample => NULL", "sample is NULL"),
         ("candidates => 0", "candidates is 0; it must be 1 or more"),

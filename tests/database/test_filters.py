@@ -8,9 +8,8 @@ import sqlalchemy as sa
 from fixtures.filters import look_codes_up
 from numpy.typing import NDArray
 
-from pg_hashindex.codes import hamming_distances
 from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex, Ranking
+from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 
 items_table = sa.Table(
@@ -33,38 +32,12 @@ def large(connection: Connection, index: HashIndex) -> NDArray[np.float32]:
     return np.stack([row[0].to_numpy() for row in rows])
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
-@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_candidates_are_of_the_rows_that_match(
-    index: HashIndex, model: Model, large: NDArray[np.float32], share: float, ranking: Ranking
-) -> None:
-    """Whatever the planner expected: with all too few rows looked up, all are joined."""
-    look_codes_up(index.connection, share)
-    matching = np.arange(4, 3000, 3)
-    condition = (items_table.c.id % 3 == 2) & (items_table.c.id > 4)
-    for query in large[[7, 400]] + np.float32(0.1):
-        hamming = hamming_distances(model.encode(query[None]), model.encode(large[matching]))[0]
-        order = matching[np.lexsort((matching, hamming))]
-        exact = np.linalg.norm(large - query, axis=1)
-        for candidates in (5, 30):
-            hits = index.search(query, 5, candidates=candidates, ranking=ranking, where=condition)
-            found = [hit.id - 1 for hit in hits]
-            assert set(found) <= set(matching)
-            if ranking == "hamming":
-                kept = order[:candidates]
-                assert found == kept[np.argsort(exact[kept], kind="stable")[:5]].tolist()
-        # With as many candidates as rows match, the order of candidates does not matter.
-        hits = index.search(query, 5, candidates=2000, ranking=ranking, where=condition)
-        wanted = matching[np.argsort(exact[matching], kind="stable")[:5]]
-        assert [hit.id - 1 for hit in hits] == wanted.tolist()
-
-
-@pytest.mark.parametrize("share", [None, 1.0, 0.001])
+@pytest.mark.parametrize("codes_first", [False, True])
 def test_rare_rows_are_all_found(
-    index: HashIndex, large: NDArray[np.float32], share: float | None
+    index: HashIndex, large: NDArray[np.float32], codes_first: bool
 ) -> None:
-    if share is not None:
-        look_codes_up(index.connection, share)
+    if codes_first:
+        look_codes_up(index.connection)
     for k in (1, 27, 100):
         hits = index.search(large[0], k, where=items_table.c.category == "rare")
         assert len(hits) == min(k, 27)
@@ -78,30 +51,6 @@ def test_rare_rows_are_all_found(
     assert index.search(large[0], 5, where=items_table.c.category == "none") == []
 
 
-@pytest.mark.parametrize(
-    ("matching", "cost", "rows", "expected"),
-    [
-        # 1 % of 300,000 by an index; without one; a tenth by an index; half.
-        (3_000, 9_000, 300_000, None),
-        (3_000, 65_000, 300_000, 0.01),
-        (30_000, 50_000, 300_000, 0.1),
-        (150_000, 66_000, 300_000, 0.5),
-        # Few rows are soon compared.
-        (50, 20, 300, None),
-        (0, 8, 300_000, None),
-        # A table that was never analysed.
-        (10, 5, -1, None),
-    ],
-)
-def test_when_all_that_match_are_compared(
-    connection: Connection, matching: float, cost: float, rows: float, expected: float | None
-) -> None:
-    row = connection.execute(
-        "SELECT hashindex.kept_share(%s, %s, %s, 200)", [matching, cost, rows]
-    ).fetchone()
-    assert row == (expected,)
-
-
 def test_a_condition_under_the_caller_s_path(
     connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
 ) -> None:
@@ -111,12 +60,42 @@ def test_a_condition_under_the_caller_s_path(
         "RETURN $1 = 'a'; SET search_path TO mine, public"
     )
     condition: Any = sa.func.is_a(items_table.c.category)
-    for share in (None, 0.5):
-        if share is not None:
-            look_codes_up(connection, share)
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
         hits = index.search(vectors[0], 5, where=condition)
         assert len(hits) == 5
         assert all(hit.id % 3 == 1 for hit in hits)
+
+
+def test_tables_and_functions_of_the_caller_s_path(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """Others of these names are on the path of our functions, where pgvector is."""
+    connection.execute(
+        "CREATE TABLE public.liked AS SELECT 1 AS id; "
+        "CREATE FUNCTION public.is_liked(bigint) RETURNS boolean LANGUAGE sql RETURN false; "
+        "CREATE SCHEMA mine; CREATE TABLE mine.liked AS SELECT n AS "
+        "id FROM generate_series(5, 9) n;"
+        "CREATE FUNCTION mine.is_liked(bigint) RETURNS boolean LANGUAGE sql "
+        "RETURN $1 BETWEEN 5 AND 9; SET search_path TO mine, public"
+    )
+    for layout in ("table", "column"):
+        index = HashIndex.create(
+            connection, f"by_{layout}", table=items, column="embedding", model="lsh",
+            layout=layout, filter_columns=["category"] if layout == "table" else [],  # type: ignore[arg-type]
+        )  # fmt: skip
+        index.encode()
+        for codes_first in (False, True):
+            if codes_first:
+                look_codes_up(connection)
+            for condition in (
+                "id IN (SELECT id FROM liked)",
+                "is_liked(id)",
+                "Is_Liked (items.id)",
+            ):
+                hits = index.search(np.ones(8), filter=condition, candidates=300)
+                assert {hit.id for hit in hits} == {5, 6, 7, 8, 9}, condition
 
 
 class Lowered(sa.TypeDecorator[str]):

@@ -26,11 +26,19 @@ EXTREME = {
     "regclass": ("0", "'pg_class'"),
     "hashindex.layer[]": ("'{}'", "ARRAY[NULL]::hashindex.layer[]"),
 }
-# Of statements that our functions write, which a role that is none or a table that is none breaks.
-SYNTAX_ERROR = {"create_codes", "create_triggers", "estimate", "give", "grant_reading"} | {
-    "search_where",
-    "grant_rights",
-    "sample_ids",
+# Of statements that our functions write, which a role, a table or a filter that is none breaks.
+SYNTAX_ERROR = {
+    "_create_code_table",
+    "_create_codes",
+    "_create_triggers",
+    "_estimate",
+    "_filtered_search",
+    "_give",
+    "_grant_reading",
+    "_grant_rights",
+    "_sample_ids",
+    "candidates_items_idx",
+    "search",
 }
 
 

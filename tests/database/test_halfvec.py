@@ -74,7 +74,7 @@ def test_all_ways_to_search(
         "SELECT hashindex.recall('idx', 5, 20, candidates => 300)"
     ).fetchone() == (1.0,)
     if access == "landmarks":
-        assert index.rebalance().stale > 0
+        assert index.rebalance().rows == len(codes)
         assert index.search(query, 3, candidates=300) == nearest(connection, metric, query, 3)
 
 

@@ -209,7 +209,8 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection: Connection) -
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
     connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id % 20 = 7")
     connection.execute(
-        "INSERT INTO hashindex.items_idx_codes SELECT -n, n::bit(24) FROM generate_series(1, 900) n"
+        "INSERT INTO hashindex.items_idx_codes (id, code) "
+        "SELECT -n, n::bit(24) FROM generate_series(1, 900) n"
     )
     connection.execute("UPDATE items SET in_column_code = NULL WHERE id % 20 = 7")
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")

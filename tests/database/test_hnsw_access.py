@@ -28,7 +28,9 @@ def test_equals_a_scan_where_every_row_is_a_candidate(
     cases = list(itertools.product(vectors[:5] + 0.1, RANKINGS, [1, 10, 290, 400]))
 
     def answers() -> list[object]:
-        return [index.search(q, k, candidates=300, ranking=ranking) for q, ranking, k in cases]
+        return [
+            index.configure(ranking=ranking).search(q, k, candidates=300) for q, ranking, k in cases
+        ]
 
     scanned = answers()
     index = by_hnsw(index)
@@ -53,17 +55,17 @@ def test_a_large_table_is_searched_by_the_graph(connection: Connection, layout: 
         connection, "i", table="things", column="embedding", model=model.name, layout=layout
     )
     index.encode()
-    wanted = {r: [index.search(q, 10, ranking=r) for q in vectors[:10]] for r in RANKINGS}
+    wanted = {r: [index.configure(ranking=r).search(q, 10) for q in vectors[:10]] for r in RANKINGS}
     index = by_hnsw(index)
     with counted_reads(index) as reads:
         for query in vectors[:10]:
-            index.search(query, 10, candidates=20, ranking="hamming")
+            index.configure(ranking="hamming").search(query, 10, candidates=20)
     assert (reads.by_index, reads.scans) == (10, 0)
     for ranking in RANKINGS:
         with counted_reads(index) as reads:
             # For a thousand of six thousand codes the planner would rather sort them.
             connection.execute("SET LOCAL enable_seqscan TO off; DISCARD PLANS")
-            found = [index.search(query, 10, ranking=ranking) for query in vectors[:10]]
+            found = [index.configure(ranking=ranking).search(query, 10) for query in vectors[:10]]
         assert (reads.by_index, reads.scans) == (10, 0)
         shared = [set(a) & set(b) for a, b in zip(found, wanted[ranking], strict=True)]
         assert sum(map(len, shared)) >= 95
@@ -79,7 +81,7 @@ def test_answers_are_as_many_as_there_are_rows(
     connection.execute("DELETE FROM items WHERE id = ANY (%s)", [order[:200]])
     connection.execute("SET enable_seqscan TO off; SET hnsw.max_scan_tuples TO 1")
     for ranking, k in itertools.product(RANKINGS, [1, 20, 100, 150]):
-        hits = index.search(vectors[0], k, candidates=k, ranking=ranking)
+        hits = index.configure(ranking=ranking).search(vectors[0], k, candidates=k)
         assert len(hits) == min(k, 100)
         assert {hit.id for hit in hits} <= set(order[200:])
     connection.execute("INSERT INTO items VALUES (900, 'a', %s)", [Vector(vectors[0])])

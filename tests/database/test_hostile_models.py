@@ -93,12 +93,15 @@ def insert(
     dimension: int = 2,
     n_bits: int = 2,
     network: str = "NULL",
+    levels: int = 2,
+    bit_weights: str = "NULL",
 ) -> None:
     connection.execute(
         f"""
         INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, parameters,
-                                     training, layers, checksum, network)
-        VALUES ('m', 1, 'x', {dimension}, {n_bits}, 'l2', '{{}}', '{{}}', {layers}, '', {network})
+                                     training, layers, checksum, network, levels, bit_weights)
+        VALUES ('m', 1, 'x', {dimension}, {n_bits}, 'l2', '{{}}', '{{}}', {layers}, '', {network},
+                {levels}, {bit_weights})
         """.encode()
     )
 
@@ -120,9 +123,39 @@ def test_malformed_layers_are_refused(connection: Connection, before: tuple[str,
 
 
 FOREIGN: list[tuple[str, dict[str, Any], str]] = [
-    (listed(WELL["affine"]), {"n_bits": 3}, "give 2 numbers, and its codes have 3 bits"),
+    (
+        listed(WELL["affine"]),
+        {"n_bits": 3},
+        "gives 2 projections in 2 levels, .* have 3",
+    ),
     (listed(WELL["affine"]), {"dimension": 3}, "row 1 of its weights has 2 dimensions, and 3"),
-    (listed(WELL["relu"]), {"dimension": 4}, "give 4 numbers, and its codes have 2 bits"),
+    (
+        listed(WELL["relu"]),
+        {"dimension": 4},
+        "gives 4 projections in 2 levels, .* have 2",
+    ),
+    (
+        listed(WELL["affine"]),
+        {"levels": 4},
+        "gives 2 projections in 4 levels, .* have 2",
+    ),
+    (
+        listed(WELL["affine"]),
+        {"levels": 4, "n_bits": 4, "bit_weights": "'[1,1,1,1]'"},
+        "has 4 levels of projections, and weights of bits",
+    ),
+    (
+        listed(WELL["network"]),
+        {"levels": 4, "n_bits": 4, "network": """'{"kind": "rows", "n_bits": 2}'"""},
+        "has 4 levels of projections, and its network gives codes alone",
+    ),
+    (
+        listed(WELL["network"]),
+        {"n_bits": 4, "network": """'{"kind": "torch", "n_bits": 2}'"""},
+        "gives 2 projections in 2 levels, .* have 4",
+    ),
+    (listed(WELL["affine"]), {"levels": 3, "n_bits": 3}, "model_levels_check"),
+    (listed(WELL["affine"]), {"levels": -2, "n_bits": -2}, "violates check constraint"),
     (listed(WELL["network"], WELL["relu"]), {}, "stands for a network, and is not the last"),
     (listed(WELL["network"]), {}, "it stands for a network, and the model has none"),
     (

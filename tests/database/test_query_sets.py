@@ -112,8 +112,8 @@ def test_recall_of_saved_rows_is_that_of_brute_force(
     found = evaluate(scanned, query_set="s", k=5, candidates=[15], record=False)
     assert (found.queries, found.query_set, found.skipped) == (40, "s", 0)
     expected = brute_force_recall(model, vectors, 5, 15, asked)
-    assert 0.2 < expected < 0.95
-    assert found.points[0].recall == pytest.approx(expected, abs=1e-9)
+    assert 0.2 < expected.least <= expected.greatest < 0.95
+    assert found.points[0].recall in expected
 
 
 def test_a_row_that_is_gone_is_a_query_still(
@@ -126,7 +126,7 @@ def test_a_row_that_is_gone_is_a_query_still(
     gone = recall_of_vectors(model, left, vectors[:100], 5, 20)
     there = brute_force_recall(model, left, 5, 20)
     assert found.queries == 300
-    assert found.points[0].recall == pytest.approx((gone + 2 * there) / 3, abs=1e-9)
+    assert found.points[0].recall in gone.and_of(there, 2 / 3)
 
 
 def test_a_row_is_left_out_whatever_text_its_key_has(connection: Connection, model: Model) -> None:
@@ -144,8 +144,8 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection: Connection, mod
     connection.execute("SET timezone TO 'Asia/Tokyo'")
     found = evaluate(index, query_set="s", k=3, candidates=[7], record=False)
     expected = brute_force_recall(model, OTHERS, 3, 7)
-    assert expected < 1
-    assert found.points[0].recall == pytest.approx(expected, abs=1e-9)
+    assert expected.greatest < 1
+    assert found.points[0].recall in expected
 
 
 def test_another_dimension_is_refused(scanned: HashIndex) -> None:
@@ -212,8 +212,8 @@ def test_indexes_are_compared_each_by_its_defaults(
     assert (before.index, before.model, before.candidates) == ("items_idx", "lsh:1", 12)
     assert (after.index, after.model, after.candidates) == ("longer", "longer:1", 30)
     assert (before.access, before.ranking, before.probes, before.k) == ("scan", "hamming", None, 5)
-    assert before.recall == pytest.approx(brute_force_recall(model, vectors, 5, 12), abs=1e-9)
-    assert after.recall == pytest.approx(brute_force_recall(long_model, vectors, 5, 30), abs=1e-9)
+    assert before.recall in brute_force_recall(model, vectors, 5, 12)
+    assert after.recall in brute_force_recall(long_model, vectors, 5, 30)
     assert before.recall < after.recall
     for point in (before, after):
         assert (point.queries, point.skipped) == (300, 0)
@@ -244,8 +244,7 @@ def test_queries_without_a_code_are_asked_of_no_index(
     plain = plain.configure(candidates=20)
     known, hashed = measure_defaults([encoded.configure(candidates=20), plain], queries, k=5)
     assert (known.queries, known.skipped) == (hashed.queries, hashed.skipped) == (290, 10)
-    expected = brute_force_recall(model, vectors, 5, 20, range(290))
-    assert hashed.recall == pytest.approx(expected, abs=1e-9)
+    assert hashed.recall in brute_force_recall(model, vectors, 5, 20, range(290))
     # Its codes are those of the other, but for the ten rows that it has none for.
     assert known.recall != hashed.recall
     assert known.recall == pytest.approx(hashed.recall, abs=0.05)

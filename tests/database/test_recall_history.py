@@ -22,6 +22,12 @@ from pg_hashindex.model import Model
 pytestmark = pytest.mark.newest
 
 
+@pytest.fixture(scope="module")
+def lsh_model(vectors: NDArray[np.float32]) -> Model:
+    """So long codes that few are at equal distances, of which any may be candidates."""
+    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
+
+
 @pytest.fixture
 def index(connection: Connection, items: str, model: Model) -> HashIndex:
     """An index with a saved set of 50 queries, whose searches keep 25 candidates."""
@@ -57,11 +63,12 @@ def test_an_evaluation_with_a_saved_set_is_recorded(
     assert [point.candidates for point in result.points] == [10, 25, 300]
     rows = [int(query.row_id or 0) - 1 for query in query_sets.load(index, "fixed").queries]
     expected = [brute_force_recall(model, vectors, 5, c, rows) for c in (10, 25, 300)]
-    assert expected[0] < expected[1] < expected[2] == 1
+    assert expected[0].greatest < expected[1].least
+    assert expected[1].greatest < expected[2].least == 1
     found = recorded(index)
     common = ("fixed", "lsh:1", "scan", "hamming")
     assert [row[:-1] for row in found] == [(*common, c, None, 5, 50) for c in (10, 25, 300)]
-    assert [row[-1] for row in found] == pytest.approx(expected, abs=1e-9)
+    assert all(row[-1] in one for row, one in zip(found, expected, strict=True))
     points = recall_history.history(index)
     assert [(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points] == [
         (p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in result.points
@@ -142,7 +149,7 @@ def test_an_index_is_measured_by_the_model_that_it_has(
     other.execute(EXCHANGE)
     result = evaluate(index, query_set="every", k=5, candidates=[25])
     expected = brute_force_recall(swapped, vectors, 5, 25)
-    assert result.points[0].recall == pytest.approx(expected, abs=1e-9)
+    assert result.points[0].recall in expected
     assert [row[1] for row in recorded(index)] == ["longer:1"]
 
 

@@ -9,7 +9,7 @@ from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.code_indexes import counted_reads, pretend_large
 from fixtures.known import assert_queued
-from fixtures.landmarks import assert_listed, entries, relations, wanted
+from fixtures.landmarks import assert_listed, entries, relations, tables_of
 from numpy.typing import NDArray
 
 from pg_hashindex import repairing, store
@@ -42,8 +42,9 @@ def reopened(index: HashIndex) -> HashIndex:
 
 def everything(index: HashIndex) -> Any:
     """What the database holds, and which transaction wrote each code and catalog row."""
+    codes = index.codes.as_string(index.connection)
     rows = index.connection.execute(
-        f"SELECT xmin::text, ctid::text, t::text FROM {index.code_schema}.{index.code_table} t "
+        f"SELECT xmin::text, ctid::text, t::text FROM {codes} t "
         "UNION ALL SELECT xmin::text, ctid::text, i::text FROM hashindex.index i "
         "UNION ALL SELECT xmin::text, oid::text, tgname || tgenabled::text FROM pg_trigger "
         "UNION ALL SELECT xmin::text, oid::text, proname FROM pg_proc "
@@ -85,7 +86,8 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
 
 def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
     index.connection.execute(
-        "CREATE OR REPLACE FUNCTION hashindex.within_items_idx(query vector, radius integer) "
+        "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
+        "query vector, radius integer, query_code bit varying DEFAULT NULL) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
     assert index.repair().done == ("made the functions anew",)
@@ -226,7 +228,7 @@ def test_rows_without_codes_and_codes_without_rows(
 ) -> None:
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     connection.execute(
-        "INSERT INTO hashindex.i_codes VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
+        "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
     )
     assert index.repair().done == (
         "removed 2 codes of rows that are gone or have no vector",
@@ -256,15 +258,16 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("listed", ["l2"], indirect=True)
-@pytest.mark.parametrize("part", ["landmarks", "lists"])
-def test_landmarks_that_are_gone(listed: HashIndex, part: str) -> None:
+def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     connection = listed.connection
     before = listed.search(QUERY, 20, candidates=3000, probes=1000)
-    connection.execute(f"DROP TABLE hashindex.items_idx_{part}".encode())
+    connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
     with pytest.raises(InvalidInputError, match="run pg-hashindex index repair items_idx"):
         listed.search(QUERY)
     assert listed.repair().done == (
         "access path landmarks was incomplete: searches go by scan until it is built again",
+        # Together with the path.
+        "encoded 3000 rows",
         "built the access path landmarks",
     )
     assert (reopened(listed).access, reopened(listed).building) == ("landmarks", None)
@@ -276,18 +279,20 @@ def test_landmarks_that_are_gone(listed: HashIndex, part: str) -> None:
 @pytest.mark.parametrize("listed", ["l2"], indirect=True)
 def test_lists_that_lack_rows(listed: HashIndex) -> None:
     connection = listed.connection
-    connection.execute("DELETE FROM hashindex.items_idx_lists WHERE landmark < 10")
-    lacking = {key for _, key, _ in wanted(listed)} - {key for _, key, _ in entries(listed)}
+    connection.execute(
+        f"UPDATE hashindex.{tables_of(listed)[0]} SET landmark = NULL WHERE landmark < 10".encode()
+    )
+    lacking = list(entries(listed).values()).count(None)
     assert lacking
-    assert listed.repair().done == (f"listed {len(lacking)} rows that no landmark had",)
-    assert {key for _, key, _ in wanted(listed)} == {key for _, key, _ in entries(listed)}
+    assert listed.repair().done == (f"listed {lacking} rows that no landmark had",)
+    assert_listed(listed)
     assert listed.repair().done == ()
 
 
 @pytest.mark.parametrize("listed", ["l2"], indirect=True)
 def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None:
     connection = listed.connection
-    connection.execute("TRUNCATE hashindex.items_idx_landmarks, hashindex.items_idx_lists")
+    connection.execute(f"TRUNCATE hashindex.{tables_of(listed)[1]}".encode())
     connection.execute("TRUNCATE items")
     assert listed.repair().done == ()
     connection.execute("INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')")
@@ -341,11 +346,11 @@ def test_what_runs_have_left(index: HashIndex) -> None:
         f"CREATE INDEX hashindex_items_idx_chunk_3 ON {table} (length({index.code_column}));"
         # Of another index, and of the user.
         f"CREATE INDEX hashindex_items_idx_too_hnsw ON {table} (length({index.code_column}));"
-        "CREATE TABLE hashindex.items_idx_listed (id int)".encode()
+        "CREATE TABLE hashindex.items_idx_staged (id int)".encode()
     )
     schema = index.code_schema
     assert index.repair().done == (
-        "dropped table hashindex.items_idx_listed, which a run had left",
+        "dropped table hashindex.items_idx_staged, which a run had left",
         f"dropped index {schema}.hashindex_items_idx_chunk_3, which a run had left",
         f"dropped index {schema}.hashindex_items_idx_hnsw, which a run had left",
     )
@@ -537,10 +542,11 @@ def test_inside_of_a_transaction(index: HashIndex) -> None:
         "DROP TRIGGER hashindex_items_idx_update ON items",
         "DROP FUNCTION hashindex.sync_items_idx CASCADE",
         "DROP FUNCTION hashindex.search_items_idx",
-        "DROP TABLE hashindex.items_idx_codes",
-        "DROP TABLE hashindex.items_idx_lists",
-        "TRUNCATE hashindex.items_idx_landmarks",
-        "DELETE FROM hashindex.items_idx_codes WHERE id < 30",
+        "DROP TABLE hashindex.{codes}",
+        "DROP TABLE hashindex.{landmarks}",
+        "TRUNCATE hashindex.{landmarks}",
+        "UPDATE hashindex.{codes} SET landmark = NULL WHERE id < 30",
+        "DELETE FROM hashindex.{codes} WHERE id < 30",
     ],
 )
 def test_what_a_check_calls_broken_a_repair_mends(listed: HashIndex, fault: str) -> None:
@@ -552,7 +558,8 @@ def test_what_a_check_calls_broken_a_repair_mends(listed: HashIndex, fault: str)
 
     before = faults()
     assert not any(status == "broken" for _, status in before)
-    listed.connection.execute(fault.encode())
+    codes, landmarks = tables_of(listed)
+    listed.connection.execute(fault.format(codes=codes, landmarks=landmarks).encode())
     assert faults() - before
     done = listed.repair()
     assert done.done

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
+from fixtures.landmarks import tables_of
 
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError
@@ -55,27 +56,32 @@ def test_objects_of_indexes_whose_rows_were_deleted(
 ) -> None:
     kept = create(connection, "kept", layout="column")
     before = contents(connection)
-    create(connection, "by lists", access="landmarks")
+    lists = create(connection, "by lists", access="landmarks")
     create(connection, "by_hnsw", access="hnsw")
     create(connection, "in_column", layout="column", access="lookup")
+    codes, landmarks = tables_of(lists)
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
     expected = [
         *(Orphan("trigger", f'"hashindex_by lists_{event}" ON public.items') for event in EVENTS),
         *(Orphan("trigger", f"hashindex_by_hnsw_{event} ON public.items") for event in EVENTS),
         Orphan("trigger", "zz_hashindex_in_column ON public.items"),
         Orphan("column", "public.items.in_column_code"),
+        Orphan("function", 'hashindex."candidates_by lists"' + CANDIDATES),
+        Orphan("function", 'hashindex."refresh_by lists"' + REFRESH),
         Orphan("function", 'hashindex."search_by lists"' + SEARCH),
         Orphan("function", 'hashindex."sync_by lists"()'),
         Orphan("function", 'hashindex."within_by lists"' + WITHIN),
+        Orphan("function", "hashindex.candidates_by_hnsw" + CANDIDATES),
+        Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),
+        Orphan("function", "hashindex.refresh_by_hnsw" + REFRESH),
         Orphan("function", "hashindex.search_by_hnsw" + SEARCH),
         Orphan("function", "hashindex.search_in_column" + SEARCH),
         Orphan("function", "hashindex.sync_by_hnsw()"),
         Orphan("function", "hashindex.sync_in_column()"),
         Orphan("function", "hashindex.within_by_hnsw" + WITHIN),
         Orphan("function", "hashindex.within_in_column" + WITHIN),
-        Orphan("table", 'hashindex."by lists_codes"'),
-        Orphan("table", 'hashindex."by lists_landmarks"'),
-        Orphan("table", 'hashindex."by lists_lists"'),
+        Orphan("table", f'hashindex."{codes}"'),
+        Orphan("table", f'hashindex."{landmarks}"'),
         Orphan("table", "hashindex.by_hnsw_codes"),
     ]
     key = str
@@ -92,8 +98,10 @@ def test_objects_of_indexes_whose_rows_were_deleted(
 
 
 EVENTS = ("insert", "update", "delete", "truncate")
-SEARCH = "(public.vector, pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.text)"
-WITHIN = "(public.vector, pg_catalog.int4)"
+CANDIDATES = "(public.vector, pg_catalog.int4, pg_catalog.int4, pg_catalog.text, pg_catalog.varbit)"
+SEARCH = "(public.vector, pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.varbit)"
+WITHIN = "(public.vector, pg_catalog.int4, pg_catalog.varbit)"
+REFRESH = "(pg_catalog._int8)"
 
 
 def test_an_index_that_is_being_made_is_no_orphan(
@@ -162,5 +170,5 @@ def test_a_database_without_the_rows_of_ours(
         with pytest.raises(psycopg.errors.SerializationFailure, match="is not visible") as error:
             fresh.execute(insert)
         assert "pg-hashindex index repair --orphans" in str(error.value.diag.message_hint)
-        assert len(drop_orphans(fresh)) == 8
+        assert len(drop_orphans(fresh)) == 10
         fresh.execute(insert)

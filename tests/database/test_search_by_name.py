@@ -22,8 +22,9 @@ def test_the_answers_of_the_index(
     assert search(connection, "items_idx", vectors[8].tolist(), 3, candidates=300) == found[:3]
     category: sa.ColumnElement[str] = sa.column("category")
     for asked in (
-        {"candidates": 5, "ranking": "hamming"},
-        {"candidates": 5, "ranking": "asymmetric", "where": category == "b"},
+        {"candidates": 5},
+        {"candidates": 5, "where": category == "b"},
+        {"candidates": 5, "filter": "category = 'b'"},
     ):
         expected = index.search(vectors[8], 4, **asked)
         assert search(connection, "items_idx", vectors[8], 4, **asked) == expected

@@ -67,7 +67,7 @@ def advice(index: str | None, **more: Any) -> Advice:
     )
     return Advice(
         Goal(0.9), "docs", "v", "id", "l2", index, 200, 180, 180, 20, [chosen], chosen, "", [],
-        {("lsh", 64): lsh()},
+        {"lsh 64 bits": lsh()},
     )  # fmt: skip
 
 

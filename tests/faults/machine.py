@@ -216,7 +216,7 @@ class Machine(Writers):
         now = HashIndex.open(self.operator, "items_idx")
         rows = [
             (key, code, math.dist(stored, query))
-            for key, (code, stored) in stored_codes(index).items()
+            for key, (code, stored) in seen_codes(index).items()
             if stored is not None
         ]
         found = index.search(
@@ -234,7 +234,7 @@ class Machine(Writers):
         ]
         if now.encoded_in == "python" or not self.encoded:
             # Rows that waited in what the operator has returned to.
-            here = stored_codes(dataclasses.replace(now, connection=session))
+            here = seen_codes(dataclasses.replace(now, connection=session))
             coded = [math.dist(v, query) for code, v in here.values() if code and v is not None]
             wanted.append(np.array(sorted(coded)[:k]))
         assert any(
@@ -269,6 +269,16 @@ class Machine(Writers):
             check_lists(index)
             self.counts["rows"] += there
         check_search(HashIndex.open(self.operator, "items_idx"), VECTORS[:2])
+
+
+def seen_codes(index: HashIndex) -> dict[int, tuple[str | None, NDArray[np.float32] | None]]:
+    """Return rows with their codes; without, where a build has dropped what the snapshot knows."""
+    name = index.codes.as_string(index.connection)
+    row = index.connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
+    if row != (True,):
+        return stored_codes(index)
+    found = index.connection.execute("SELECT id, embedding FROM items").fetchall()
+    return {key: (None, None if vector is None else vector.to_numpy()) for key, vector in found}
 
 
 def install_models(url: str) -> None:

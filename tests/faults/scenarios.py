@@ -136,7 +136,7 @@ def give_up(url: str) -> None:
 
 
 def disorder(url: str) -> None:
-    """Leave stale entries in lists, and many rows in one of them."""
+    """Give rows other landmarks, and many rows the same one."""
     with connect(url) as connection:
         connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0")
         rng = np.random.default_rng(5)

@@ -118,22 +118,19 @@ def check_codes(index: HashIndex) -> tuple[int, int]:
 
 
 def check_lists(index: HashIndex) -> None:
-    """With landmarks, each row that has a code is listed with it."""
-    if index.access != "landmarks":
+    """With landmarks, each row that has a code is listed under one of them."""
+    cursor = RawCursor(index.connection)
+    row = cursor.execute(
+        "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [index.name]
+    ).fetchone()
+    if row is None or row[0] is None:
         return
-    missing = (
-        RawCursor(index.connection)
-        .execute(
-            sql.SQL(
-                "SELECT c.id FROM {codes} c WHERE NOT EXISTS (SELECT FROM {lists} l, "
-                "unnest(l.ids, l.codes) u(id, code) WHERE u.id = c.id AND u.code = c.code)"
-            ).format(
-                codes=sql.Identifier(index.code_schema, index.code_table),
-                lists=sql.Identifier("hashindex", f"{index.storage}_lists"),
-            )
-        )
-        .fetchall()
-    )
+    missing = cursor.execute(
+        sql.SQL(
+            "SELECT c.id FROM {codes} c "
+            "WHERE NOT EXISTS (SELECT FROM {landmarks} l WHERE l.landmark = c.landmark)"
+        ).format(codes=index.codes, landmarks=sql.Identifier("hashindex", row[0]))
+    ).fetchall()
     assert not missing, f"{index.name}: rows that are in no list: {missing[:10]}"
 
 

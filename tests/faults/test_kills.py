@@ -20,8 +20,11 @@ FAULTS = ("client", "server", "terminate", "backend", "cut")
 
 # In a row of the catalog of indexes, what depends on when or on how many rows.
 _INDEX_ROWS = """
-    SELECT to_jsonb(i) - '{created_at,model_id,trained_rows}'::text[]
-        || jsonb_build_object('model', m.name)
+    SELECT to_jsonb(i) - '{created_at,model_id,trained_rows,generation}'::text[]
+        || jsonb_build_object(
+            'model', m.name, 'code_table', regexp_replace(i.code_table, '_[0-9]+$', '_N'),
+            'landmark_table', regexp_replace(i.landmark_table, '_[0-9]+$', '_N')
+        )
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY i.name
 """
 

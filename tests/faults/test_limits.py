@@ -25,7 +25,7 @@ from faults.tables import OTHERS, ROWS, check_all, install
 from fixtures.faults import MOMENTS, FaultServer, name_of, record
 from pgvector import Vector
 
-from pg_hashindex import locks
+from pg_hashindex import encoding, locks
 from pg_hashindex.database import connect
 from pg_hashindex.errors import HashIndexError
 
@@ -102,9 +102,8 @@ def test_lock_timeout(
     mode: str,
 ) -> None:
     """Somebody holds a lock on the table: it goes on, or says so; later it ends."""
-    for module in ("encoding", "listing"):
-        monkeypatch.setattr(f"pg_hashindex.{module}._PATIENCE", 0.2)
-    monkeypatch.setitem(locks.patiently.__kwdefaults__, "patience", 0.2)
+    monkeypatch.setattr(encoding, "_PATIENCE", 0.2)
+    monkeypatch.setattr(locks, "PATIENCE", 0.2)
     url = database(ready(work))
     fault_server.admin(f"ALTER DATABASE {name_of(url)} SET lock_timeout TO '50ms'")
     with psycopg.connect(url) as other:

@@ -1,7 +1,6 @@
 """Writers, an encoder, access paths, swaps and searches interleaved at random."""
 
 import collections
-import functools
 import os
 
 import pytest
@@ -11,7 +10,7 @@ from fixtures.faults import FaultServer, record
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from pg_hashindex import locks
+from pg_hashindex import encoding, locks
 
 #: Runs for each layout and kind of model, and steps of a run.
 EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "4"))
@@ -30,14 +29,11 @@ def test_whatever_happens(
     models: tuple[str, str],
 ) -> None:
     # Everything is one thread here: who holds a lock will not let go of it while we wait.
-    for module in ("encoding", "listing"):
-        monkeypatch.setattr(f"pg_hashindex.{module}._PATIENCE", 0.0)
-        monkeypatch.setattr(f"pg_hashindex.{module}.time.sleep", lambda seconds: None)
-    monkeypatch.setattr(
-        "pg_hashindex.swapping.patiently", functools.partial(locks.patiently, patience=0.0)
-    )
-    monkeypatch.setattr("pg_hashindex.locks._LOCK_MS", 20)
-    monkeypatch.setattr("pg_hashindex.locks._PAUSE", 0.0)
+    monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
+    monkeypatch.setattr("pg_hashindex.encoding.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(locks, "PATIENCE", 0.0)
+    monkeypatch.setattr(locks, "_LOCK_MS", 20)
+    monkeypatch.setattr(locks, "_PAUSE", 0.0)
     fault_server.up()
     url = fault_server.database()
     install(url)

@@ -122,22 +122,49 @@ def test_further_bits_once_nothing_is_worth_its_price(rows):
     assert len(np.unique(bits ^ bits[:1], axis=1).T) == 20
 
 
-@pytest.mark.parametrize("n_classes", [2, 5])
-@pytest.mark.parametrize("weak", ["linear", "rbf", "stump"])
-def test_classes_that_lie_far_apart(weak, n_classes):
-    """A few bits tell them apart; the others are there, different, and hardly weigh."""
+def classes_far_apart(n_classes):
     rng = np.random.default_rng(0)
     y = rng.integers(n_classes, size=600)
     X = 20 * rng.standard_normal((n_classes, 32))[y] + rng.standard_normal((600, 32))
+    return X, y
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("weak", ["linear", "rbf", "stump"])
+def test_classes_that_lie_far_apart(weak, n_classes):
+    """A few bits tell them apart; the others are there, different, and hardly weigh.
+
+    A row is far nearer to its class than to those that have one of its nearest rows. Others are
+    not compared by any triplet of labels: two classes may share all bits but those that hardly
+    weigh.
+    """
+    X, y = classes_far_apart(n_classes)
     hasher = CGHash(n_bits=32, weak=weak, random_state=0).fit(X, y)
     assert weak == "stump" or hasher.n_violated_ < 32
     bits = codes.unpack(hasher.encode(X), 32)
     assert len(np.unique(bits ^ bits[:1], axis=1).T) == 32
     further = hasher.bit_weights_[hasher.n_violated_ :]
     assert further.sum() < 0.1 * hasher.bit_weights_.sum()
-    related = metrics.same_label(y, y)
+    same = y[:, None] == y
+    squares = np.where(same, np.inf, ((X[:, None] - X) ** 2).sum(axis=2))
+    nearest = y[np.argsort(squares, axis=1)[:, : hasher.n_neighbours]]
+    compared = (nearest[:, :, None] == y).any(axis=1)
+    found = (bits[:, None] != bits) @ hasher.bit_weights_
+    # The loss asks for 1.
+    assert found[same].max() + 0.5 < found[compared].min()
+
+
+@pytest.mark.parametrize("weak", ["linear", "rbf", "stump"])
+def test_classes_that_triplets_compare_are_told_apart(weak):
+    """Triplets can compare all classes, those too that are nobody's nearest."""
+    X, y = classes_far_apart(5)
+    triplets = np.random.default_rng(1).integers(600, size=(20_000, 3))
+    x, near, far = y[triplets].T
+    triplets = triplets[(x == near) & (x != far) & (triplets[:, 0] != triplets[:, 1])]
+    hasher = CGHash(n_bits=32, weak=weak, random_state=0).fit(X, triplets=triplets)
     found = hasher.encode(X), hasher.encode(X)
     weights = hasher.bit_weights_
+    related = metrics.same_label(y, y)
     assert metrics.mean_average_precision(*found, related, weights=weights) > 0.99
 
 

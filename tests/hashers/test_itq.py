@@ -106,7 +106,7 @@ def test_refuses_n_iter(n_iter, rows):
 def test_scores_as_the_authors_program_on_usps(usps):
     X, y = usps.X, usps.y
     query, database, train = usps.query, usps.database, usps.train
-    hasher = ITQ(n_bits=32, random_state=0).fit(X[train])
+    hasher = ITQ(n_bits=32, n_iter=50, random_state=0).fit(X[train])
     found = hasher.encode(X[query]), hasher.encode(X[database])
     by_label = same_label(y[query], y[database])
     by_distance = nearest_fraction(X[query], X[database])

@@ -8,6 +8,7 @@ from pg_hashindex.hashers import ITQ
 from pg_hashindex.layers import affine
 from pg_hashindex.model import Model
 from pg_hashindex.profiles import Profile, stability_index
+from pg_hashindex.quantization import quantize
 from pg_hashindex.training import train
 
 
@@ -117,8 +118,23 @@ def test_model_files_keep_it(projections):
 
 
 def test_a_profile_of_other_bits_is_refused(projections):
-    with pytest.raises(InvalidInputError, match="profile is of 3 bits, the model gives 2"):
+    message = "profile is of 3 projections and 3 bits, the model gives 2 and 2"
+    with pytest.raises(InvalidInputError, match=message):
         Model("m", "byhand", 2, [affine(np.eye(2))], profile=Profile.of(projections))
+    message = "profile is of 3 projections and 3 bits, the model gives 3 and 6"
+    with pytest.raises(InvalidInputError, match=message):
+        layers = [affine(np.eye(3))]
+        Model("m", "byhand", 3, layers, profile=Profile.of(projections), levels=4)
+
+
+def test_a_profile_of_four_levels_has_the_ones_of_both_bits(projections):
+    profile = Profile.of(projections, 4)
+    assert (profile.n_projections, profile.n_bits) == (3, 6)
+    assert (profile.ones == quantize(projections, 4).sum(axis=0)).all()
+    assert (profile.edges == Profile.of(projections).edges).all()
+    again = Profile.from_dict(profile.as_dict())
+    assert (again.ones == profile.ones).all()
+    assert Model("m", "byhand", 3, [affine(np.eye(3))], profile=again, levels=4).n_bits == 6
 
 
 @pytest.mark.parametrize("in_blocks", [False, True])

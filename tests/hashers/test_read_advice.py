@@ -13,7 +13,7 @@ TRIALS = [
     Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5),
     Trial("pgvector", 0.97, 9, 1.0, 0.97, 1.0, 1.5, ef_search=40),
     Trial(
-        "codes", 0.96, 9, 1, 0.97, 1.0, 1.5, 0.9, method="itq", bits=64, own=True,
+        "codes", 0.96, 9, 1, 0.97, 1.0, 1.5, 0.9, method="itq", bits=64, levels=4, own=True,
         access="landmarks", ranking="asymmetric", candidates=20, probes=3,
     ),
 ]  # fmt: skip
@@ -57,6 +57,8 @@ def changed(where: str, value: Any) -> dict[str, Any]:
         (changed("metric", "l1"), "'metric' of it is 'l1'"),
         (changed("goal", None), "goal is no object"),
         (changed("goal.recall", "0.9"), "'recall' of goal is '0.9'"),
+        (changed("trials.2.levels", 3), "'levels' of trial 2 is '3'"),
+        (changed("trials.2.levels", True), "'levels' of trial 2 is 'True'"),
         (changed("trials", {}), "it has no list of trials"),
         (changed("trials.1", 3), "trial 1 is no object"),
         (changed("trials.1.kind", ["codes"]), "'kind' of trial 1 is"),

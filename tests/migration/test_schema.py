@@ -563,7 +563,7 @@ def test_pgvector_in_another_schema(make_database: Callable[[str], str], path: s
             assert [hit.id for hit in index.search(rows[3], 2)] == [3, 100]
             assert [hit.id for hit in index.search(rows[3], 1, where=kind == "a")] == [100]
             found = connection.execute(
-                'SELECT id FROM hashindex.search(%s, %s, 2, NULL, \'{"kind": "b"}\')',
+                'SELECT id FROM hashindex.search(%s, %s, 2, where_equals => \'{"kind": "b"}\')',
                 [index.name, Vector(rows[3])],
             ).fetchall()
             assert found[0] == ("3",)

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from fixtures.catalog import catalog
+from fixtures.sql_lint import order_keys, untied, without_strings, writes
 
 from pg_hashindex import schema, store
 from pg_hashindex.database import Connection
@@ -15,15 +17,33 @@ from pg_hashindex.model import Model
 pytestmark = pytest.mark.newest
 
 FILES = sorted(schema._folder("sql").glob("*.sql"))
+TEMPLATES = sorted(schema._folder("sql").glob("templates/*.sql"))
 
 # What is evaluated in other sessions, generated columns and parallel workers: reads no table.
-PURE = {"project_with", "encode_with"}
+PURE = {"project_with", "_quantize", "encode_with"}
 
 PATH = "pg_catalog, public, pg_temp"
+# For types as every path reads them, and for what runs with the rights of an index's owner.
+NARROW_PATH = "pg_catalog, pg_temp"
+NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
+
+# Of a model's layers and weights, which PostgreSQL is to keep in plans.
+FOLDED = {"_layers_of", "_weights_of", "_bias_of", "_planes_of"}
+
+# Holds the texts of others.
+TEXTS = {"_template"}
+
+# An index for every template: layout and access.
+KINDS = {
+    "by_table": ("table", "scan"),
+    "by_column": ("column", "scan"),
+    "by_lookup": ("table", "lookup"),
+    "by_landmarks": ("table", "landmarks"),
+    "by_hnsw": ("table", "hnsw"),
+}
 
 
-# Of a model's layers, which PostgreSQL is to keep in plans.
-FOLDED = {"layers_of", "weights_of", "bias_of"}
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "sql.md"
 
 
 class Function(NamedTuple):
@@ -42,16 +62,18 @@ class Function(NamedTuple):
 
 @pytest.fixture
 def with_indexes(connection: Connection, items: str, model: Model) -> Connection:
-    """A database with an index of each layout, so that their own functions are judged too."""
-    for layout in ("table", "column"):
+    """A database with an index of each kind, so that their own functions are judged too."""
+    for name, (layout, access) in KINDS.items():
         HashIndex.create(
             connection,
-            f"by_{layout}",
+            name,
             table=items,
             column="embedding",
             model=model.name,
             layout=layout,  # type: ignore[arg-type]
-        )
+            access=access,  # type: ignore[arg-type]
+            filter_columns=[] if layout == "column" else ["category"],
+        ).encode()
     return connection
 
 
@@ -81,7 +103,7 @@ def test_every_table_type_and_the_schema_say_what_they_are(with_indexes: Connect
     ours = [row for row in found["relations"] if row[0].startswith("hashindex.")]
     # Alembic's own table is made by alembic.
     tables = [row for row in ours if row[1] == "r" and row[0] != "hashindex.alembic_version"]
-    assert len(tables) == 8
+    assert len(tables) >= 8 + len(KINDS) - 2
     assert [row[0] for row in tables if row[-1] is None] == []
     comments = dict(found["types"])
     assert comments["hashindex.layer"]
@@ -95,13 +117,39 @@ def test_no_function_depends_on_the_caller_s_search_path(with_indexes: Connectio
             # Parsed when it was made; a setting would keep it from being inlined.
             assert function.settings is None, function.signature
         else:
-            # find_key writes a type's name, which has to be read under any path.
-            path = "pg_catalog, pg_temp" if function.name == "find_key" else PATH
+            path = NARROW_PATH if NARROW.fullmatch(function.name) else PATH
             assert pinned == [f"search_path={path}"], function.signature
 
 
-def test_no_function_runs_with_the_rights_of_its_owner(with_indexes: Connection) -> None:
-    assert [f.signature for f in functions(with_indexes) if f.definer] == []
+def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes: Connection) -> None:
+    """Writers need nothing of ours; and nobody puts these on a table of his own."""
+    definers = {f.name for f in functions(with_indexes) if f.definer}
+    assert definers == {f"sync_{name}" for name in KINDS}
+    callers = with_indexes.execute(
+        """
+        SELECT p.proname FROM pg_proc p, aclexplode(p.proacl) acl
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.prosecdef
+          AND (acl.grantee = 0 OR p.proacl IS NULL)
+        """
+    ).fetchall()
+    assert callers == []
+    closed = with_indexes.execute(
+        "SELECT count(*) FROM pg_proc WHERE prosecdef AND proacl IS NOT NULL "
+        "AND pronamespace = 'hashindex'::regnamespace"
+    ).fetchone()
+    assert closed == (len(KINDS),)
+
+
+def test_names_that_triggers_use_are_qualified(with_indexes: Connection) -> None:
+    """pgvector is not on their path, and what is there is nobody's but PostgreSQL's."""
+    for function in functions(with_indexes):
+        if function.definer or function.name.startswith("refresh_"):
+            body = without_strings(function.source)
+            for name in re.findall(
+                r"(?<![.\w])(l2_normalize|inner_product|binary_quantize)\b", body
+            ):
+                pytest.fail(f"{function.signature} calls {name} by its bare name")
+            assert not re.search(r"(?<!OPERATOR\(public\.)<[-=#~]>", body), function.signature
 
 
 def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection) -> None:
@@ -110,6 +158,8 @@ def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection
     reading = r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?(?:hashindex\.|pg_|%)|EXECUTE\b"
     unsafe = {f.name for f in found if f.parallel == "u"}
     for function in found:
+        if function.name in TEXTS:
+            continue
         calls = set(re.findall(r"hashindex\.(\w+)\s*\(", function.source))
         if re.search(reading, function.source) or calls & unsafe:
             assert function.parallel == "u", function.signature
@@ -131,15 +181,22 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes: Connectio
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
     callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
-    assert {"search_by_table", "sync_by_table", "sync_by_column"} <= {f.name for f in callers}
-    assert all(f.volatility in "sv" for f in callers if f.name not in FOLDED)
+    assert {"candidates_by_table", "refresh_by_table", "sync_by_column"} <= {
+        f.name for f in callers
+    }
+    # What writes their calls into functions is STABLE too.
+    assert [
+        f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
+    ] == []
 
 
 def test_searching_is_stable(with_indexes: Connection) -> None:
     """So that it works on a replica, and in a read-only transaction."""
     for function in functions(with_indexes):
-        if function.name in {"search", "exact_search", "search_by_table", "search_by_column"}:
+        verb = function.name.split("_by_")[0]
+        if verb in {"search", "exact_search", "candidates", "within", "_filtered_search"}:
             assert function.volatility == "s", function.signature
+            assert writes(function.source) == [], function.signature
 
 
 def test_encoding_is_strict(with_indexes: Connection) -> None:
@@ -148,14 +205,13 @@ def test_encoding_is_strict(with_indexes: Connection) -> None:
     assert {"project_with", "encode_with", "project", "encode"} <= strict
 
 
-def test_every_order_of_a_search_has_a_tie_break(with_indexes: Connection) -> None:
-    for layout in ("table", "column"):
-        (found,) = [f for f in functions(with_indexes) if f.name == f"search_by_{layout}"]
-        orders = re.findall(r"(?<!GROUP \()ORDER BY (.+?)(?:\n|\)? LIMIT)", found.source)
-        assert len(orders) >= 4
-        for order in orders:
-            last = order.split(",")[-1].strip().rpartition(".")[2].strip('"')
-            assert last == "id", order
+def test_every_order_of_answers_has_a_tie_break(with_indexes: Connection) -> None:
+    """By the exact distance, that is; candidates that are as near by code are as good."""
+    found = [f for f in functions(with_indexes) if re.match("(search|within)_by_", f.name)]
+    assert len(found) == 2 * len(KINDS)
+    for function in found:
+        assert order_keys(function.source), function.signature
+        assert untied(function.source) == [], function.signature
 
 
 def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes: Connection) -> None:
@@ -191,23 +247,42 @@ def test_no_table_holds_oids(with_indexes: Connection) -> None:
 
 
 def declarations() -> Iterator[tuple[str, str]]:
-    """Every CREATE FUNCTION of sql/, those inside of strings too, up to its body."""
-    for file in FILES:
+    """Every CREATE FUNCTION of sql/, and of its templates, up to its body."""
+    for file in [*FILES, *TEMPLATES]:
         text = file.read_text()
         for match in re.finditer(r"^CREATE\s+(OR REPLACE\s+)?(FUNCTION|PROCEDURE)\b", text, re.M):
             name = text[match.end() :].split("(")[0].strip()
+            name += " (template)" if file in TEMPLATES else ""
             head = re.split(r"\nAS |\nRETURN |\nBEGIN ATOMIC", text[match.start() :])[0]
             yield f"{file.name}: {name}", head
 
 
 @pytest.mark.parametrize(
-    "declaration", [pytest.param(head, id=name) for name, head in declarations()]
+    ("name", "declaration"), [pytest.param(*found, id=found[0]) for found in declarations()]
 )
-def test_every_function_is_declared_in_full(declaration: str) -> None:
-    assert declaration.startswith("CREATE OR REPLACE FUNCTION hashindex.")
+def test_every_function_is_declared_in_full(name: str, declaration: str) -> None:
+    assert re.match(r"CREATE OR REPLACE FUNCTION (hashindex\.\w|\{[a-z]+\}\()", declaration)
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
-    assert not re.search(r"\bSECURITY DEFINER\b", declaration)
+    definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
+    assert definer == (name.split(":")[0] in {"sync_table.sql", "sync_column.sql"})
+    if definer:
+        assert "SET search_path = pg_catalog, pg_temp" in declaration
+
+
+PUBLIC = re.compile(r"`(?:hashindex\.)?([a-z][a-z0-9_]*[a-z0-9])\(")
+POSTGRES = {"bit", "bit_count"}
+
+
+def test_functions_without_an_underscore_are_documented(connection: Connection) -> None:
+    """Those of docs/sql.md are public, all others are ours."""
+    written = set(PUBLIC.findall(DOCUMENTED.read_text())) - POSTGRES
+    rows = connection.execute(
+        "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
+        "AND prorettype <> 'trigger'::regtype"
+    ).fetchall()
+    public = {row[0] for row in rows if not row[0].startswith("_")}
+    assert public == written
 
 
 def test_files_are_numbered_apart_and_end_in_a_newline() -> None:

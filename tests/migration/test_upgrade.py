@@ -128,7 +128,7 @@ def test_a_database_of_the_release_before(
         for index in list_indexes(connection):
             if index.name == "half_way":
                 assert index.repair().done == (
-                    "encoded 50 rows",
+                    "encoded 60 rows",
                     "built the access path landmarks",
                 )
             assert index.repair(full=True).done == ()

@@ -84,7 +84,8 @@ def test_schema_first_and_then_data(
             run(server, "pg_restore", "--exclude-schema=hashindex", *command, file)
     # When the rows came in, triggers encoded those that a swap had not reached yet, and took the
     # codes away that only Python can make.
-    check_moved(restored, house.answers, reencoded=triggers, repair=triggers)
+    before = house.exact_answers if triggers else house.answers
+    check_moved(restored, before, reencoded=triggers, repair=triggers)
 
 
 def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:

@@ -111,12 +111,13 @@ def test_functions_that_read(house: House, url: str) -> None:
             calls = [
                 "search(%(name)s, %(query)s, 5, 20, query_code => %(code)s)",
                 "exact_search(%(name)s, %(query)s, 5)",
-                "search_where(%(name)s, %(query)s, 5, 'true', query_code => %(code)s)",
+                "search(%(name)s, %(query)s, 5, filter => 'true', query_code => %(code)s)",
             ]
             if index.name != "words":
                 calls += [
-                    'search(%(name)s, %(query)s, 5, 20, \'{"category": "b"}\', %(code)s)',
-                    "search_where(%(name)s, %(query)s, 5, $$category <> 'b'$$, 20, "
+                    'search(%(name)s, %(query)s, 5, 20, where_equals => \'{"category": "b"}\', '
+                    "query_code => %(code)s)",
+                    "search(%(name)s, %(query)s, 5, 20, filter => $$category <> 'b'$$, "
                     "query_code => %(code)s)",
                 ]
             if index.encoded_in == "python":

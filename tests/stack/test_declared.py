@@ -312,12 +312,15 @@ def test_the_statements_can_be_printed() -> None:
     engine = sa.create_mock_engine(
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
-    index = HashIndex("100% items", "embedding", model="lsh", access="hnsw")
+    index = HashIndex(
+        "100% items", "embedding", model="lsh", access="hnsw", filter_columns=["category"]
+    )
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
         "SELECT hashindex.declare_index(name => '100% items', table_name => '\"items\"', "
-        "column_name => 'embedding', model => 'lsh', access => 'hnsw')"
+        "column_name => 'embedding', model => 'lsh', access => 'hnsw', "
+        "filter_columns => '{category}')"
     )
     metadata.drop_all(engine, checkfirst=False)
     assert [text.split("(")[0] for text in printed[-2:]] == [
@@ -351,6 +354,8 @@ class Thing(Mapping):
         (lambda: declare(3), "declared on 3"),
         (lambda: declare(Thing.vector, model="m:0"), "model 'm:0'"),
         (lambda: declare(Thing.vector, layout=None), "layout None"),
+        (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
+        (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lookup, landmarks, hnsw"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 bytes"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),

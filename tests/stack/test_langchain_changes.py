@@ -35,10 +35,11 @@ def test_an_index_that_misses_documents_is_not_used(
         column="embedding",
         model="other_idx",
     )
-    whole = made.similarity_search("question", 120, ranking="hamming", candidates=1)
+    index.configure(ranking="hamming")
+    whole = made.similarity_search("question", 120, candidates=1)
     assert len(whole) == 120
     index.encode()
-    found = made.similarity_search("question", 1, ranking="hamming", candidates=1)
+    found = made.similarity_search("question", 1, candidates=1)
     query = np.array(EMBEDDINGS.embed_query("question"))
     hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
     assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
@@ -48,7 +49,7 @@ def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:
     """The index is of a table of fewer letters."""
     made = make_store(table="t" * 70)
     made.train_index("i", method="lsh", n_bits=16, force=True)
-    assert len(made.similarity_search("question", 3, candidates=1, ranking="hamming")) == 3
+    assert len(made.similarity_search("question", 3, candidates=1)) == 3
     with pytest.raises(DuplicateNameError, match="has index 'i' already"):
         made.train_index("j", method="lsh", n_bits=16, force=True)
 
@@ -66,7 +67,7 @@ def test_documents_that_only_python_encodes(make_store: Make, connection: Connec
     made.add_texts(TEXTS[50:], ids=IDS[50:])
     assert index.waiting() == 0
     # Code 64 differs from 0 in one bit, as 1, 2, 4, 8, 16 and 32 do; 0 is the nearest.
-    found = made.similarity_search("text 64", 2, candidates=2, ranking="hamming")
+    found = made.similarity_search("text 64", 2, candidates=2)
     assert [document.id for document in found] == ["064", "000"]
 
 

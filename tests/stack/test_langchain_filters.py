@@ -117,7 +117,7 @@ def test_a_filter_restricts_the_candidates(filtered: HashIndexVectorStore) -> No
     assert sorted(hits) == sorted(nearest_of([196, 197, 198, 199], 4))
 
 
-def test_a_condition_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
+def test_an_expression_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
     """On columns of the user's own beside ours, too."""
     name = filtered._documents.table.name
     rows = sa.Table(name, sa.MetaData(), sa.Column("id", sa.Text), sa.Column("rating", sa.Integer))
@@ -151,8 +151,8 @@ def test_a_condition_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
         ({"a": {"$in": ["b", "\0"]}}, "has for 'a' has the character NUL"),
         ({"a\0": 1}, "of the filter has the character NUL"),
         ({"a": {"$gt": "\ud800"}}, "has for 'a' has half of a surrogate pair"),
-        (len, "a filter is a dictionary or a condition"),
-        ("section = 'games'", "a filter is a dictionary or a condition"),
+        (len, "a filter is a dictionary or an SQLAlchemy expression"),
+        ("section = 'games'", "a filter is a dictionary or an SQLAlchemy expression"),
     ],
     ids=str,
 )

@@ -236,7 +236,7 @@ def test_a_role_that_may_not_see_our_schema(make_store: Make, as_role: As) -> No
     with connect(session.info.dsn.replace("langchain_reader", "postgres")) as owner:
         owner.execute("GRANT SELECT ON langchain_documents TO langchain_reader")
         reader = HashIndexVectorStore(EMBEDDINGS, session)
-        whole = reader.similarity_search("question", 120, candidates=1, ranking="hamming")
+        whole = reader.similarity_search("question", 120, candidates=1)
         assert len(whole) == 120
         HashIndex.open(owner, "langchain_documents_idx").grant("langchain_reader")
         assert len(reader.similarity_search("question", 1, candidates=1)) == 1

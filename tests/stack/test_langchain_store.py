@@ -63,13 +63,14 @@ def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Co
     model = made.train_index(method="lsh", n_bits=16, force=True)
     assert store.load(connection, "langchain_documents_idx").checksum == model.checksum
     assert model.metric == "cosine"
+    HashIndex.open(connection, "langchain_documents_idx").configure(ranking="hamming")
     query = np.array(EMBEDDINGS.embed_query("question"))
     hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
     kept = np.lexsort((IDS, hamming))[:12]
     nearest = kept[np.argsort(distances_to(query, "cosine")[kept])][:10]
     assert set(nearest) != set(np.argsort(distances_to(query, "cosine"))[:10])
     for each in (made, before, HashIndexVectorStore(EMBEDDINGS, connection)):
-        found = each.similarity_search("question", 10, candidates=12, ranking="hamming")
+        found = each.similarity_search("question", 10, candidates=12)
         assert [document.id for document in found] == [IDS[place] for place in nearest]
 
 

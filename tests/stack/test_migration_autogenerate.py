@@ -145,6 +145,47 @@ def test_what_is_not_declared_stays_as_operators_set_it(
             project.check()
 
 
+def test_filter_columns_are_of_an_index_as_it_was_made(
+    project: Project, connection: Connection, items: str, second: Model
+) -> None:
+    connection.execute("ALTER TABLE items ADD COLUMN price integer DEFAULT 3")
+
+    def extra() -> sa.Column[int]:
+        return sa.Column("price", sa.Integer)
+
+    project.declares(declared(extra(), model="lsh", filter_columns=["price", "category"]))
+    assert "filter_columns=['price', 'category'])" in project.generate()
+    project.upgrade()
+    # Neither the order nor their absence says that others are wanted.
+    for same in ({"filter_columns": ("category", "price")}, {}):
+        project.declares(declared(extra(), model="lsh", **same))
+        project.check()
+    project.declares(declared(extra(), model="lsh:1", filter_columns=[]))
+    text = project.generate()
+    assert "filter_columns=['price', 'category'])" in body(text, "downgrade")[-1]
+    assert _filter_columns(connection) == ["price", "category"]
+    project.upgrade()
+    assert _filter_columns(connection) == []
+    project.downgrade()
+    assert _filter_columns(connection) == ["price", "category"]
+    connection.execute("SELECT hashindex.swap_model('items_idx', 'lsh:1')")
+    assert _filter_columns(connection) == ["price", "category"]
+    index = LiveIndex.open(connection, "items_idx")
+    assert_fresh(index)
+    kept = connection.execute(
+        psycopg.sql.SQL("SELECT DISTINCT filter_1, filter_2 FROM {} ORDER BY 2").format(index.codes)
+    )
+    assert kept.fetchall() == [(3, "a"), (3, "b"), (3, "c")]
+
+
+def _filter_columns(connection: Connection) -> list[str]:
+    row = connection.execute(
+        "SELECT filter_columns FROM hashindex.index WHERE name = 'items_idx'"
+    ).fetchone()
+    assert row is not None
+    return list(row[0])
+
+
 def test_a_table_takes_its_indexes_with_it(
     project: Project, connection: Connection, items: str, model: Model
 ) -> None:

@@ -50,7 +50,7 @@ def state(connection: Connection) -> tuple[Any, ...]:
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.model_id, "
         "i.metric, i.layout, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
-        "i.swap_of FROM hashindex.index i ORDER BY 1"
+        "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
@@ -94,6 +94,7 @@ def of_several(op: Any) -> None:
         access="hnsw",
         ranking="hamming",
         candidates=50,
+        filter_columns=["category"],
         encode=False,
     )
     op.create_hash_index("inline", "items", "embedding", model="lsh", layout="column", defer=True)

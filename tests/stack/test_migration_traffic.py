@@ -80,10 +80,14 @@ def test_who_has_searched_may_write_after_other_settings(
     assert found.access == "landmarks"
     assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
     online(url, lambda op: op.configure_hash_index("items_idx", access="scan"))
-    assert "has landmarks that it no longer goes by" in caplog.text
+    assert "has tables that it no longer goes by" in caplog.text
     found.repair()
-    left = connection.execute("SELECT FROM pg_class WHERE relname ~ '_(landmarks|lists)$'")
-    assert left.fetchall() == []
+    left = connection.execute(
+        "SELECT c.relname = i.code_table FROM pg_class c, hashindex.index i "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
+        "AND c.relname ~ '^items_idx'"
+    )
+    assert left.fetchall() == [(True,)]
 
 
 def test_codes_of_before_go_with_the_next_swap(
@@ -153,7 +157,11 @@ def test_rows_that_security_hides(
     )
     told: list[str | None] = []
     app.add_notice_handler(lambda notice: told.append(notice.message_primary))
-    app.execute(DECLARE.format("table").encode())
+    # Triggers on the table write its codes as the role that made the index.
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="hides rows from role app"):
+        app.execute(DECLARE.format("table").encode())
+    app.rollback()
+    app.execute(DECLARE.format("column").encode())
     assert told == ['index "items_idx" lacks the rows that row level security hides from role app']
     assert HashIndex.open(connection, "items_idx").waiting() == 200
 

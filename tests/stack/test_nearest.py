@@ -1,4 +1,4 @@
-"""Searches as statements of SQLAlchemy: conditions restrict what is searched, not the answers."""
+"""Searches as statements of SQLAlchemy: filters restrict what is searched, not the answers."""
 
 import asyncio
 import datetime
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from fixtures.filters import look_codes_up
 from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import VECTOR
@@ -86,8 +87,14 @@ def things() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def engine(url: str, connection: Connection, things: list[dict[str, Any]]) -> Iterator[sa.Engine]:
+KEPT = ["name", "price", "weight", "made", "mood", "token", "notes", "words"]
+
+
+@pytest.fixture(params=["compared", "looked up", "kept"])
+def engine(
+    request: pytest.FixtureRequest, url: str, connection: Connection, things: list[dict[str, Any]]
+) -> Iterator[sa.Engine]:
+    """Rows that match a filter are compared at once, or looked up; its columns kept, or not."""
     engine = sa.create_engine(
         url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
     )
@@ -104,8 +111,15 @@ def engine(url: str, connection: Connection, things: list[dict[str, Any]]) -> It
         )
     X = np.array([row["embedding"] for row in things])
     store.save(connection, LSH(n_bits=16, random_state=1).fit(X).to_model("m"))
+    if request.param != "compared":
+        look_codes_up(connection)
     HashIndex.create(
-        connection, "things_idx", table="things", column="embedding", model="m"
+        connection,
+        "things_idx",
+        table="things",
+        column="embedding",
+        model="m",
+        filter_columns=KEPT if request.param == "kept" else [],
     ).encode()
     yield engine
     engine.dispose()
@@ -171,7 +185,7 @@ CONDITIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_conditions_restrict_what_is_searched(
+def test_filters_restrict_what_is_searched(
     engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
 ) -> None:
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
@@ -197,12 +211,12 @@ def test_the_answers_come_with_their_distance_in_order(
     assert [row.distance for row in rows] == pytest.approx(expected)
 
 
-def test_without_conditions_the_index_own_function_is_called(query: NDArray[np.float32]) -> None:
+def test_without_a_filter_the_index_own_function_is_called(query: NDArray[np.float32]) -> None:
     statement = nearest(Item, Item.embedding, query, index="things_idx")
     written = str(statement.compile(dialect=sa.dialects.postgresql.dialect()))
     assert "hashindex.search_things_idx(" in written
-    assert "search_where" not in written
-    assert "search_where" in str(
+    assert "filter =>" not in written
+    assert "hashindex.search('things_idx', " in str(
         statement.where(Item.price == 1).compile(dialect=sa.dialects.postgresql.dialect())
     )
 
@@ -230,7 +244,7 @@ def test_loading_strategies_restrict_nothing(
     outer = nearest(Item, Item.embedding, query, index="things_idx").options(
         orm.joinedload(Item.tags)
     )
-    assert "search_where" not in str(outer.compile(dialect=sa.dialects.postgresql.dialect()))
+    assert "filter =>" not in str(outer.compile(dialect=sa.dialects.postgresql.dialect()))
 
 
 def test_fewer_answers_may_be_taken(
@@ -248,7 +262,7 @@ def test_fewer_answers_may_be_taken(
     assert sorted(ids) == sorted(wanted)
 
 
-def test_an_outer_join_with_a_condition_restricts(
+def test_an_outer_join_with_a_filter_restricts(
     engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
 ) -> None:
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
@@ -284,14 +298,14 @@ def test_aliases_and_tables(
     assert [row.id for row in rows] == wanted
 
 
-def test_conditions_on_the_distance_restrict_the_answers(
+def test_filters_on_the_distance_restrict_the_answers(
     engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
 ) -> None:
     statement = nearest(Item, Item.embedding, query, 10, index="things_idx", **ALL)
     with orm.Session(engine) as session:
         third = session.execute(statement).all()[2].distance
         near = statement.where(statement.selected_columns.distance <= third)
-        assert "search_where" not in str(near.compile(dialect=sa.dialects.postgresql.dialect()))
+        assert "filter =>" not in str(near.compile(dialect=sa.dialects.postgresql.dialect()))
         assert len(session.execute(near).all()) == 3
         both = session.scalars(near.where(Item.price == 3)).all()
     first = exact(things, query, lambda r: r["price"] == 3)
@@ -353,6 +367,8 @@ def test_the_path_of_the_caller_counts(
 ) -> None:
     connection.execute("CREATE SCHEMA shop")
     connection.execute("CREATE TABLE shop.offers AS SELECT id AS item_id FROM things WHERE id < 50")
+    # What our functions would find by their own path.
+    connection.execute("CREATE TABLE public.offers AS SELECT 7::bigint AS item_id")
     offers = sa.Table("offers", sa.MetaData(), sa.Column("item_id", sa.BigInteger))
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL).where(
         Item.id.in_(sa.select(offers.c.item_id))

@@ -173,10 +173,11 @@ def test_schemas_that_are_translated(
             )
 
 
-def test_what_is_no_condition_of_its_own(connection: Connection, library: sa.Engine) -> None:
+def test_what_is_no_filter_of_its_own(connection: Connection, library: sa.Engine) -> None:
     """A comment at the end of the text takes in nothing of ours."""
     found = connection.execute(
-        "SELECT id FROM hashindex.search_where('books_idx', '[1,2,3,4]', 3, 'price = 3 -- dear')"
+        "SELECT id FROM hashindex.search("
+        "'books_idx', '[1,2,3,4]', 3, filter => 'price = 3 -- dear')"
     ).fetchall()
     assert len(found) == 3
     with orm.Session(library) as session:

@@ -1,4 +1,4 @@
-"""Values of all types in the conditions of searches that are statements of SQLAlchemy."""
+"""Values of all types in the filters of searches that are statements of SQLAlchemy."""
 
 import decimal
 from typing import Any

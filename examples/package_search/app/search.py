@@ -36,10 +36,10 @@ async def search(wanted: SearchRequest, session: Session) -> list[Hit]:
 
 
 async def _find(
-    session: Session, query: Sequence[float], wanted: Filters, *conditions: ColumnElement[Any]
+    session: Session, query: Sequence[float], wanted: Filters, *filters: ColumnElement[Any]
 ) -> list[Hit]:
-    statement = nearest(Package, Package.embedding, query, k=wanted.k).where(*conditions)
-    # Conditions and joins restrict what is searched: there are k answers wherever k rows match.
+    statement = nearest(Package, Package.embedding, query, k=wanted.k).where(*filters)
+    # Filters and joins restrict what is searched: there are k answers wherever k rows match.
     if wanted.section is not None:
         statement = statement.where(Package.section == wanted.section)
     if wanted.prefix is not None:

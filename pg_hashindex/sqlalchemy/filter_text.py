@@ -1,0 +1,202 @@
+"""Filters as text that ``hashindex.search`` takes; the server quotes the values in it."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
+from sqlalchemy.exc import CompileError
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import BinaryExpression, BindParameter, ClauseElement
+
+from .filters import Filter
+
+__all__ = ["text_of"]
+
+# Stands where a value will be; no text of SQL has it.
+_MARK = "\0"
+
+# Stands for a schema until the statement is run, with its schema_translate_map.
+_SCHEMA = re.compile(r"(__\[SCHEMA_[^\]]+\])")
+
+_NO_LIST = (
+    "a search cannot be restricted by IN with a named parameter, in text(), or with tuples, arrays "
+    "or values of a type with a bind_expression; write column == any_(...) with an array, or or_()"
+)
+
+
+class _TextCompiler(PGCompiler_psycopg):
+    """Writes markers for values, each with the cast that the dialect gives it.
+
+    Parameters
+    ----------
+    clause : sqlalchemy.ClauseElement
+    outer : SQLCompiler
+        Of the statement that has the filter.
+    """
+
+    def __init__(self, clause: ClauseElement, outer: SQLCompiler) -> None:
+        self.marked: list[tuple[BindParameter[Any], str]] = []
+        # What with_loader_criteria demands, it demands of subqueries too.
+        self._global_attributes = dict(outer._global_attributes)
+        around = outer.stack[-1]
+        # A subquery that refers to a statement around ours must not read its tables by itself.
+        self._default_stack_entry = {  # type: ignore[typeddict-item]
+            "correlate_froms": around["correlate_froms"] - around["asfrom_froms"],
+            "asfrom_froms": set(),
+        }
+        super().__init__(_DIALECT, clause, schema_translate_map=outer.schema_translate_map)
+
+    def visit_bindparam(  # type: ignore[override]
+        self, bindparam: BindParameter[Any], skip_bind_expression: bool = False, **kw: Any
+    ) -> str:
+        if bindparam.expanding:
+            raise CompileError(_NO_LIST)
+        impl: Any = bindparam.type.dialect_impl(self.dialect)
+        if impl._has_bind_expression and not skip_bind_expression:
+            return str(super().visit_bindparam(bindparam, **kw))  # type: ignore[no-untyped-call]
+        cast = self._cast(bindparam.type)
+        if not cast and bindparam.unique:
+            # One of its own: here it is text, in the statement what it is compared with.
+            bindparam = bindparam._clone(maintain_key=False)
+        self.marked.append((bindparam, cast))
+        return f"{_MARK}{len(self.marked) - 1}{_MARK}{cast}"
+
+    def _cast(self, type_: sa.types.TypeEngine[Any]) -> str:
+        # As text, 1.5 beside an integer column would be taken for an integer.
+        impl: Any = type_._unwrapped_dialect_impl(self.dialect)
+        # Paths of JSON are arrays of text beside some operators, jsonpath beside others.
+        if isinstance(impl, sa.types.NullType | sa.JSON.JSONPathType):
+            return ""
+        # What goes into such an expression is seldom of the type that comes out.
+        if isinstance(impl, sa.types.UserDefinedType) and impl._has_bind_expression:
+            return ""
+        if impl.render_bind_cast:
+            return str(self.render_bind_cast(type_, impl, ""))  # type: ignore[no-untyped-call]
+        # Without their precision, which would round the value.
+        if isinstance(impl, sa.Float):
+            return "::DOUBLE PRECISION"
+        if isinstance(impl, sa.Numeric):
+            return "::NUMERIC"
+        kinds = self.dialect.type_compiler_instance
+        return f"::{kinds.process(impl, identifier_preparer=self.preparer)}"
+
+    def visit_in_op_binary(self, binary: BinaryExpression[Any], operator: Any, **kw: Any) -> str:
+        return self._in(binary, "= ANY", " IN ", **kw)
+
+    def visit_not_in_op_binary(
+        self, binary: BinaryExpression[Any], operator: Any, **kw: Any
+    ) -> str:
+        return self._in(binary, "<> ALL", " NOT IN ", **kw)
+
+    def _in(self, binary: BinaryExpression[Any], of_array: str, of_query: str, **kw: Any) -> str:
+        left, right = binary.left, binary.right
+        if isinstance(right, BindParameter) and right.expanding:
+            return (
+                f"({self.process(left, **kw)} {of_array} ({self.process(_as_array(right), **kw)}))"
+            )
+        return f"({self.process(left, **kw)}{of_query}{self.process(right, **kw)})"
+
+
+def _as_array(values: BindParameter[Any]) -> BindParameter[Any]:
+    """Return the values of an IN as one parameter, under another name."""
+    kind: Any = values.type
+    impl = kind.dialect_impl(_DIALECT)
+    if (
+        isinstance(kind, sa.types.TupleType)
+        or isinstance(impl, sa.ARRAY)
+        or impl._has_bind_expression
+        or not values.unique
+    ):
+        raise CompileError(_NO_LIST)
+    array = values._clone(maintain_key=False)
+    array.expanding = False
+    item = kind if _unbounded(kind, _DIALECT) is None else _Unbounded(kind)
+    # Of one dimension: a value that is a list, of JSON or a vector, is not one of arrays.
+    array.type = ARRAY(item, dimensions=1)
+    return array
+
+
+def _unbounded(type_: Any, dialect: Any) -> sa.types.TypeEngine[Any] | None:
+    """Return a type of the same values without a length or precision, where they may have one."""
+    impl = type_._unwrapped_dialect_impl(dialect)
+    if isinstance(impl, sa.Float):
+        return sa.Double()
+    if isinstance(impl, sa.Numeric):
+        return sa.Numeric()
+    if isinstance(impl, sa.String) and impl.length and not isinstance(impl, sa.Enum):
+        return sa.String()
+    return None
+
+
+class _Unbounded(sa.types.TypeDecorator[Any]):
+    """Values of a type to whose length or precision an array of it would cut them."""
+
+    impl = sa.types.NullType
+    cache_ok = True
+
+    def __init__(self, bounded: sa.types.TypeEngine[Any]) -> None:
+        super().__init__()
+        self.bounded = bounded
+
+    def load_dialect_impl(self, dialect: Any) -> Any:
+        return dialect.type_descriptor(_unbounded(self.bounded, dialect))
+
+    def bind_processor(self, dialect: Any) -> Any:
+        return self.bounded.dialect_impl(dialect).bind_processor(dialect)
+
+    def literal_processor(self, dialect: Any) -> Any:
+        return self.bounded.dialect_impl(dialect).literal_processor(dialect)
+
+
+# Not paramstyle format: that doubles every % of the text.
+_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+# SQLAlchemy 2.0 doubles backslashes until it has seen a server; servers do not take them so.
+_DIALECT._backslash_escapes = False
+
+
+def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:
+    """Write SQL for the text of a filter, in which the server quotes the values.
+
+    Parameters
+    ----------
+    wanted : Filter
+    compiler : SQLCompiler
+        Of the statement, which gets the values as its parameters.
+    **kw : Any
+        For the values.
+
+    Raises
+    ------
+    sqlalchemy.exc.CompileError
+        If the filter cannot be written so.
+    """
+    written = _TextCompiler(wanted.clause, compiler)
+    text = written.string
+    if wanted.key is not None:
+        preparer = written.preparer
+        table = preparer.format_table(wanted.key.table)
+        text = f"{table}.{preparer.quote(wanted.key.name)} IN ({text})"
+    parts = []
+    for place, piece in enumerate(text.split(_MARK)):
+        if place % 2:
+            # The cast: the statement's own WHERE has the same parameter, whose type it shares.
+            marked, cast = written.marked[int(piece)]
+            value = compiler.process(marked, skip_bind_expression=True, **kw)
+            parts.append(f"pg_catalog.quote_nullable({value}{cast})")
+        else:
+            parts.extend(_constants(piece, compiler))
+    return " || ".join(parts)
+
+
+def _constants(piece: str, compiler: SQLCompiler) -> Iterator[str]:
+    parts = _SCHEMA.split(piece) if compiler.schema_translate_map else [piece]
+    for place, part in enumerate(parts):
+        if place % 2:
+            # Written in later, as an identifier. Between quotes a name with a quote would end them.
+            keys = "pg_catalog.json_object_keys(pg_catalog.row_to_json(named))"
+            yield f"(SELECT pg_catalog.quote_ident({keys}) FROM (SELECT 1 AS {part}) named)"  # noqa: S608
+        else:
+            yield compiler.render_literal_value(part, sa.String())

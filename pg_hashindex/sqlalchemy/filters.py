@@ -1,0 +1,146 @@
+"""The filter of a statement: what it demands of the rows that it searches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.expression import (
+    BooleanClauseList,
+    ClauseElement,
+    ColumnClause,
+    FromClause,
+    FromGrouping,
+    Join,
+    Lateral,
+    SelectBase,
+    TableValuedAlias,
+    TextClause,
+)
+from sqlalchemy.util import immutabledict
+
+__all__ = ["Filter", "conjuncts", "filter_of", "leaves", "tables_of", "unaliased", "without"]
+
+
+def unaliased(source: Any) -> Any:
+    """Return what an alias is of; anything else as it is."""
+    return source.element if isinstance(source, sa.Alias) else source
+
+
+def conjuncts(clause: Any) -> Iterator[Any]:
+    """Take a filter apart at its ANDs."""
+    if isinstance(clause, BooleanClauseList) and clause.operator is operators.and_:
+        for part in clause.clauses:
+            yield from conjuncts(part)
+    elif clause is not None:
+        yield clause
+
+
+def without(source: FromClause, dropped: FromClause) -> FromClause | None:
+    """Return a tree of joins without one of its leaves."""
+    if source is dropped:
+        return None
+    if not isinstance(source, Join):
+        return source
+    left, right = without(source.left, dropped), without(source.right, dropped)
+    if left is None or right is None:
+        return left if right is None else right
+    if left is source.left and right is source.right:
+        return source
+    return Join(left, right, source.onclause, isouter=source.isouter, full=source.full)
+
+
+def _pruned(source: FromClause, named: set[Any]) -> FromClause:
+    """Drop tables that are joined from the left side outward, and that no filter names.
+
+    Loading strategies join such tables; they restrict nothing.
+    """
+    if not isinstance(source, Join) or source.full:
+        return source
+    if source.isouter and not named & set(leaves(source.right)):
+        return _pruned(source.left, named)
+    inner = named if source.onclause is None else named | tables_of([source.onclause])
+    left = _pruned(source.left, inner)
+    return Join(left, source.right, source.onclause, isouter=source.isouter)
+
+
+def leaves(source: FromClause) -> Iterator[FromClause]:
+    """Take a tree of joins apart at its joins."""
+    if isinstance(source, Join):
+        yield from leaves(source.left)
+        yield from leaves(source.right)
+    elif isinstance(source, FromGrouping):
+        yield from leaves(source.element)
+    else:
+        yield source
+
+
+def tables_of(clauses: Iterable[Any]) -> set[Any]:
+    """Find the tables, and aliases of some, whose columns are named."""
+    elements = (element for clause in clauses for element in visitors.iterate(clause))
+    return {getattr(element, "table", None) for element in elements} - {None}
+
+
+def _is_opaque(clause: Any) -> bool:
+    """Whether text that is not ours stands in a filter: it may name any table."""
+    return any(
+        isinstance(element, TextClause)
+        # A constant in quotes is what LIKE is put together with.
+        or (isinstance(element, ColumnClause) and element.is_literal and element.name[:1] != "'")
+        for element in visitors.iterate(clause)
+    )
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a statement demands of the rows that it searches.
+
+    Parameters
+    ----------
+    clause : sqlalchemy.ClauseElement
+        On columns of their table; or a statement that selects the keys of rows.
+    key : Column, optional
+        Of the table, where the clause is a statement.
+    """
+
+    clause: ClauseElement
+    key: Any = None
+
+
+def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -> Filter | None:
+    """Find out what a statement demands of the rows that it searches.
+
+    Parameters
+    ----------
+    key : sqlalchemy.ColumnElement
+        The key column of the searched table, or of its alias in the statement.
+    sources : sequence of FromClause
+        What the statement selects from.
+    clauses : sequence
+        The parts of its WHERE.
+
+    Returns
+    -------
+    Filter or None
+        None where every row will do.
+    """
+    if not any(_is_opaque(part) for part in (*clauses, *sources)):
+        joined = (leaf for source in sources for leaf in leaves(source))
+        lateral = (leaf for leaf in joined if isinstance(leaf, Lateral | TableValuedAlias))
+        named = tables_of([*clauses, *lateral])
+        sources = [_pruned(source, named) for source in sources]
+    # A table that is joined without a condition may have no row, and restricts by that.
+    alone = len(sources) == 1 and not isinstance(sources[0], Join)
+    if alone and not clauses:
+        return None
+    elements = (element for clause in clauses for element in visitors.iterate(clause))
+    nested = any(isinstance(element, SelectBase) for element in elements)
+    if alone and isinstance(sources[0], sa.Table) and not nested:
+        return Filter(sa.and_(*clauses))
+    # Aliases keep their names, and subqueries find what they refer to, in a statement of their own.
+    table = unaliased(key.table)
+    statement = sa.select(key).select_from(*sources).where(*clauses)
+    # The ORM has been through its parts already: to an outer join's it would add criteria anew.
+    statement._propagate_attrs = immutabledict()
+    return Filter(statement, table.c[key.key])

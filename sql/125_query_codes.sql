@@ -1,0 +1,106 @@
+-- A query is a few weighted codes: every ranking orders rows by sum a_k bit_count(code # u_k), the u_k being codes of the query.
+-- Any projection p of the query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
+
+-- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits order candidates as the weights themselves do
+-- except where few bits have nearly all of the weight; 4 do there too.
+CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights vector)
+RETURNS bit varying[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    least_weight double precision;
+    greatest_weight double precision;
+BEGIN
+    SELECT min(w), max(w) INTO least_weight, greatest_weight FROM unnest(weights::real[]) w;
+    IF least_weight < 0 OR greatest_weight <= 0 THEN
+        RAISE EXCEPTION 'weights of bits are from % to %; they must be 0 or more, and at least one above 0',
+            least_weight, greatest_weight
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN (
+        SELECT ARRAY[
+            binary_quantize(array_agg(r.rounded & 1)::vector)::bit varying,
+            binary_quantize(array_agg(r.rounded & 2)::vector)::bit varying,
+            binary_quantize(array_agg(r.rounded & 4)::vector)::bit varying,
+            binary_quantize(array_agg(r.rounded & 8)::vector)::bit varying
+        ]
+        FROM (
+            SELECT round(15 * w / greatest_weight)::integer AS rounded
+            FROM unnest(weights::real[]) w
+        ) r
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._weight_planes(vector) IS
+    'weights of bits, rounded to 0 to 15 of the greatest, as masks of the bits that hold 1, 2, 4 and 8';
+
+-- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
+CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[])
+RETURNS bit varying[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
+    'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
+
+-- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split where a normal variable is. A projection of zeros tells
+-- nothing about any bit, and what comes out ranks by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
+-- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
+CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection vector, levels integer)
+RETURNS bit varying[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    n integer := vector_dims(projection);
+    p vector := l2_normalize(projection);
+    t vector := array_fill((0.586 / sqrt(n))::real, ARRAY[n])::vector;
+    t2 vector := t + t;
+    t3 vector := t2 + t;
+    zero vector := t - t;
+    b1 bit varying := binary_quantize(p - t) | binary_quantize(zero - p - t);
+    b2 bit varying := binary_quantize(p - t2) | binary_quantize(zero - p - t2);
+    b3 bit varying := binary_quantize(p - t3) | binary_quantize(zero - p - t3);
+    u1 bit varying := binary_quantize(p);
+    u2 bit varying := ~(u1 # b2);
+    u3 bit varying := ~(u2 # (b3 | ~b1));
+BEGIN
+    RETURN CASE levels WHEN 2 THEN ARRAY[u1, u2, u3]
+        ELSE ARRAY[u1 || u1, u2 || u2, u3 || u3, u1 || ~u1, u2 || ~u2, u3 || ~u3] END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._asymmetric_codes(vector, integer) IS
+    'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
+
+CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    weights integer[] := CASE
+        WHEN ranking = 'hamming' OR (roughly AND (ranking = 'weighted' OR levels = 2)) THEN '{1}'
+        WHEN roughly THEN '{3,0,0,1}'
+        WHEN ranking = 'weighted' THEN '{15,1,2,4,8}'
+        WHEN levels = 2 THEN '{4,2,1}'
+        ELSE '{12,6,3,4,2,1}'
+    END;
+BEGIN
+    RETURN string_agg(
+        format('%sbit_count(%s # %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
+        ' + ' ORDER BY w.place
+    )
+    FROM unnest(weights) WITH ORDINALITY w(weight, place) WHERE w.weight > 0;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._code_distance(text, integer, text, text[], boolean) IS
+    'SQL for the distance of a code to the codes of a query; roughly: by the first of them, which is enough to leave most rows out';

@@ -1,0 +1,68 @@
+-- Errors that searches and triggers raise from expressions. They are called only where something is wrong.
+
+CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text)
+RETURNS integer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
+        USING ERRCODE = 'invalid_parameter_value',
+              HINT = CASE WHEN what IN ('n', 'candidates', 'probes') THEN 'Leave it out for the default of the index.' ELSE '' END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._refuse(text, integer, text) IS 'the error of an argument that is out of range';
+
+CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given vector, wanted integer)
+RETURNS vector
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF given IS NULL THEN
+        RAISE EXCEPTION 'the query vector is NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a vector.';
+    END IF;
+    RAISE EXCEPTION 'the vector has % dimensions, the model takes %', vector_dims(given), wanted
+        USING ERRCODE = 'invalid_parameter_value',
+              HINT = 'Use a vector from the same source as the rows that the model was trained on.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._refuse_vector(vector, integer) IS 'the error of a vector that a model cannot take';
+
+CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer)
+RETURNS bit varying
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF query_code IS NULL THEN
+        RAISE EXCEPTION 'the index is encoded in Python: its search needs the code of the query'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'Pass query_code, as Model.encode in Python gives it, or the stored code of a row; or search with HashIndex.search in Python.';
+    END IF;
+    IF length(query_code) <> n_bits THEN
+        RAISE EXCEPTION 'query_code has % bits, the codes of the index have %', length(query_code), n_bits
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Encode the query with the model of the index.';
+    END IF;
+    RETURN query_code;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._checked_code(bit varying, integer) IS
+    'the code of a query that the caller brings, or an error where it is missing or has another length';
+
+CREATE OR REPLACE FUNCTION hashindex._refuse_code(query_code bit varying)
+RETURNS vector
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave query_code out.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._refuse_code(bit varying) IS 'the error of a query code that an index has no use for';

@@ -1,0 +1,286 @@
+-- The functions of one index: templates in sql/templates/, filled with what the catalog says. Static statements, so that
+-- PostgreSQL keeps their plans.
+
+-- One pass: what is put in is not looked at again, be it named like a placeholder.
+CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    missing text;
+    filled text;
+BEGIN
+    SELECT string_agg(CASE WHEN t.token[1] IS NULL THEN t.token[2] ELSE parts ->> t.token[1] END, '' ORDER BY t.place),
+           string_agg(t.token[1], ', ') FILTER (WHERE t.token[1] IS NOT NULL AND parts ->> t.token[1] IS NULL)
+    INTO filled, missing
+    FROM regexp_matches(template, '\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION 'a template of hashindex has no value for: %', missing USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN filled;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._fill(text, jsonb) IS 'a template with its placeholders, {name}, replaced';
+
+-- The body goes in as a literal, so no name in it can end it.
+CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    pieces text[] := string_to_array(hashindex._template(template), '$body$');
+    -- With its arguments: somebody may have made another function of that name.
+    signature text := hashindex._fill(
+        regexp_replace(substring(pieces[1] FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,)]+', '', 'g'), parts
+    );
+BEGIN
+    EXECUTE hashindex._fill(pieces[1], parts) || quote_literal(hashindex._fill(pieces[2], parts));
+    EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS
+    'creates one function of an index from a template, or replaces it';
+
+-- Everything that templates leave open. Names are quoted, types are those of the catalog of PostgreSQL.
+CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index)
+RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    in_python boolean := used.network IS NOT NULL;
+    ext text := hashindex._vector_schema();
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    code_table text := format('%I.%I', i.code_schema, i.code_table);
+    in_table boolean := i.layout = 'table';
+    lists boolean := i.landmark_table IS NOT NULL;
+    u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 6) n);
+    given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 6) n);
+    codes text := CASE WHEN in_table THEN code_table ELSE format(
+        '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, i.id_type, i.code_column, base
+    ) END;
+    seen text := format(
+        'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
+    );
+    -- Vectors beyond 65504 do not fit into a halfvec: by direction, as all are where the metric goes by it.
+    point text := format(
+        CASE i.metric WHEN 'l2' THEN
+            'CASE WHEN %1$s.vector_norm(%%1$s) < 65504 THEN %%1$s ELSE %1$s.l2_normalize(%%1$s) END::%1$s.halfvec(%2$s)'
+        ELSE '%1$s.l2_normalize(%%1$s)::%1$s.halfvec(%2$s)' END, ext, used.dimension
+    );
+    landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
+    nearer text := format('OPERATOR(%s.%s)', ext, CASE i.metric WHEN 'l2' THEN '<->' ELSE '<=>' END);
+    filters record;
+    -- Doubled signs of percent: these go through format() once more.
+    named record;
+BEGIN
+    SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
+           replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
+           replace(quote_ident(i.code_column), '%', '%%') AS code
+    INTO named;
+    SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
+           coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
+           coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
+           coalesce(string_agg(format(', filter_%s = excluded.filter_%1$s', f.n), '' ORDER BY f.n), '') AS sets,
+           coalesce(string_agg(format(', filter_%s = r.filter_%1$s', f.n), '' ORDER BY f.n), '') AS values,
+           coalesce(string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n), '') AS shown,
+           -- Byte by byte: json has no =, and what = takes for the same may show otherwise in a filter.
+           coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
+    INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    RETURN jsonb_build_object(
+        'index', quote_literal(i.name),
+        'candidates', format('hashindex.%I', 'candidates_' || i.name),
+        'search', format('hashindex.%I', 'search_' || i.name),
+        'within', format('hashindex.%I', 'within_' || i.name),
+        'sync', format('hashindex.%I', 'sync_' || i.storage),
+        'refresh', format('hashindex.%I', 'refresh_' || i.storage),
+        'table', base, 'table_literal', quote_literal(base),
+        'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
+        'key', quote_ident(i.id_column), 'key_type', i.id_type,
+        'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
+        'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
+        'code_column', quote_ident(i.code_column),
+        'ext', ext, 'operator', hashindex._distance_operator(i.metric),
+        'dimension', used.dimension, 'n_bits', used.n_bits, 'levels', used.levels, 'model_id', used.id,
+        'n', i.candidates, 'probes', coalesce(i.probes, 1), 'generation', i.generation,
+        'plan_cache_mode', CASE WHEN hashindex._is_distributed(i) THEN 'auto' ELSE 'force_generic_plan' END
+    ) || jsonb_build_object(
+        'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
+            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', hashindex._projection(used, 'hashindex_query')
+        ) END,
+        'code', CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
+            ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END,
+        'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
+        'near', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true),
+        'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
+            -- Each of these has its price: to be found in a graph.
+            WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
+            WHEN i.access = 'landmarks' THEN '4 * hashindex_n::bigint'
+            ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
+        'codes_are_seen', seen,
+        -- Where rows, or codes, are not for this caller or this snapshot, candidates are in exact order.
+        'codes_are_hidden', CASE WHEN in_table THEN format(
+            'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s', base, code_table, seen
+        ) ELSE format('NOT %s', seen) END,
+        -- "+ 0" hides the order from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        'exact', quote_literal(format(
+            E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
+            '\n) ORDER BY (%1$s.%3$s %4$s $1) + 0, %1$s.%2$s LIMIT $2',
+            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), i.id_type
+        )),
+        'filtered', quote_literal(CASE WHEN in_table THEN format(
+            E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
+            '\n) ORDER BY %1$s.hashindex_distance LIMIT $7',
+            named.bare, named.key, replace(filters.shown, '%', '%%'),
+            hashindex._code_distance(i.ranking, used.levels, 'c.code', given, false), replace(codes, '%', '%%')
+        ) ELSE format(
+            E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
+            '\n) ORDER BY %4$s LIMIT $7',
+            named.base, named.key, named.code,
+            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), i.id_type
+        ) END),
+        'landmarks', coalesce(landmarks, ''), 'landmark_operator', nearer, 'point', format(point, 'hashindex_query'),
+        -- A row would get a code that is in no list.
+        'refuse_hidden_landmarks', CASE WHEN lists AND NOT in_python THEN format(
+            E'\n        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = %L AND x.generation = %s) THEN'
+            '\n            RAISE EXCEPTION ''index "%%" has been built again since this transaction began'', %L'
+            '\n                USING ERRCODE = ''serialization_failure'', HINT = ''Run it again.'';'
+            '\n        END IF;', i.storage, i.generation, i.name
+        ) ELSE '' END,
+        'row_landmark', CASE WHEN lists THEN format(
+            '(SELECT l.landmark FROM %s l ORDER BY l.centre %s %s LIMIT 1)', landmarks, nearer, format(point, 'r.vector')
+        ) ELSE 'NULL::integer' END,
+        'row_code', CASE WHEN in_python THEN 'NULL'
+            WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, hashindex._projection(used, 'r.vector'))
+            ELSE format('hashindex._quantize(%s, %s)', hashindex._projection(used, 'r.vector'), used.levels) END,
+        'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
+        'filter_sets', filters.sets, 'filter_values', filters.values,
+        'is_changed', format(
+            '((n.%1$I OPERATOR(%2$s.=) o.%1$I) IS NOT TRUE AND (n.%1$I IS NOT NULL OR o.%1$I IS NOT NULL))%3$s',
+            i.column_name, ext, filters.changed
+        )
+    ) || jsonb_build_object(
+        'query_codes', CASE i.ranking
+            WHEN 'asymmetric' THEN format('hashindex._asymmetric_codes(hashindex_projection, %s)', used.levels)
+            WHEN 'weighted' THEN format(
+                'hashindex._weighted_codes(%s, hashindex._planes_of(%s))',
+                CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
+                    ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END, used.id
+            )
+            ELSE CASE WHEN in_python THEN format('ARRAY[hashindex._checked_code(query_code, %s)]', used.n_bits)
+                ELSE format('ARRAY[hashindex._quantize(hashindex_projection, %s)]', used.levels) END
+        END,
+        'vector_type', (
+            SELECT CASE WHEN count(*) = 0 THEN 'vector' ELSE 'halfvec' END FROM pg_attribute a
+            WHERE a.attrelid = to_regclass(base) AND a.attname = i.column_name AND NOT a.attisdropped AND a.atttypid = 'halfvec'::regtype
+        ),
+        'set_code', CASE WHEN in_python THEN '' ELSE format(
+            E'\n            NEW.%I := (SELECT %s FROM (SELECT NEW.%I::%s.vector AS vector OFFSET 0) r);', i.code_column,
+            CASE used.levels WHEN 2 THEN format('%s.binary_quantize(%s)', ext, hashindex._projection(used, 'r.vector'))
+                ELSE format('hashindex._quantize(%s, %s)', hashindex._projection(used, 'r.vector'), used.levels) END, i.column_name, ext
+        ) END,
+        'row_is_visible', CASE WHEN in_table THEN format(
+            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id%3$s)', base, i.id_column,
+            -- Looked up one by one, as few as there are; the planner would expect a third of the table, and join. Citus takes no OFFSET there.
+            CASE WHEN hashindex._is_distributed(i) THEN '' ELSE ' OFFSET 0' END
+        ) ELSE '' END,
+        'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
+            E'\n    INSERT INTO hashindex.%I (id) SELECT unnest(hashindex_touched);', i.storage || '_touched'
+        ) END,
+        -- Any update gives a row another place: a build that reads the table in the order of place may miss it, or read it twice.
+        'log_moved', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
+            E'\n        INSERT INTO hashindex.%I (id) SELECT n.%I FROM new_rows n;', i.storage || '_touched', i.id_column
+        ) END,
+        'log_truncate', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
+            E'\n        INSERT INTO hashindex.%I (id) VALUES (NULL);', i.storage || '_touched'
+        ) END
+    ) || hashindex._lookup_parts(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._parts(hashindex.index) IS 'what the templates of an index''s functions are filled with';
+
+CREATE OR REPLACE FUNCTION hashindex._create_search_functions(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    parts jsonb := hashindex._parts(i);
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    in_python text := CASE WHEN hashindex._encoded_in_python(i) THEN '; query_code is the query''s code, from Python' ELSE '' END;
+BEGIN
+    PERFORM hashindex._create_function(
+        'candidates_' || i.access, parts,
+        format('keys of the n rows of %s whose codes are nearest to the query, by index %s%s', base, i.name, in_python)
+    );
+    PERFORM hashindex._create_function(
+        'search', parts, format('nearest rows of %s by index %s%s', base, i.name, in_python)
+    );
+    PERFORM hashindex._create_function(
+        CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,
+        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_search_functions(hashindex.index) IS
+    'creates the functions that search an index, or replaces them';
+
+CREATE OR REPLACE FUNCTION hashindex._create_refresh(i hashindex.index, parts jsonb)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._create_function(
+        CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END, parts,
+        format('makes the codes of keys in index %s what the table says', i.name)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_refresh(hashindex.index, jsonb) IS
+    'creates the function that makes the codes of some keys again, or replaces it';
+
+CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    parts jsonb := hashindex._parts(i);
+    in_python boolean := hashindex._encoded_in_python(i);
+    distributed boolean := hashindex._is_distributed(i);
+    owner text := c.relowner::regrole FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    IF i.layout = 'table' AND NOT distributed THEN
+        PERFORM hashindex._create_refresh(i, parts);
+    END IF;
+    PERFORM hashindex._create_function(
+        CASE WHEN i.layout = 'column' THEN 'sync_column' WHEN distributed THEN 'sync_row' ELSE 'sync_table' END, parts,
+        format(
+            CASE WHEN in_python
+                THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
+                     'encode %s finds them; the model is evaluated in Python'
+                ELSE 'trigger: keeps the codes of index %s fresh'
+            END,
+            i.name
+        )
+    );
+    -- Nobody puts it on a table of his own; whoever attaches a partition to this one needs it.
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+    IF owner IS NOT NULL THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s() TO %s', parts ->> 'sync', owner);
+    END IF;
+    PERFORM hashindex._create_search_functions(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_functions(hashindex.index) IS
+    'creates an index''s own functions, or replaces them by what this release writes';

@@ -1,0 +1,281 @@
+-- Building landmarks beside searches and writers, as pg_repack builds a table: a new code table in the order of landmarks, a log
+-- of the keys that are written meanwhile, and a moment in which the new one takes over. pg-hashindex index encode goes through it.
+
+-- Tables of an index in schema hashindex by the names that they get; those that are not in use were left by a run or are of before.
+CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index)
+RETURNS TABLE (relation regclass, in_use boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.oid::regclass, coalesce(
+        c.relname IN (CASE WHEN i.layout = 'table' THEN i.code_table END, i.landmark_table)
+        OR i.next_generation IS NOT NULL AND c.relname IN (
+            i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
+            i.storage || '_staged', i.storage || '_touched'
+        ), false
+    )
+    FROM pg_class c
+    WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
+      AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|touched)$';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS
+    'tables of an index in schema hashindex, and whether it uses them';
+
+-- The index as it will be: what the code that it has now is replaced by.
+CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index)
+RETURNS hashindex.index
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    i.generation := i.next_generation;
+    i.code_table := i.storage || '_codes_' || i.next_generation;
+    i.landmark_table := i.storage || '_landmarks_' || i.next_generation;
+    i.access := 'landmarks';
+    i.building := NULL;
+    i.next_generation := NULL;
+    i.built_pages := NULL;
+    i.built_from := NULL;
+    RETURN i;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._next_of(hashindex.index) IS 'catalog row of an index once the landmarks that are being built are in use';
+
+CREATE OR REPLACE FUNCTION hashindex._locked_index(name text)
+RETURNS hashindex.index
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+BEGIN
+    PERFORM hashindex.find_index(_locked_index.name);
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
+    RETURN i;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._locked_index(text) IS 'catalog row of an index, locked against other changes of it';
+
+-- The caller holds SHARE ROW EXCLUSIVE on the table. A run that was cut off is started over.
+CREATE OR REPLACE FUNCTION hashindex._begin_build(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_begin_build.name);
+    later hashindex.index;
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    kind text := CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base;
+    dropped regclass;
+BEGIN
+    i.next_generation := NULL;
+    FOR dropped IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use LOOP
+        EXECUTE format('DROP TABLE %s', dropped);
+    END LOOP;
+    i.next_generation := hashindex._new_generation(i.generation);
+    i.built_pages := 0;
+    UPDATE hashindex.index x SET next_generation = i.next_generation, built_pages = 0 WHERE x.name = i.name;
+    later := hashindex._next_of(i);
+    PERFORM hashindex._create_code_table(later, base);
+    EXECUTE format(
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
+        kind, later.landmark_table, used.dimension
+    );
+    EXECUTE format(
+        'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
+        format('landmarks of index %s, which rows of %s are listed under', i.name, base)
+    );
+    EXECUTE format(
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id, c.landmark, c.code FROM hashindex.%2$I c WITH NO DATA',
+        i.storage || '_staged', later.code_table
+    );
+    EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
+    EXECUTE format(
+        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_staged', format('codes of index %s that are still to be put in order', i.name)
+    );
+    -- After a crash the build begins again, so the log may go with it.
+    EXECUTE format(
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id FROM hashindex.%2$I c WITH NO DATA',
+        i.storage || '_touched', later.code_table
+    );
+    EXECUTE format(
+        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
+    );
+    PERFORM hashindex._give(i, hashindex._owner_of(i));
+    PERFORM hashindex._create_functions(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._begin_build(text) IS
+    'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
+
+-- A graph that is built with less care loses three points of coverage (measured).
+CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+BEGIN
+    -- pgvector's limit on halfvec; without a graph a search compares all landmarks.
+    IF dimension <= 4000 THEN
+        EXECUTE format(
+            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 200)',
+            i.landmark_table, CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
+        );
+    END IF;
+    EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._index_landmarks(text) IS 'builds the graph over landmarks that have just been written';
+
+-- Lists are the rows of a landmark: next to each other on disk, so that reading one takes a page or two.
+CREATE OR REPLACE FUNCTION hashindex._order_build(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_order_build.name);
+    later hashindex.index := hashindex._next_of(i);
+    targets text := '';
+    sources text := '';
+BEGIN
+    IF i.filter_columns <> '{}' THEN
+        SELECT string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), string_agg(format(', b.%I', f.name), '' ORDER BY f.n)
+        INTO targets, sources FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    END IF;
+    EXECUTE format(
+        'INSERT INTO hashindex.%1$I (id, landmark, code%2$s) SELECT s.id, s.landmark, s.code%3$s FROM hashindex.%4$I s %5$s '
+        -- A row that was moved while the table was read may have been read twice; the log has its key, as those of rows that are gone.
+        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
+        later.code_table, targets, sources, i.storage || '_staged',
+        CASE WHEN i.filter_columns <> '{}' THEN
+            format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
+        i.storage || '_touched'
+    );
+    EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
+    EXECUTE format('ANALYZE hashindex.%I', later.code_table);
+    -- What was read stays until the end: where it is gone, a crash has emptied the log of keys too.
+    PERFORM hashindex._create_refresh(
+        later, hashindex._parts(later) || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage))
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._order_build(text) IS 'writes the codes that were read in the order of their landmarks, and indexes them';
+
+-- The number of keys, or -1 where the table was emptied meanwhile and the build has to begin again.
+CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_apply_touched.name);
+    emptied boolean;
+    applied bigint;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I t WHERE t.id IS NULL)', i.storage || '_touched') INTO emptied;
+    IF emptied THEN
+        RETURN -1;
+    END IF;
+    -- The keys are read before the table: one that is written in between is logged again.
+    EXECUTE format(
+        'WITH t AS (DELETE FROM hashindex.%I RETURNING id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
+        i.storage || '_touched', 'renew_' || i.storage
+    ) INTO applied;
+    RETURN applied;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._apply_touched(text) IS
+    'makes the codes being built what the table says now for the keys that were written meanwhile; returns how many, or -1 where all were';
+
+-- The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last keys. No lock on code tables is taken, so nobody is waited for.
+CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_finish_build.name);
+    later hashindex.index := hashindex._next_of(i);
+BEGIN
+    EXECUTE format('DROP FUNCTION hashindex.%I(%s[])', 'renew_' || i.storage, i.id_type);
+    later.probes := coalesce(later.probes, 24);
+    later.trained_rows := _finish_build.trained_rows;
+    UPDATE hashindex.index x
+    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, probes, trained_rows, chunks)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, later.probes, later.trained_rows, NULL)
+    WHERE x.name = i.name;
+    PERFORM hashindex._give(later, hashindex._owner_of(i));
+    PERFORM hashindex._create_functions(later);
+    PERFORM hashindex.grant_like_table(i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._finish_build(text, bigint) IS 'has searches and writers go by the landmarks that were built';
+
+-- In a transaction of its own: searches under way read what it drops, and would be waited for under locks on the table.
+CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text)
+RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(drop_unused.name);
+    unused regclass;
+BEGIN
+    FOR unused IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use ORDER BY t.relation::text LOOP
+        RETURN NEXT unused::text;
+        EXECUTE format('DROP TABLE %s', unused);
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer goes by; returns their names';
+
+-- What pg-hashindex index encode writes fires no trigger of the table.
+CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_assign_missing.name);
+    parts jsonb := hashindex._parts(i);
+    effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    assigned bigint := 0;
+BEGIN
+    IF i.landmark_table IS NOT NULL THEN
+        PERFORM set_config('hnsw.ef_search', '40', true);
+        EXECUTE hashindex._fill(
+            -- Codes that a writer is at get their landmark from him; waiting for him could be a deadlock.
+            'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
+            'SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
+            'SELECT k.id FROM {code_table} k WHERE k.landmark IS NULL FOR NO KEY UPDATE SKIP LOCKED'
+            ') k ON k.id = b.{key} WHERE b.{column} IS NOT NULL) r WHERE r.id = c.id',
+            parts
+        );
+        GET DIAGNOSTICS assigned = ROW_COUNT;
+        PERFORM set_config('hnsw.ef_search', effort, true);
+    END IF;
+    RETURN assigned;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._assign_missing(text) IS
+    'lists codes that are under no landmark yet, where an index has landmarks; returns how many';

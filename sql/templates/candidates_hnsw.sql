@@ -1,0 +1,60 @@
+-- Asks pgvector's HNSW over the codes.
+CREATE OR REPLACE FUNCTION {candidates}(
+    query vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query_code bit varying DEFAULT NULL
+)
+RETURNS TABLE (id {key_type})
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
+SET search_path FROM CURRENT
+SET jit = off
+SET plan_cache_mode = {plan_cache_mode}
+AS $body$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
+    hashindex_projection vector := {projection};
+    hashindex_code bit({n_bits}) := {code};
+    hashindex_codes bit varying[] := {query_codes};
+    hashindex_u1 bit varying := hashindex_codes[1];
+    hashindex_u2 bit varying := hashindex_codes[2];
+    hashindex_u3 bit varying := hashindex_codes[3];
+    hashindex_u4 bit varying := hashindex_codes[4];
+    hashindex_u5 bit varying := hashindex_codes[5];
+    hashindex_u6 bit varying := hashindex_codes[6];
+    hashindex_pool bigint := {pool};
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
+    hashindex_set text;
+    hashindex_ids {key_type}[];
+BEGIN
+    IF {codes_are_hidden} THEN
+        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    ELSIF $4 IS NOT NULL THEN
+        RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        RETURN;
+    END IF;
+    -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+    hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
+    -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
+    hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
+    hashindex_ids := ARRAY(
+        SELECT c.id FROM (
+            SELECT c.id, c.code FROM {codes} c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
+        ) c ORDER BY {distance} LIMIT hashindex_n
+    );
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+    hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
+    IF cardinality(hashindex_ids) < hashindex_n THEN
+        -- The graph does not lead everywhere.
+        hashindex_ids := ARRAY(
+            SELECT c.id FROM (
+                SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
+            ) c ORDER BY {distance} LIMIT hashindex_n
+        );
+    END IF;
+    RETURN QUERY SELECT unnest(hashindex_ids);
+END
+$body$

@@ -1,0 +1,11 @@
+-- Takes the codes of some keys away: Python alone evaluates the model, and rows without a code wait for it.
+CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    PERFORM hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension})
+    FROM {table} b WHERE b.{key} = ANY ($1) AND {ext}.vector_dims(b.{column}) <> {dimension};
+    DELETE FROM {code_table} c WHERE c.id = ANY ($1);
+END
+$body$

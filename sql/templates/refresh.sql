@@ -1,0 +1,23 @@
+-- Makes the codes of some keys what the table says now: none where there is no vector, else that of the vector.
+CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text := set_config('hnsw.ef_search', '40', true);
+BEGIN
+    DELETE FROM {code_table} c WHERE c.id = ANY ($1) AND NOT EXISTS (
+        SELECT FROM {table} b WHERE b.{key} = c.id AND b.{column} IS NOT NULL
+    );
+    INSERT INTO {code_table} AS c (id, landmark, code{filter_targets})
+    SELECT r.id, {row_landmark}, {row_code}{filter_sources}
+    FROM (
+        SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector
+            ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
+        FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+    ) r
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+END
+$body$

@@ -1,0 +1,25 @@
+-- Orders the candidates by exact distance. Locks are taken on the table first, then on codes, as everything else takes them.
+CREATE OR REPLACE FUNCTION {search}(
+    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query_code bit varying DEFAULT NULL
+)
+RETURNS TABLE (id {key_type}, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
+SET jit = off
+SET plan_cache_mode = {plan_cache_mode}
+AS $body$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+BEGIN
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1 AS distance
+    FROM {table}
+    WHERE {table}.{key} = ANY (ARRAY(
+        SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c
+    )) AND {table}.{column} IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$body$

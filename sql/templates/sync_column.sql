@@ -1,0 +1,18 @@
+-- Puts the code into the row itself.
+CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    -- A session keeps the type that the vector had when it first wrote, until this text changes: a {vector_type}.
+    IF TG_OP = 'INSERT' OR ((NEW.{column} OPERATOR({ext}.=) OLD.{column}) IS NOT TRUE AND (NEW.{column} IS NOT NULL OR OLD.{column} IS NOT NULL)) THEN
+        NEW.{code_column} := NULL;
+        IF NEW.{column} IS NOT NULL THEN
+            IF {ext}.vector_dims(NEW.{column}) <> {dimension} THEN
+                PERFORM hashindex._refuse_vector(NEW.{column}::{ext}.vector, {dimension});
+            END IF;{set_code}
+        END IF;
+    END IF;
+    RETURN NEW;
+END
+$body$

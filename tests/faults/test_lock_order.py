@@ -1,0 +1,189 @@
+"""Searches, TRUNCATE and drops take locks in one order, so that none of them deadlocks."""
+
+import collections
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from fixtures.faults import eventually
+
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
+
+ACCESS = ("scan", "lookup", "hnsw", "landmarks")
+SECONDS = 3.0
+
+_QUERY = "'[1,2,3,4,5,6,7,8]'"
+#: Ways to search: by a function alone, and in statements that read the table too, first or last.
+SEARCHES = {
+    "typed": f"SELECT id FROM hashindex.search_items_idx({_QUERY})",
+    "by name": f"SELECT id FROM hashindex.search('items_idx', {_QUERY})",
+    "filter": "SELECT id FROM hashindex.search('items_idx', "
+    f"""{_QUERY}, where_equals => '{{"category": "a"}}')""",
+    "condition": "SELECT id FROM hashindex.search('items_idx', "
+    f"{_QUERY}, filter => 'category <> ''a''')",
+    "before the table": "SELECT i.id FROM hashindex.search_items_idx("
+    f"{_QUERY}) s JOIN items i USING (id)",
+    "after the table": "SELECT i.id FROM items i WHERE i.id IN "
+    f"(SELECT s.id FROM hashindex.search_items_idx({_QUERY}) s)",
+}
+
+_REFILL = (
+    "INSERT INTO items SELECT n, chr(97 + n % 3), "
+    "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector FROM generate_series(1, 100) n"
+)
+
+
+def make(connection: Connection, access: str) -> HashIndex:
+    created = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh",
+        access=access,  # type: ignore[arg-type]
+    )  # fmt: skip
+    created.encode()
+    return HashIndex.open(connection, "items_idx")
+
+
+@pytest.fixture
+def indexed(
+    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
+) -> HashIndex:
+    connection.execute("ANALYZE items")
+    return make(connection, request.param)
+
+
+def truncate(session: Connection) -> None:
+    session.execute("TRUNCATE items")
+
+
+def drop(session: Connection) -> None:
+    session.execute("SELECT hashindex.drop_index('items_idx')")
+
+
+@pytest.mark.parametrize("change", [truncate, drop], ids=["truncate", "drop"])
+@pytest.mark.parametrize("warm", [False, True], ids=["new session", "kept plans"])
+@pytest.mark.parametrize("indexed", ACCESS, indirect=True)
+def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
+    url: str, indexed: HashIndex, warm: bool, change: Callable[[Connection], None]
+) -> None:
+    """Whoever has locked the table gets all that belongs to its index, too."""
+    deadlocks = []
+    for name, statement in SEARCHES.items():
+        outcome: list[BaseException | None] = []
+
+        def search(session: Connection, text: str, outcome: list[BaseException | None]) -> None:
+            try:
+                session.execute(text.encode())
+                outcome.append(None)
+            except psycopg.Error as error:
+                outcome.append(error)
+
+        with connect(url) as searcher, psycopg.connect(url) as changer:
+            for _ in range(7 if warm else 0):
+                searcher.execute(statement.encode())
+            # The first to look for a deadlock is the one that fails.
+            searcher.execute("SET deadlock_timeout = '5s'")
+            changer.execute("SET deadlock_timeout = '50ms'")
+            changer.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+            thread = threading.Thread(target=search, args=[searcher, statement, outcome])
+            thread.start()
+            pid = searcher.info.backend_pid
+            eventually(
+                lambda pid=pid: (
+                    indexed.connection.execute(  # type: ignore[misc]
+                        "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND NOT granted)", [pid]
+                    ).fetchone()
+                    == (True,)
+                )
+            )
+            try:
+                change(changer)
+            except psycopg.errors.DeadlockDetected:
+                deadlocks.append(name)
+            # A search that was let through after a drop would find no function: it is put back.
+            changer.rollback()
+            thread.join(30)
+            assert outcome == [None]
+    assert deadlocks == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["truncate", "drop"])
+@pytest.mark.parametrize("indexed", ["scan", "landmarks"], indirect=True)
+def test_many_at_once(url: str, indexed: HashIndex, change: str) -> None:
+    """Four sessions search, two of them in transactions; one writes, and one changes."""
+    counts: collections.Counter[str] = collections.Counter()
+    problems: list[BaseException] = []
+    ends = time.monotonic() + SECONDS
+
+    def run(what: str, act: Callable[[Connection, int], None]) -> None:
+        try:
+            with connect(url) as session:
+                session.execute("SET deadlock_timeout = '20ms'")
+                for number in itertools.count():
+                    if time.monotonic() > ends:
+                        return
+                    try:
+                        act(session, number)
+                        counts[what] += 1
+                    except (psycopg.Error, HashIndexError) as error:
+                        cause = error if isinstance(error, psycopg.Error) else error.__cause__
+                        state = getattr(cause, "sqlstate", None) or ""
+                        counts[f"{what}: {state}"] += 1
+                        # Between a drop and the next index there is none.
+                        if change == "truncate" and state != "40P01":
+                            raise
+        except BaseException as error:
+            problems.append(error)
+
+    texts = [text.encode() for text in SEARCHES.values()]
+
+    def search(session: Connection, number: int) -> None:
+        session.execute(texts[number % len(texts)])
+
+    def search_in_transactions(session: Connection, number: int) -> None:
+        with session.transaction():
+            for _ in range(3):
+                search(session, number)
+
+    def write(session: Connection, number: int) -> None:
+        session.execute("UPDATE items SET embedding = embedding WHERE id = %s", [number % 100])
+        time.sleep(0.005)
+
+    def act(session: Connection, number: int) -> None:
+        if change == "truncate":
+            with session.transaction():
+                session.execute("TRUNCATE items")
+                session.execute(_REFILL)
+        else:
+            with contextlib.suppress(HashIndexError):
+                HashIndex.open(session, "items_idx").drop()
+            make(session, indexed.access)
+        # Time in which the index is searched.
+        time.sleep(0.02 if change == "truncate" else 0.15)
+
+    work = [
+        ("search", search),
+        ("search", search),
+        ("transaction", search_in_transactions),
+        ("transaction", search_in_transactions),
+        ("write", write),
+        (change, act),
+    ]
+    threads = [threading.Thread(target=run, args=arguments) for arguments in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    deadlocks = {what: n for what, n in counts.items() if what.endswith("40P01")}
+    assert not deadlocks, counts
+    assert min(counts["search"], counts["transaction"], counts["write"]) > 10, counts
+    assert counts[change] >= 2, counts

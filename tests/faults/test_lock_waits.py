@@ -1,0 +1,245 @@
+"""Changes to an index that wait for an idle transaction keep nobody else waiting behind them."""
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from pg_hashindex.cli import main
+
+from pg_hashindex import locks, store
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import InUseError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
+
+#: How long a change goes on trying here, and what others may wait at most: short tries, and pauses
+#: in between. A machine that is busy with other tests gets some more.
+PATIENCE = 1.5
+WAIT = 0.3
+
+IN_USE = (
+    r'^("public"\.)?"?items"? has been in use for [\d.]+ s: canceling statement due to lock '
+    r"timeout; run the command again when the transactions that use it have ended "
+    r"\(processes [\d, ]+ hold locks on it\)"
+)
+
+READ = "SELECT count(*) FROM items"
+WRITE = "UPDATE items SET category = category WHERE id = 5"
+OTHER_WRITE = WRITE.replace("5", "6")
+SEARCH = "SELECT * FROM hashindex.search('items_idx', (SELECT embedding FROM items LIMIT 1))"
+# By the typed function alone: it reads all that it needs.
+TYPED = "SELECT * FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
+
+
+def drop(connection: Connection) -> None:
+    HashIndex.open(connection, "items_idx").drop(patience=PATIENCE)
+
+
+def create(layout: Any) -> Callable[[Connection], None]:
+    def act(connection: Connection) -> None:
+        HashIndex.create(
+            connection, "another", table="items", column="embedding", model="lsh",
+            layout=layout, patience=PATIENCE,
+        )  # fmt: skip
+
+    return act
+
+
+def configure(connection: Connection) -> None:
+    HashIndex.open(connection, "items_idx").configure(access="scan", patience=PATIENCE)
+
+
+@pytest.fixture
+def indexed(
+    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
+) -> HashIndex:
+    layout, access = getattr(request, "param", ("table", "scan"))
+    created = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh",
+        layout=layout, access=access,
+    )  # fmt: skip
+    created.encode()
+    return HashIndex.open(connection, "items_idx")
+
+
+def state(connection: Connection) -> list[tuple[Any, ...]]:
+    """All that an index adds to a database, by its names, and how many locks of others are left."""
+    return connection.execute(
+        "SELECT 'relation', c.relname::text FROM pg_class c WHERE relname ~ 'items_idx|another' "
+        "UNION ALL SELECT 'function', p.proname FROM pg_proc p WHERE proname ~ 'items_idx|another' "
+        "UNION ALL SELECT 'trigger', t.tgname FROM pg_trigger t WHERE tgname ~ 'items_idx|another' "
+        "UNION ALL SELECT 'column', a.attname FROM pg_attribute a "
+        "WHERE a.attrelid = 'items'::regclass AND NOT a.attisdropped "
+        "UNION ALL SELECT 'index', i.name || ' ' || i.access FROM hashindex.index i ORDER BY 1, 2"
+    ).fetchall()
+
+
+@contextlib.contextmanager
+def users(url: str, *statements: str) -> Iterator[list[float]]:
+    """Run each statement again and again; collect how long every run took."""
+    took: list[float] = []
+    problems: list[BaseException] = []
+    ends = threading.Event()
+
+    def use(statement: str) -> None:
+        try:
+            with psycopg.connect(url, autocommit=True) as session:
+                while not ends.is_set():
+                    start = time.monotonic()
+                    session.execute(statement.encode())
+                    took.append(time.monotonic() - start)
+                    time.sleep(0.005)
+        except psycopg.Error as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=use, args=[statement]) for statement in statements]
+    for thread in threads:
+        thread.start()
+    try:
+        yield took
+    finally:
+        ends.set()
+        for thread in threads:
+            thread.join(30)
+    assert problems == []
+
+
+#: What changes, and what an idle transaction has done that keeps it from being changed.
+WORK = {
+    "drop, beside a reader": (("table", "scan"), drop, READ),
+    "drop, beside a writer": (("table", "scan"), drop, WRITE),
+    "drop, beside a search": (("table", "scan"), drop, SEARCH),
+    "drop landmarks, beside a search": (("table", "landmarks"), drop, SEARCH),
+    "drop landmarks, beside a typed search": (("table", "landmarks"), drop, TYPED),
+    "drop a column, beside a reader": (("column", "scan"), drop, READ),
+    "create, beside a writer": (("table", "scan"), create("table"), WRITE),
+    "create a column, beside a reader": (("table", "scan"), create("column"), READ),
+    "drop unused landmarks, beside a search": (("table", "landmarks"), configure, TYPED),
+}
+
+
+@pytest.mark.parametrize(
+    ("indexed", "act", "held"), list(WORK.values()), ids=list(WORK), indirect=["indexed"]
+)
+def test_nobody_waits_behind_it(
+    url: str, indexed: HashIndex, act: Callable[[Connection], None], held: str
+) -> None:
+    before = state(indexed.connection)
+    with psycopg.connect(url) as idle, connect(url) as operator:
+        idle.execute(held.encode())
+        with users(url, READ, OTHER_WRITE, SEARCH) as took:
+            start = time.monotonic()
+            with pytest.raises(InUseError, match=IN_USE) as refused:
+                act(operator)
+            waited = time.monotonic() - start
+        # Nothing is left half-made, but that another access path is asked for.
+        if act is not configure:
+            assert state(indexed.connection) == before
+        pid = idle.info.backend_pid
+        idle.rollback()
+        act(operator)
+    assert state(indexed.connection) != before
+    # A search by the typed function holds locks on all that it reads, the table among it.
+    assert str(pid) in re.findall(r"\d+", str(refused.value).partition("(")[2])
+    assert PATIENCE < waited < PATIENCE + 2
+    assert len(took) > 50
+    assert max(took) < WAIT
+
+
+@pytest.mark.parametrize("act", [drop, create("table")], ids=["drop", "create"])
+def test_it_is_done_once_the_transaction_ends(
+    url: str, indexed: HashIndex, act: Callable[[Connection], None]
+) -> None:
+    before = state(indexed.connection)
+    with psycopg.connect(url) as idle, connect(url) as operator:
+        idle.execute(WRITE)
+        timer = threading.Timer(0.6, idle.rollback)
+        timer.start()
+        act(operator)
+        timer.join()
+    assert state(indexed.connection) != before
+
+
+def test_in_a_transaction_of_the_caller_s(url: str, indexed: HashIndex) -> None:
+    """A try that fails gives its locks back, and the transaction goes on as it was."""
+    with psycopg.connect(url) as idle, connect(url) as operator:
+        idle.execute(READ)
+        with operator.transaction():
+            operator.execute("SET LOCAL lock_timeout = '7s'")
+            operator.execute("CREATE TABLE kept (id int)")
+            with pytest.raises(InUseError, match=IN_USE):
+                HashIndex.open(operator, "items_idx").drop(patience=0)
+            assert indexed.connection.execute(READ).fetchone() == (300,)
+            create("table")(operator)
+            assert operator.execute("SHOW lock_timeout").fetchone() == ("7s",)
+        assert operator.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+        assert HashIndex.open(operator, "another").layout == "table"
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_the_session_keeps_its_settings(url: str, indexed: HashIndex, autocommit: bool) -> None:
+    with connect(url) as operator:
+        operator.autocommit = autocommit
+        operator.execute("SET lock_timeout = '7s'")
+        operator.commit()
+        drop(operator)
+        assert operator.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
+
+@pytest.mark.parametrize("patience", [-1.0, float("nan"), float("inf")])
+def test_patience_that_is_no_time(indexed: HashIndex, patience: float) -> None:
+    with pytest.raises(InvalidInputError, match=f"patience is {patience}; it must be 0 seconds"):
+        indexed.drop(patience=patience)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["drop", "items_idx"],
+        ["create", "another", "--table", "items", "--column", "embedding", "--model", "lsh"],
+    ],
+    ids=["drop", "create"],
+)
+def test_commands(url: str, indexed: HashIndex, command: list[str]) -> None:
+    before = state(indexed.connection)
+    arguments = ["index", *command, "--patience", "0.3", "--database-url", url]
+    with psycopg.connect(url) as idle:
+        idle.execute(WRITE)
+        refused = CliRunner().invoke(main, arguments)
+        assert refused.exit_code == 1
+        assert re.match(IN_USE, refused.stderr.removeprefix("Error: "))
+        assert f"(processes {idle.info.backend_pid} hold locks on it)" in refused.stderr
+        assert state(indexed.connection) == before
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert state(indexed.connection) != before
+
+
+def test_a_minute_by_default(
+    url: str, indexed: HashIndex, monkeypatch: pytest.MonkeyPatch, vectors: NDArray[Any]
+) -> None:
+    """All that changes an index goes by one number: swaps and repairs, too."""
+    assert locks.PATIENCE == 60
+    monkeypatch.setattr(locks, "PATIENCE", 0.2)
+    store.save(indexed.connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    with psycopg.connect(url) as idle:
+        idle.execute(WRITE)
+        for act in (
+            indexed.drop,
+            lambda: indexed.swap("other"),
+            lambda: HashIndex.create(
+                indexed.connection, "another", table="items", column="embedding", model="lsh"
+            ),
+        ):
+            with pytest.raises(InUseError, match=IN_USE):
+                act()

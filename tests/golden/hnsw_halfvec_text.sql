@@ -1,0 +1,198 @@
+CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id text)
+ LANGUAGE plpgsql
+ STABLE ROWS 200
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
+    hashindex_u1 bit varying := hashindex_codes[1];
+    hashindex_u2 bit varying := hashindex_codes[2];
+    hashindex_u3 bit varying := hashindex_codes[3];
+    hashindex_u4 bit varying := hashindex_codes[4];
+    hashindex_u5 bit varying := hashindex_codes[5];
+    hashindex_u6 bit varying := hashindex_codes[6];
+    hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
+    hashindex_set text;
+    hashindex_ids text[];
+BEGIN
+    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.notes.slug::text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (%s
+) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1) + 0, public.notes.slug LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    ELSIF $4 IS NOT NULL THEN
+        RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * bit_count(c.code # $1) + 2 * bit_count(c.code # $2) + bit_count(c.code # $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
+) ORDER BY notes.hashindex_distance LIMIT $7', 'true', $4)
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        RETURN;
+    END IF;
+    -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+    hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
+    -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
+    hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
+    hashindex_ids := ARRAY(
+        SELECT c.id FROM (
+            SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
+        ) c ORDER BY 4 * bit_count(c.code # hashindex_u1) + 2 * bit_count(c.code # hashindex_u2) + bit_count(c.code # hashindex_u3) LIMIT hashindex_n
+    );
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+    hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
+    IF cardinality(hashindex_ids) < hashindex_n THEN
+        -- The graph does not lead everywhere.
+        hashindex_ids := ARRAY(
+            SELECT c.id FROM (
+                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_pool
+            ) c ORDER BY 4 * bit_count(c.code # hashindex_u1) + 2 * bit_count(c.code # hashindex_u2) + bit_count(c.code # hashindex_u3) LIMIT hashindex_n
+        );
+    END IF;
+    RETURN QUERY SELECT unnest(hashindex_ids);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.refresh_hnsw_halfvec_text(keys text[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text := set_config('hnsw.ef_search', '40', true);
+BEGIN
+    DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
+        SELECT FROM public.notes b WHERE b.slug = c.id AND b.embedding IS NOT NULL
+    );
+    INSERT INTO hashindex.hnsw_halfvec_text_codes AS c (id, landmark, code)
+    SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
+    FROM (
+        SELECT b.slug AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+            ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+        FROM public.notes b WHERE b.slug = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+    ) r
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id text, distance double precision)
+ LANGUAGE plpgsql
+ STABLE ROWS 10
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+BEGIN
+    RETURN QUERY SELECT public.notes.slug::text AS id, public.notes.embedding OPERATOR(public.<#>) $1 AS distance
+    FROM public.notes
+    WHERE public.notes.slug = ANY (ARRAY(
+        SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, hashindex_n, $4, NULL, $5) c
+    )) AND public.notes.embedding IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.sync_hnsw_halfvec_text()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
+AS $function$
+DECLARE
+    hashindex_touched text[];
+BEGIN
+    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'notes') AND to_regclass('public.notes') IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.notes'))
+    THEN
+        RETURN NULL;
+    END IF;
+    IF to_regclass('public.notes') IS NULL AND TG_OP = 'TRUNCATE' THEN
+        DELETE FROM hashindex.hnsw_halfvec_text_codes;
+        RETURN NULL;
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'notes') THEN
+            TRUNCATE hashindex.hnsw_halfvec_text_codes;
+        ELSE
+            DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE NOT EXISTS (SELECT FROM public.notes b WHERE b.slug = c.id);
+        END IF;
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        hashindex_touched := ARRAY(SELECT o.slug FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        hashindex_touched := ARRAY(SELECT n.slug FROM new_rows n);
+    ELSE
+        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
+        -- row into both tables once more, under its new key.
+        hashindex_touched := ARRAY(
+            SELECT n.slug FROM old_rows o JOIN new_rows n ON n.slug = o.slug WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
+            UNION
+            SELECT k.id FROM (
+                SELECT n.slug AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.slug, -1 FROM old_rows o
+            ) k GROUP BY k.id HAVING sum(k.n) <> 0
+        );
+    END IF;
+    IF cardinality(hashindex_touched) = 0 THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
+        -- serialization failure that callers of these isolation levels expect.
+        INSERT INTO hashindex.hnsw_halfvec_text_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        IF EXISTS (SELECT FROM public.notes b WHERE b.slug = ANY (hashindex_touched) GROUP BY b.slug HAVING count(*) > 1) THEN
+            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END IF;
+    IF to_regclass('public.notes') IS NULL THEN
+        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE c.id = ANY (hashindex_touched);
+    ELSE
+        PERFORM hashindex.refresh_hnsw_halfvec_text(hashindex_touched);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id text, distance integer)
+ LANGUAGE plpgsql
+ STABLE ROWS 100
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+BEGIN
+    PERFORM hashindex._check_column_dimension('public.notes', 'embedding', 8);
+    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
+        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'hnsw_halfvec_text'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    FROM hashindex.hnsw_halfvec_text_codes c
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      AND EXISTS (SELECT FROM public.notes WHERE public.notes.slug = c.id OFFSET 0)
+    ORDER BY distance, id;
+END
+$function$;

@@ -1,0 +1,215 @@
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks_levels_filters(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint)
+ LANGUAGE plpgsql
+ STABLE ROWS 200
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
+    hashindex_probes integer := CASE WHEN coalesce($3, 24) BETWEEN 1 AND 1000 THEN coalesce($3, 24) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
+    hashindex_u1 bit varying := hashindex_codes[1];
+    hashindex_u2 bit varying := hashindex_codes[2];
+    hashindex_u3 bit varying := hashindex_codes[3];
+    hashindex_u4 bit varying := hashindex_codes[4];
+    hashindex_u5 bit varying := hashindex_codes[5];
+    hashindex_u6 bit varying := hashindex_codes[6];
+    hashindex_pool bigint := 4 * hashindex_n::bigint;
+    hashindex_point halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text;
+    hashindex_lists integer[];
+    hashindex_ids bigint[];
+BEGIN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.items.id::bigint FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    END IF;
+    -- Where lists hold too few codes, more lists are read, and all codes in the end.
+    WHILE hashindex_probes <= 1000 LOOP
+        IF hashindex_probes <= 666 THEN
+            -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+            hashindex_set := set_config('hnsw.ef_search', greatest(64, 3 * hashindex_probes / 2)::text, true);
+            hashindex_lists := ARRAY(
+                SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) hashindex_point LIMIT hashindex_probes
+            );
+            hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        ELSE
+            -- "+ 0": a graph would give up before it has found that many.
+            hashindex_lists := ARRAY(
+                SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) hashindex_point) + 0 LIMIT hashindex_probes
+            );
+        END IF;
+        IF $4 IS NULL THEN
+            hashindex_ids := ARRAY(
+                SELECT c.id FROM (
+                    SELECT c.id, c.code FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 3 * bit_count(c.code # hashindex_u1) + bit_count(c.code # hashindex_u4) LIMIT hashindex_pool
+                ) c ORDER BY 12 * bit_count(c.code # hashindex_u1) + 6 * bit_count(c.code # hashindex_u2) + 3 * bit_count(c.code # hashindex_u3) + 4 * bit_count(c.code # hashindex_u4) + 2 * bit_count(c.code # hashindex_u5) + bit_count(c.code # hashindex_u6) LIMIT hashindex_n
+            );
+        ELSE
+            EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * bit_count(c.code # $1) + 6 * bit_count(c.code # $2) + 3 * bit_count(c.code # $3) + 4 * bit_count(c.code # $4) + 2 * bit_count(c.code # $5) + bit_count(c.code # $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY ($8)', $4) INTO hashindex_ids
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
+        END IF;
+        IF cardinality(hashindex_ids) = hashindex_n THEN
+            RETURN QUERY SELECT unnest(hashindex_ids);
+            RETURN;
+        END IF;
+        hashindex_probes := 8 * hashindex_probes;
+    END LOOP;
+    hashindex_set := set_config('enable_seqscan', 'on', true);
+    RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * bit_count(c.code # $1) + 6 * bit_count(c.code # $2) + 3 * bit_count(c.code # $3) + 4 * bit_count(c.code # $4) + 2 * bit_count(c.code # $5) + bit_count(c.code # $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
+    USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks_levels_filters(keys bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text := set_config('hnsw.ef_search', '40', true);
+BEGIN
+    DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
+        SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
+    );
+    INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, landmark, code, filter_1, filter_2)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.vector) < 65504 THEN r.vector ELSE public.l2_normalize(r.vector) END::public.halfvec(8) LIMIT 1), hashindex._quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x), 4), r.filter_1, r.filter_2
+    FROM (
+        SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+            ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+        FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+    ) r
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.search_landmarks_levels_filters(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance double precision)
+ LANGUAGE plpgsql
+ STABLE ROWS 10
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+BEGIN
+    RETURN QUERY SELECT public.items.id::bigint AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    FROM public.items
+    WHERE public.items.id = ANY (ARRAY(
+        SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, hashindex_n, $4, NULL, $5) c
+    )) AND public.items.embedding IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.sync_landmarks_levels_filters()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
+AS $function$
+DECLARE
+    hashindex_touched bigint[];
+BEGIN
+    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
+    THEN
+        RETURN NULL;
+    END IF;
+    IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
+        DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION;
+        RETURN NULL;
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
+            TRUNCATE hashindex.landmarks_levels_filters_codes_GENERATION;
+        ELSE
+            DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+        END IF;
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
+    ELSE
+        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
+        -- row into both tables once more, under its new key.
+        hashindex_touched := ARRAY(
+            SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+            UNION
+            SELECT k.id FROM (
+                SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
+            ) k GROUP BY k.id HAVING sum(k.n) <> 0
+        );
+    END IF;
+    IF cardinality(hashindex_touched) = 0 THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
+            RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks_levels_filters'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+        END IF;
+        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
+        -- serialization failure that callers of these isolation levels expect.
+        INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, code) SELECT DISTINCT t.id, 0::bit(32) FROM unnest(hashindex_touched) t(id)
+        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END IF;
+    IF to_regclass('public.items') IS NULL THEN
+        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
+    ELSE
+        PERFORM hashindex.refresh_landmarks_levels_filters(hashindex_touched);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.within_landmarks_levels_filters(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance integer)
+ LANGUAGE plpgsql
+ STABLE ROWS 100
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
+BEGIN
+    PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
+    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
+        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'landmarks_levels_filters'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    FROM hashindex.landmarks_levels_filters_codes_GENERATION c
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
+    ORDER BY distance, id;
+END
+$function$;

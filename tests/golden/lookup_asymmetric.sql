@@ -1,0 +1,218 @@
+CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint)
+ LANGUAGE plpgsql
+ STABLE ROWS 200
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
+    hashindex_u1 bit varying := hashindex_codes[1];
+    hashindex_u2 bit varying := hashindex_codes[2];
+    hashindex_u3 bit varying := hashindex_codes[3];
+    hashindex_u4 bit varying := hashindex_codes[4];
+    hashindex_u5 bit varying := hashindex_codes[5];
+    hashindex_u6 bit varying := hashindex_codes[6];
+    hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
+    -- Constants, computed once a session.
+    hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
+    hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
+    -- All chunks are looked up within the same radius, so none is after hashindex_more.
+    hashindex_more integer := 1;
+    hashindex_wide integer;
+    hashindex_narrow integer := 0;
+    hashindex_radius integer := -1;
+    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
+    hashindex_ids bigint[];
+BEGIN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.items.id::bigint FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
+) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    ELSIF $4 IS NOT NULL THEN
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * bit_count(c.code # $1) + 2 * bit_count(c.code # $2) + bit_count(c.code # $3) AS hashindex_distance FROM hashindex.lookup_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        RETURN;
+    END IF;
+    FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
+        -- A scan costs less from here on.
+        EXIT WHEN NOT coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false);
+        hashindex_radius := hashindex_radius + 1;
+        hashindex_ids := ARRAY(
+            SELECT c.id FROM hashindex.lookup_asymmetric_codes c
+            WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
+            ORDER BY 4 * bit_count(c.code # hashindex_u1) + 2 * bit_count(c.code # hashindex_u2) + bit_count(c.code # hashindex_u3)
+        );
+        IF cardinality(hashindex_ids) >= hashindex_pool THEN
+            RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
+            RETURN;
+        END IF;
+        -- One step finds about ten times as many.
+        EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
+    END LOOP;
+    RETURN QUERY SELECT c.id FROM (
+        SELECT c.id, c.code FROM hashindex.lookup_asymmetric_codes c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_pool
+    ) c ORDER BY 4 * bit_count(c.code # hashindex_u1) + 2 * bit_count(c.code # hashindex_u2) + bit_count(c.code # hashindex_u3) LIMIT hashindex_n;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.refresh_lookup_asymmetric(keys bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text := set_config('hnsw.ef_search', '40', true);
+BEGIN
+    DELETE FROM hashindex.lookup_asymmetric_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
+        SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
+    );
+    INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, landmark, code)
+    SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
+    FROM (
+        SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+            ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+        FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+    ) r
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.search_lookup_asymmetric(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance double precision)
+ LANGUAGE plpgsql
+ STABLE ROWS 10
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+BEGIN
+    RETURN QUERY SELECT public.items.id::bigint AS id, public.items.embedding OPERATOR(public.<=>) $1 AS distance
+    FROM public.items
+    WHERE public.items.id = ANY (ARRAY(
+        SELECT c.id FROM hashindex.candidates_lookup_asymmetric($1, hashindex_n, $4, NULL, $5) c
+    )) AND public.items.embedding IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.sync_lookup_asymmetric()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
+AS $function$
+DECLARE
+    hashindex_touched bigint[];
+BEGIN
+    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
+    THEN
+        RETURN NULL;
+    END IF;
+    IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
+        DELETE FROM hashindex.lookup_asymmetric_codes;
+        RETURN NULL;
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
+            TRUNCATE hashindex.lookup_asymmetric_codes;
+        ELSE
+            DELETE FROM hashindex.lookup_asymmetric_codes c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+        END IF;
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
+    ELSE
+        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
+        -- row into both tables once more, under its new key.
+        hashindex_touched := ARRAY(
+            SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
+            UNION
+            SELECT k.id FROM (
+                SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
+            ) k GROUP BY k.id HAVING sum(k.n) <> 0
+        );
+    END IF;
+    IF cardinality(hashindex_touched) = 0 THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
+        -- serialization failure that callers of these isolation levels expect.
+        INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END IF;
+    IF to_regclass('public.items') IS NULL THEN
+        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        DELETE FROM hashindex.lookup_asymmetric_codes c WHERE c.id = ANY (hashindex_touched);
+    ELSE
+        PERFORM hashindex.refresh_lookup_asymmetric(hashindex_touched);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.within_lookup_asymmetric(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance integer)
+ LANGUAGE plpgsql
+ STABLE ROWS 100
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+    -- Constants, computed once a session.
+    hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
+    hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
+    hashindex_more integer := hashindex_radius % 1 + 1;
+    hashindex_wide integer := hashindex_sizes[hashindex_radius / 1 + 1];
+    hashindex_narrow integer := coalesce(hashindex_sizes[hashindex_radius / 1], 0);
+    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
+BEGIN
+    PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
+    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) THEN
+        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'lookup_asymmetric'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    IF coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false) THEN
+        RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+        FROM hashindex.lookup_asymmetric_codes c
+        WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
+      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
+        ORDER BY distance, id;
+    ELSE
+        RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+        FROM hashindex.lookup_asymmetric_codes c
+        WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
+        ORDER BY distance, id;
+    END IF;
+END
+$function$;

@@ -1,0 +1,163 @@
+CREATE OR REPLACE FUNCTION hashindex.candidates_network(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint)
+ LANGUAGE plpgsql
+ STABLE ROWS 200
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
+    hashindex_projection vector := NULL;
+    hashindex_codes bit varying[] := ARRAY[hashindex._checked_code(query_code, 16)];
+    hashindex_u1 bit varying := hashindex_codes[1];
+    hashindex_u2 bit varying := hashindex_codes[2];
+    hashindex_u3 bit varying := hashindex_codes[3];
+    hashindex_u4 bit varying := hashindex_codes[4];
+    hashindex_u5 bit varying := hashindex_codes[5];
+    hashindex_u6 bit varying := hashindex_codes[6];
+    hashindex_pool bigint := hashindex_n;
+BEGIN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.network_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'network' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.items.id::bigint FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+    ELSIF $4 IS NULL THEN
+        RETURN QUERY SELECT c.id FROM (
+            SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_pool
+        ) c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_n;
+    ELSE
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, bit_count(c.code # $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+    END IF;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.refresh_network(keys bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM hashindex._refuse_vector(b.embedding::public.vector, 8)
+    FROM public.items b WHERE b.id = ANY ($1) AND public.vector_dims(b.embedding) <> 8;
+    DELETE FROM hashindex.network_codes c WHERE c.id = ANY ($1);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.search_network(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance double precision)
+ LANGUAGE plpgsql
+ STABLE ROWS 10
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+BEGIN
+    RETURN QUERY SELECT public.items.id::bigint AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    FROM public.items
+    WHERE public.items.id = ANY (ARRAY(
+        SELECT c.id FROM hashindex.candidates_network($1, hashindex_n, $4, NULL, $5) c
+    )) AND public.items.embedding IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.sync_network()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
+AS $function$
+DECLARE
+    hashindex_touched bigint[];
+BEGIN
+    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
+    THEN
+        RETURN NULL;
+    END IF;
+    IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
+        DELETE FROM hashindex.network_codes;
+        RETURN NULL;
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
+            TRUNCATE hashindex.network_codes;
+        ELSE
+            DELETE FROM hashindex.network_codes c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+        END IF;
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
+    ELSE
+        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
+        -- row into both tables once more, under its new key.
+        hashindex_touched := ARRAY(
+            SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
+            UNION
+            SELECT k.id FROM (
+                SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
+            ) k GROUP BY k.id HAVING sum(k.n) <> 0
+        );
+    END IF;
+    IF cardinality(hashindex_touched) = 0 THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
+        -- serialization failure that callers of these isolation levels expect.
+        INSERT INTO hashindex.network_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+        END IF;
+    END IF;
+    IF to_regclass('public.items') IS NULL THEN
+        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        DELETE FROM hashindex.network_codes c WHERE c.id = ANY (hashindex_touched);
+    ELSE
+        PERFORM hashindex.refresh_network(hashindex_touched);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION hashindex.within_network(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+ RETURNS TABLE(id bigint, distance integer)
+ LANGUAGE plpgsql
+ STABLE ROWS 100
+ SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
+    hashindex_projection vector := NULL;
+    hashindex_code bit(16) := hashindex._checked_code(query_code, 16);
+BEGIN
+    PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
+    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'network' AND x.generation = GENERATION) THEN
+        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'network'
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    FROM hashindex.network_codes c
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
+    ORDER BY distance, id;
+END
+$function$;
