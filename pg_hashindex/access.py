@@ -83,6 +83,8 @@ def build_access(
         index.noticing_drops(),
     ):
         if _building(index) is None:
+            # A build that was cut off at its very end has left the tables of before.
+            _drop_unused(index)
             return 0
         with only_builder(index), Job(index.connection, "encode", index.name) as job:
             index.check_current()
@@ -135,6 +137,10 @@ def _finish(index: IndexEntry, path: Access) -> None:
         if now != (path,):
             raise _configured_otherwise(index, path)
         _execute(index, "SELECT hashindex._finish_access($1)", name=True)
+    _drop_unused(index)
+
+
+def _drop_unused(index: IndexEntry) -> None:
     patiently(
         index.connection,
         lambda: _execute(index, "SELECT hashindex.drop_unused($1)", name=True),
