@@ -12,12 +12,11 @@ import psycopg
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
-from .building import WHY_OUTSIDE, build_landmarks, only_builder
+from .building import WHY_OUTSIDE, build_landmarks, drop_unused, only_builder
 from .catalog import Access, IndexEntry
 from .database import outside_transactions, translated_errors
 from .errors import DatabaseStateError
 from .jobs import Job
-from .locks import patiently
 from .pace import Pace
 
 __all__ = ["build_access", "is_building"]
@@ -84,7 +83,7 @@ def build_access(
     ):
         if _building(index) is None:
             # A build that was cut off at its very end has left the tables of before.
-            _drop_unused(index)
+            drop_unused(index)
             return 0
         with only_builder(index), Job(index.connection, "encode", index.name) as job:
             index.check_current()
@@ -110,7 +109,7 @@ def build_access(
 def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) -> bool:
     """Build what is not there; return whether all is."""
     if path == "lookup":
-        _execute(index, _SET_CHUNKS, name=True)
+        _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
     rows = _execute(index, _INDEXES, name=True).fetchall()
     for number, (name, create, attach, valid) in enumerate(
         tqdm(rows, unit="index", desc="indexing codes", disable=not progress), 1
@@ -127,7 +126,7 @@ def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) ->
             _execute(index, "{ddl}", ddl=sql.SQL(attach))
     if path == "lookup":
         # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
-        _execute(index, "ANALYZE {codes}")
+        _execute(index, "ANALYZE {codes}", codes=index.codes)
     return True
 
 
@@ -137,15 +136,7 @@ def _finish(index: IndexEntry, path: Access) -> None:
         if now != (path,):
             raise _configured_otherwise(index, path)
         _execute(index, "SELECT hashindex._finish_access($1)", name=True)
-    _drop_unused(index)
-
-
-def _drop_unused(index: IndexEntry) -> None:
-    patiently(
-        index.connection,
-        lambda: _execute(index, "SELECT hashindex.drop_unused($1)", name=True),
-        table=index.qualified_table,
-    )
+    drop_unused(index)
 
 
 def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError:
@@ -171,7 +162,6 @@ def _execute(
 ) -> Any:
     """Run a statement about an index, with its name as $1 or without a parameter."""
     query = sql.SQL(statement).format(
-        codes=index.codes,
         code=sql.Identifier(index.code_column),
         bits=sql.Literal(index.n_bits),
         **more,

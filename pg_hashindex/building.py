@@ -37,7 +37,14 @@ from .locks import only_one, patiently
 from .pace import Pace
 from .table_blocks import Block, WrongDimensionError, copy_format, read_block
 
-__all__ = ["WHY_OUTSIDE", "Rebalanced", "build_landmarks", "only_builder", "rebalance"]
+__all__ = [
+    "WHY_OUTSIDE",
+    "Rebalanced",
+    "build_landmarks",
+    "drop_unused",
+    "only_builder",
+    "rebalance",
+]
 
 #: For `outside_transactions`.
 WHY_OUTSIDE = "an access path is built in many transactions"
@@ -193,6 +200,21 @@ def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
         index.name,
         f"the access path of index {index.name!r} is being built by another session; its rows are "
         "encoded, wait for the path",
+    )
+
+
+def drop_unused(index: IndexEntry) -> None:
+    """Drop tables that an index no longer goes by, which waits for searches under way.
+
+    Raises
+    ------
+    InUseError
+        If transactions keep them in use for a minute.
+    """
+    patiently(
+        index.connection,
+        lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
+        table=index.qualified_table,
     )
 
 
@@ -524,11 +546,7 @@ class _Build:
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):
             return None
-        patiently(
-            self.connection,
-            lambda: self._execute("SELECT hashindex.drop_unused($1)", [self.index.name]),
-            table=self.index.qualified_table,
-        )
+        drop_unused(self.index)
         return int(rows)
 
     def _finish(self, rows: int) -> bool:

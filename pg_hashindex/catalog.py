@@ -59,15 +59,21 @@ _INDEX_BYTES: LiteralString = """
     )
 """
 
+# The b-tree of the codes by landmark.
+_LISTS_BYTES: LiteralString = """
+    coalesce((
+        SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
+        JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        WHERE x.indrelid = {codes_name}::regclass AND a.attname = 'landmark'
+    ), 0)::bigint
+"""
+
 # Landmarks, the b-tree of the codes by landmark, and what a build under way has made so far.
 _LANDMARK_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(
-            CASE WHEN t.relation = {codes_name}::regclass THEN coalesce((
-                SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
-                JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-                WHERE x.indrelid = t.relation AND a.attname = 'landmark'
-            ), 0) ELSE pg_total_relation_size(t.relation) END
+            CASE WHEN t.relation = {codes_name}::regclass THEN {lists}
+            ELSE pg_total_relation_size(t.relation) END
         ), 0)::bigint
         FROM hashindex.index i, hashindex._tables_of(i) t WHERE i.name = {name}
     )
@@ -76,11 +82,7 @@ _LANDMARK_BYTES: LiteralString = """
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) - {indexes} - coalesce((
-                   SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
-                   JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-                   WHERE x.indrelid = {codes_name}::regclass AND a.attname = 'landmark'
-               ), 0)::bigint AS code_bytes,
+               pg_total_relation_size({codes_name}::regclass) - {indexes} - {lists} AS code_bytes,
                {indexes} + {landmarks} AS access_bytes,
                coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
@@ -257,6 +259,9 @@ class IndexEntry(IndexRow):
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
         names = self._names()
+        name = sql.Literal(self.name)
+        codes_name = sql.Literal(names["codes"].as_string(self.connection))
+        lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
         # Citus counts one table at a time, and knows the sizes of its own.
         statement = _DISTRIBUTED_SUMMARY if self.distributed else _SUMMARY[self.layout]
         with translated_errors(self):
@@ -264,12 +269,12 @@ class IndexEntry(IndexRow):
             cursor.execute(
                 sql.SQL(statement).format(
                     **names,
-                    name=sql.Literal(self.name),
-                    codes_name=sql.Literal(names["codes"].as_string(self.connection)),
-                    indexes=sql.SQL(_INDEX_BYTES).format(name=sql.Literal(self.name)),
+                    name=name,
+                    codes_name=codes_name,
+                    indexes=sql.SQL(_INDEX_BYTES).format(name=name),
+                    lists=lists,
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
-                        codes_name=sql.Literal(names["codes"].as_string(self.connection)),
-                        name=sql.Literal(self.name),
+                        codes_name=codes_name, name=name, lists=lists
                     ),
                     waiting=sql.SQL(_WAITING[self.layout]).format(**names),
                 )

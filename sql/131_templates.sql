@@ -75,6 +75,13 @@ DECLARE
     );
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
     nearer text := format('OPERATOR(%s.%s)', ext, CASE i.metric WHEN 'l2' THEN '<->' ELSE '<=>' END);
+    -- The code of a query, and that of the row r.
+    query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
+        ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
+    row_projection text := hashindex._projection(used, 'r.vector');
+    row_code text := CASE WHEN in_python THEN 'NULL'
+        WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, row_projection)
+        ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END;
     filters record;
     -- Doubled signs of percent: these go through format() once more.
     named record;
@@ -107,14 +114,13 @@ BEGIN
         'code_column', quote_ident(i.code_column),
         'ext', ext, 'operator', hashindex._distance_operator(i.metric),
         'dimension', used.dimension, 'n_bits', used.n_bits, 'levels', used.levels, 'model_id', used.id,
-        'n', i.candidates, 'probes', coalesce(i.probes, 1), 'generation', i.generation,
+        'n', i.candidates, 'probes', coalesce(i.probes, 1),
         'plan_cache_mode', CASE WHEN hashindex._is_distributed(i) THEN 'auto' ELSE 'force_generic_plan' END
     ) || jsonb_build_object(
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
             'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', hashindex._projection(used, 'hashindex_query')
         ) END,
-        'code', CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
-            ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END,
+        'code', query_code,
         'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
         'near', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
@@ -155,9 +161,7 @@ BEGIN
         'row_landmark', CASE WHEN lists THEN format(
             '(SELECT l.landmark FROM %s l ORDER BY l.centre %s %s LIMIT 1)', landmarks, nearer, format(point, 'r.vector')
         ) ELSE 'NULL::integer' END,
-        'row_code', CASE WHEN in_python THEN 'NULL'
-            WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, hashindex._projection(used, 'r.vector'))
-            ELSE format('hashindex._quantize(%s, %s)', hashindex._projection(used, 'r.vector'), used.levels) END,
+        'row_code', row_code,
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
         'filter_sets', filters.sets, 'filter_values', filters.values,
         'is_changed', format(
@@ -168,12 +172,9 @@ BEGIN
         'query_codes', CASE i.ranking
             WHEN 'asymmetric' THEN format('hashindex._asymmetric_codes(hashindex_projection, %s)', used.levels)
             WHEN 'weighted' THEN format(
-                'hashindex._weighted_codes(%s, hashindex._planes_of(%s))',
-                CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
-                    ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END, used.id
+                'hashindex._weighted_codes(%s, hashindex._planes_of(%s))', query_code, used.id
             )
-            ELSE CASE WHEN in_python THEN format('ARRAY[hashindex._checked_code(query_code, %s)]', used.n_bits)
-                ELSE format('ARRAY[hashindex._quantize(hashindex_projection, %s)]', used.levels) END
+            ELSE format('ARRAY[%s]', query_code)
         END,
         'vector_type', (
             SELECT CASE WHEN count(*) = 0 THEN 'vector' ELSE 'halfvec' END FROM pg_attribute a
@@ -181,8 +182,7 @@ BEGIN
         ),
         'set_code', CASE WHEN in_python THEN '' ELSE format(
             E'\n            NEW.%I := (SELECT %s FROM (SELECT NEW.%I::%s.vector AS vector OFFSET 0) r);', i.code_column,
-            CASE used.levels WHEN 2 THEN format('%s.binary_quantize(%s)', ext, hashindex._projection(used, 'r.vector'))
-                ELSE format('hashindex._quantize(%s, %s)', hashindex._projection(used, 'r.vector'), used.levels) END, i.column_name, ext
+            row_code, i.column_name, ext
         ) END,
         'row_is_visible', CASE WHEN in_table THEN format(
             E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id%3$s)', base, i.id_column,

@@ -18,8 +18,7 @@ DECLARE
     meant text;
     given_up text;
 BEGIN
-    PERFORM hashindex.find_index(configure_index.name);
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = configure_index.name FOR UPDATE;
+    i := hashindex._locked_index(configure_index.name);
     SELECT m.* INTO STRICT used FROM hashindex.model m WHERE m.id = i.model_id;
     IF configure_index.access NOT IN ('scan', 'lookup', 'landmarks', 'hnsw') THEN
         RAISE EXCEPTION 'access path "%" is unknown', configure_index.access

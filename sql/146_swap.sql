@@ -58,9 +58,8 @@ DECLARE
     next_name text;
     wanted text;
 BEGIN
-    PERFORM hashindex.find_index(begin_swap.name);
     -- A second one waits here, and then finds what the first has begun.
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = begin_swap.name FOR UPDATE;
+    i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
     IF used.id IS NULL THEN
         RAISE EXCEPTION 'model is NULL'

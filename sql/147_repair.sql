@@ -103,8 +103,7 @@ AS $$
 DECLARE
     i hashindex.index;
 BEGIN
-    PERFORM hashindex.find_index(_rebind.name);
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _rebind.name FOR UPDATE;
+    i := hashindex._locked_index(_rebind.name);
     SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _rebind.base;

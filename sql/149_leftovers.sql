@@ -14,8 +14,7 @@ DECLARE
     dropped text;
     part text;
 BEGIN
-    PERFORM hashindex.find_index(_restore_access.name);
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _restore_access.name FOR UPDATE;
+    i := hashindex._locked_index(_restore_access.name);
     codes := format('%I.%I', i.code_schema, i.code_table)::regclass;
     IF i.access = 'landmarks' THEN
         complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
