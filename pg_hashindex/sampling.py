@@ -43,7 +43,7 @@ def sample_rows(method: str) -> int:
         A key of ``HASHERS``.
     """
     known = HASHERS.get(method)
-    supervised = known is None or known.learns_from or known.takes_graph or known.transductive
+    supervised = known is None or known.learns_from or known.takes_graph
     return SAMPLE_ROWS if supervised else UNSUPERVISED_ROWS
 
 

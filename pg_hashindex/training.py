@@ -14,6 +14,7 @@ from .hashers import HASHERS, make_hasher
 from .hashers.base import Hasher
 from .hashers.rows import BlockSource, RowSource
 from .hashers.supervision import Labels, SparseRows, Supervision
+from .hashers.threads import one_blas_thread
 from .metrics import precision_at_k, recall_at_k
 from .model import Metric, Model, check_model_name
 from .profiles import Profile
@@ -38,6 +39,7 @@ _NETWORK_PROFILE_ROWS = 2_000
 _MEASURED_ROWS = 50_000
 
 
+@one_blas_thread()
 def train(
     X: NDArray[Any] | BlockSource,
     name: str,

@@ -18,6 +18,7 @@ from ..quantization import Levels, check_levels
 from .checks import check_choice, check_integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
+from .threads import one_blas_thread
 
 __all__ = ["Hasher", "Normalize"]
 
@@ -130,6 +131,9 @@ class Hasher(ABC):
             raise
         return self
 
+    # Most steps are short, and BLAS would split each among threads that wait for one another: on a
+    # busy machine that takes 20 times as long.
+    @one_blas_thread()
     def _fit(
         self,
         X: RowsLike,

@@ -14,7 +14,6 @@ from .column_generation import LOSSES, RestrictedProblem
 from .kernels import choose_anchors, gaussian, kernel_values
 from .rows import RowSource
 from .supervision import Labels, Supervision, check_classes
-from .threads import one_blas_thread
 from .triplets import Comparisons, label_triplets
 from .weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
 
@@ -179,11 +178,9 @@ class CGHash(Hasher):
         check_integer("n_bits", self.n_bits, 1, _MAX_BITS)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        # Many small products, which BLAS would split among threads that wait for one another.
-        with one_blas_thread():
-            comparisons = self._comparisons(rows, given, rng)
-            first, family = self._family(rows, comparisons.rows, rng)
-            functions = self._generate(comparisons, family, rng)
+        comparisons = self._comparisons(rows, given, rng)
+        first, family = self._family(rows, comparisons.rows, rng)
+        functions = self._generate(comparisons, family, rng)
         self.n_triplets_ = comparisons.n_triplets
         return [*first, family.layer(functions)]
 

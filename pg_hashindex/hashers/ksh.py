@@ -16,7 +16,6 @@ from .kernels import choose_anchors, gaussian
 from .label_sets import LabelSets
 from .rows import RowSource
 from .supervision import Labels, Supervision, check_classes
-from .threads import one_blas_thread
 
 __all__ = ["KSH"]
 
@@ -119,9 +118,8 @@ class KSH(Hasher):
             numbers = numbers[np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))]
         known = given.labels.take(numbers)
         K = kernel.apply(rows.rows(numbers)) - mean
-        with one_blas_thread():
-            learning = _Bits(K, known, self.n_bits)
-            weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits)])
+        learning = _Bits(K, known, self.n_bits)
+        weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits)])
         self.objective_ = learning.objective
         return [kernel, shift(-mean), affine(weights)]
 

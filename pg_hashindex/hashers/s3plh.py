@@ -13,7 +13,6 @@ from .rows import RowSource, row_slices
 from .sequential import DirectionSequence, VaryingSpace
 from .sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
 from .supervision import Supervision, check_classes
-from .threads import one_blas_thread
 
 __all__ = ["S3PLH"]
 
@@ -136,15 +135,13 @@ class S3PLH(Hasher):
         longest = max(_longest(X) for _, X in known)
         sequence = DirectionSequence(space, self.n_bits, self.method)
         supervised = np.zeros_like(sequence.covariance)
-        # Many short steps, which BLAS would split among threads that wait for one another.
-        with one_blas_thread():
+        for kind, X in known:
+            supervised += kind.all_pairs(X, weights)
+        for bit in range(self.n_bits):
+            direction = sequence.learn(supervised + self.eta * sequence.covariance)
+            unit = sequence.variances[bit] if self.step_by == "bit" else longest
             for kind, X in known:
-                supervised += kind.all_pairs(X, weights)
-            for bit in range(self.n_bits):
-                direction = sequence.learn(supervised + self.eta * sequence.covariance)
-                unit = sequence.variances[bit] if self.step_by == "bit" else longest
-                for kind, X in known:
-                    supervised += self.step / unit * kind.wrong_pairs(X, weights, direction)
+                supervised += self.step / unit * kind.wrong_pairs(X, weights, direction)
         self.variances_ = sequence.variances
         return [sequence.layer()]
 

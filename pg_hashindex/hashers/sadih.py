@@ -16,7 +16,6 @@ from .label_sets import LabelSets, check_label_count
 from .rows import RowSource
 from .semantic import Alternation
 from .supervision import Supervision, labelled_rows
-from .threads import one_blas_thread
 
 __all__ = ["SADIH"]
 
@@ -181,9 +180,7 @@ class SADIH(Hasher):
             beta=self.beta,
             gamma=self.gamma,
         )
-        # Many small steps: threads of BLAS would mostly wait for one another.
-        with one_blas_thread():
-            self.objective_ = learning.run(self.loss, self.n_iter)
+        self.objective_ = learning.run(self.loss, self.n_iter)
         B = learning.B[sets.of_row]
         self.codes_ = pack(B > 0)
         if self.hash_function == "ridge":

@@ -14,7 +14,6 @@ from .checks import check_choice, check_integer, check_positive
 from .kernels import choose_anchors, mean_squared_distance
 from .rows import RowSource, row_slices, scratch_array
 from .supervision import Supervision
-from .threads import one_blas_thread
 
 __all__ = ["SGH"]
 
@@ -105,10 +104,7 @@ class SGH(Hasher):
         width = mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
-        # Hundreds of short steps, bound by memory. BLAS would split each among threads, which
-        # then wait for one another: on a busy machine that took 20 times as long.
-        with one_blas_thread():
-            weights = graph.learn_bits(self.n_bits, rng)
+        weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
         # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.
         weights /= np.linalg.norm(weights, axis=1, keepdims=True)

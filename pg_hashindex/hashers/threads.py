@@ -24,7 +24,7 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     try:
-        with threadpool_limits(1):
+        with threadpool_limits(1, user_api="blas"):
             yield
     finally:
         _LIMIT.release()

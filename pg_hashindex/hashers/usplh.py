@@ -12,7 +12,6 @@ from .checks import check_integer, check_positive
 from .rows import RowSource, row_slices
 from .sequential import DirectionSequence, VaryingSpace
 from .supervision import Supervision
-from .threads import one_blas_thread
 
 __all__ = ["USPLH"]
 
@@ -108,15 +107,13 @@ class USPLH(Hasher):
         n_pseudo = self.n_pseudo or max(1, rows.n_rows // _PSEUDO_SHARE)
         sequence = DirectionSequence(space, self.n_bits, self.method)
         pseudo = np.zeros_like(sequence.covariance)
-        # Many short steps, which BLAS would split among threads that wait for one another.
-        with one_blas_thread():
-            for _ in range(self.n_bits):
-                # Of the rows as w finds them: w is taken out of them only afterwards.
-                deflation = sequence.deflation.copy()
-                direction = sequence.learn(pseudo + self.eta * sequence.covariance)
-                sets = pseudo_sets(_project(X, direction), n_pseudo)
-                pseudo *= self.decay
-                pseudo += _pair_term(sets, [_total(X, numbers) @ deflation.T for numbers in sets])
+        for _ in range(self.n_bits):
+            # Of the rows as w finds them: w is taken out of them only afterwards.
+            deflation = sequence.deflation.copy()
+            direction = sequence.learn(pseudo + self.eta * sequence.covariance)
+            sets = pseudo_sets(_project(X, direction), n_pseudo)
+            pseudo *= self.decay
+            pseudo += _pair_term(sets, [_total(X, numbers) @ deflation.T for numbers in sets])
         self.variances_ = sequence.variances
         return [sequence.layer()]
 

@@ -9,13 +9,21 @@ from numpy.typing import NDArray
 from pg_hashindex import table_source
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
-from pg_hashindex.sampling import sample_table
+from pg_hashindex.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 
 pytestmark = pytest.mark.newest
 
 
 def as_set(rows: NDArray[Any]) -> set[bytes]:
     return {row.tobytes() for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("method", "rows"),
+    [("itq", UNSUPERVISED_ROWS), ("sgh", UNSUPERVISED_ROWS), ("sadih", SAMPLE_ROWS)],
+)
+def test_methods_without_labels_need_fewer_rows(method: str, rows: int) -> None:
+    assert sample_rows(method) == rows
 
 
 def test_a_small_table_is_read_whole(
