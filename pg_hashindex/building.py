@@ -18,7 +18,6 @@ from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pgvector import HalfVector
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
@@ -35,7 +34,13 @@ from .landmarks import (
 )
 from .locks import only_one, patiently
 from .pace import Pace
-from .table_blocks import Block, WrongDimensionError, copy_format, read_block
+from .table_blocks import (
+    Block,
+    WrongDimensionError,
+    copy_format,
+    landmarks_in_copy_format,
+    read_block,
+)
 
 __all__ = [
     "WHY_OUTSIDE",
@@ -100,6 +105,8 @@ _SAMPLE: LiteralString = """
     SELECT b.{id}, b.ctid, b.{column} FROM {table} b
     TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
 """
+
+_CENTRES: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
     SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
@@ -396,9 +403,7 @@ class _Build:
             )
         copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.cursor() as cursor, cursor.copy(copy) as target:
-            target.set_types(["int4", "halfvec"])
-            for number, centre in enumerate(centres):
-                target.write_row((number, HalfVector(centre)))
+            target.write(landmarks_in_copy_format(centres))
 
     def _read_rows(self, place: int) -> bool:
         """Write landmark and code of every row; False where the rows have got other places."""
@@ -408,9 +413,8 @@ class _Build:
         ).fetchone()
         if _fingerprint(leaves) != began_with:
             return False
-        found = self._execute("SELECT centre FROM {landmarks} ORDER BY landmark").fetchall()
-        centres = np.stack([row[0].to_numpy() for row in found]).astype(np.float32)
         # As the database rounded them, so that triggers and blocks assign alike.
+        centres = self._read(sql.SQL(_CENTRES).format(**self._names), coded=False).vectors
         landmarks = Landmarks(centres, spherical=self._spherical)
         # A run that goes on has not seen all rows, and leaves landmarks as they were trained.
         means = ListMeans(landmarks) if place == _START else None

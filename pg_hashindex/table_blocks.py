@@ -16,7 +16,14 @@ from psycopg import sql
 from .codes import code_bytes
 from .database import Connection
 
-__all__ = ["Block", "Keys", "WrongDimensionError", "copy_format", "read_block"]
+__all__ = [
+    "Block",
+    "Keys",
+    "WrongDimensionError",
+    "copy_format",
+    "landmarks_in_copy_format",
+    "read_block",
+]
 
 #: Keys in binary form: of one length (n, length), or each of its own.
 Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]
@@ -202,3 +209,33 @@ def copy_format(
     for key, tail in zip(keys, tails, strict=True):
         parts += [columns, len(key).to_bytes(_LENGTH_BYTES, "big"), key, tail.tobytes()]
     return b"".join([*parts, _TRAILER])
+
+
+def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
+    """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
+
+    Parameters
+    ----------
+    centres : float32 (m, d)
+        Of landmarks 0 to m - 1; written as halfvec, which holds 65504 at most.
+
+    Returns
+    -------
+    bytes
+    """
+    d = centres.shape[1]
+    rows = np.zeros(
+        len(centres),
+        [
+            ("columns", ">i2"), ("landmark_bytes", ">i4"), ("landmark", ">i4"),
+            ("centre_bytes", ">i4"), ("dimension", ">u2"), ("unused", ">u2"),
+            ("centre", ">f2", (d,)),
+        ],
+    )  # fmt: skip
+    rows["columns"] = 2
+    rows["landmark_bytes"] = 4
+    rows["landmark"] = np.arange(len(centres))
+    rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
+    rows["dimension"] = d
+    rows["centre"] = centres
+    return _HEADER + rows.tobytes() + _TRAILER
