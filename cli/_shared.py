@@ -2,20 +2,24 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from pg_hashindex.database import Connection
+    from pg_hashindex.evaluate import Evaluation
 
 __all__ = [
     "LANGUAGES",
     "CatchingGroup",
+    "LateGroup",
     "connected",
     "database_option",
     "json_option",
@@ -64,9 +68,52 @@ class CatchingGroup(click.Group):
             raise click.ClickException(re.sub(r"\s*\n\s*", " ", str(error).strip())) from error
 
 
+class LateGroup(CatchingGroup):
+    """A group that imports a command when it is run: ``--help`` waits for none.
+
+    Parameters
+    ----------
+    late : mapping of str to (str, str)
+        By the name of a command: its module in ``cli``, where it has that name; its line of help.
+    """
+
+    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **others: Any) -> None:
+        super().__init__(*args, **others)
+        self.late = late
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *self.late})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None where there is none of that name."""
+        if cmd_name in self.late and cmd_name not in self.commands:
+            module = import_module(f".{self.late[cmd_name][0]}", __package__)
+            self.add_command(getattr(module, cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command."""
+        width = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (
+                        name,
+                        self.late[name][1]
+                        if name in self.late
+                        else self.commands[name].get_short_help_str(width),
+                    )
+                    for name in self.list_commands(ctx)
+                ]
+            )
+
+
 @contextmanager
-def connected(url: str) -> Iterator[Connection]:
+def connected(url: str) -> "Iterator[Connection]":
     """Open a connection for one command."""
+    from pg_hashindex.database import connect
+
     with connect(url) as connection:
         yield connection
 
@@ -115,7 +162,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         click.echo("  ".join(padded).rstrip())
 
 
-def print_evaluation(result: Evaluation) -> None:
+def print_evaluation(result: "Evaluation") -> None:
     """Print recall and latency for each number of candidates, and those of exact search."""
     print_table(
         ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],

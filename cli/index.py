@@ -20,6 +20,7 @@ from pg_hashindex.model import Metric
 
 from ._shared import (
     LANGUAGES,
+    LateGroup,
     connected,
     database_option,
     json_option,
@@ -67,7 +68,22 @@ patience_option = click.option(
 )
 
 
-@click.group()
+_OTHERS = {
+    "check": ("check", "Check index NAME, and say what to do about what is found."),
+    "swap": ("swap", "Give index NAME another model, while it is searched and written to."),
+    "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
+    "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
+    "repair": ("repair", "Bring index NAME back into order, and print what was done."),
+    "grant": ("grant", "Let roles search index NAME, or maintain it."),
+    "revoke": ("grant", "Take from roles what they hold on index NAME."),
+    "distribute": (
+        "distribute",
+        "Bring index NAME to the shards of its table, which Citus distributes.",
+    ),
+}
+
+
+@click.group(cls=LateGroup, late=_OTHERS)
 def index() -> None:
     """Create, encode, configure, swap, check, repair and drop indexes."""
 

@@ -2,47 +2,27 @@
 
 import click
 
-from ._shared import CatchingGroup
-from .bench import bench
-from .check import check
-from .demo import demo
-from .distribute import distribute
-from .evaluate import evaluate
-from .grant import grant, revoke
-from .index import index
-from .jobs import jobs
-from .model import model
-from .repair import repair
-from .report import report
-from .schema import schema
-from .search import search, within
-from .server import server
-from .swap import prune, rollback, swap
-from .tune import tune
+from ._shared import LateGroup
 
 __all__ = ["main"]
 
+_COMMANDS = {
+    "demo": ("demo", "Train, index, search and evaluate 5,000 package descriptions."),
+    "server": ("server", "Start and stop an embedded PostgreSQL with pgvector."),
+    "schema": ("schema", "Install, upgrade or remove the schema in a database."),
+    "model": ("model", "Train, list, show, drop and move models."),
+    "index": ("index", "Create, encode, configure, swap, check, repair and drop indexes."),
+    "search": ("search", "Search INDEX for the rows nearest to a vector, or to another row."),
+    "within": ("search", "Find every row of INDEX whose code is within a Hamming radius."),
+    "evaluate": ("evaluate", "Compare INDEX with exact search on rows of its own table."),
+    "report": ("report", "Write what can be seen of INDEX into one page of HTML."),
+    "jobs": ("jobs", "List jobs that run, and dead ones with the command that goes on with each."),
+    "tune": ("tune", "Find what reaches a recall the fastest."),
+    "bench": ("bench", "Compare methods on a data set; no database is needed."),
+}
 
-@click.group(cls=CatchingGroup)
+
+@click.group(cls=LateGroup, late=_COMMANDS)
 @click.version_option(package_name="pg_hashindex", prog_name="pg-hashindex")
 def main() -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""
-
-
-for command in (check, swap, rollback, prune, repair, grant, revoke, distribute):
-    index.add_command(command)
-for command in (
-    demo,
-    server,
-    schema,
-    model,
-    index,
-    search,
-    within,
-    evaluate,
-    report,
-    jobs,
-    tune,
-    bench,
-):
-    main.add_command(command)

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, LiteralString, Self
+from typing import TYPE_CHECKING, Any, LiteralString, Self
 
 from . import encoding
-from .access import build_access, is_building
-from .building import Rebalanced, rebalance
 from .catalog import Access, Ranking
 from .database import translated_errors
 from .jobs import Job
 from .locks import patiently
 from .searchable import SearchableIndex
 from .searching import as_count
+
+if TYPE_CHECKING:
+    from .building import Rebalanced
 
 __all__ = ["CONFIGURE", "BuiltIndex"]
 
@@ -64,6 +65,9 @@ class BuiltIndex(SearchableIndex):
             If others keep rows locked for a minute, or the index was dropped or made anew since it
             was opened, or configured otherwise while its access path was built.
         """
+        # Whoever searches does not wait for what k-means needs.
+        from .access import build_access, is_building
+
         with Job(self.connection, "encode", self.name):
             landmarks = is_building(self, "landmarks")
             # Building landmarks reads every row, and codes those that SQL can code.
@@ -146,7 +150,7 @@ class BuiltIndex(SearchableIndex):
                 )
         return self.open(self.connection, self.name)
 
-    def rebalance(self, *, progress: bool = False) -> Rebalanced:
+    def rebalance(self, *, progress: bool = False) -> "Rebalanced":
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers go on meanwhile, by what there was before.
@@ -170,6 +174,8 @@ class BuiltIndex(SearchableIndex):
         DatabaseStateError
             If the index was dropped or made anew since it was opened.
         """
+        from .building import rebalance
+
         return rebalance(self, progress=progress)
 
     def drop(self, *, patience: float | None = None) -> None:

@@ -7,7 +7,13 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import click
 import pytest
+from pg_hashindex.cli import main
+from pg_hashindex.cli._shared import LateGroup
+
+import pg_hashindex
+from pg_hashindex import hashers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -94,3 +100,56 @@ def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
     assert where.startswith(str(tmp_path))
     assert "CREATE TABLE hashindex.model" in script
     assert "FUNCTION hashindex.search(" in script
+
+
+HEAVY = ("scipy", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")
+
+
+@pytest.mark.parametrize("code", ["import pg_hashindex", "import pg_hashindex.cli.search"])
+def test_a_search_waits_for_no_heavy_library(code: str) -> None:
+    code += f"; import sys; print([n for n in {HEAVY} if n in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_imports_nothing_that_computes() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from pg_hashindex.cli import main;"
+        "result = CliRunner().invoke(main, ['--help']); assert result.exit_code == 0;"
+        "print([n for n in ('numpy', 'psycopg', 'sqlalchemy') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def commands_imported_late() -> list[tuple[click.Command, str, str]]:
+    return [
+        (command, name, line)
+        for group in (main, main.get_command(click.Context(main), "index"))
+        if isinstance(group, LateGroup)
+        for name, (_, line) in group.late.items()
+        if (command := group.get_command(click.Context(group), name))
+    ]
+
+
+def test_commands_that_are_imported_late_are_what_their_line_of_help_says() -> None:
+    found = commands_imported_late()
+    assert len(found) == 20
+    for command, name, line in found:
+        assert command.name == name
+        assert command.help is not None
+        # The line may end before the first sentence does.
+        sentence = " ".join(command.help.split())
+        assert sentence.startswith(line.removesuffix(".")), (name, line, sentence)
+
+
+def test_every_public_name_is_found() -> None:
+    assert set(pg_hashindex.__all__) <= set(dir(pg_hashindex))
+    for name in pg_hashindex.__all__:
+        assert getattr(pg_hashindex, name) is not None
+    for name in hashers.__all__:
+        assert getattr(hashers, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pg_hashindex.nothing  # noqa: B018
+    with pytest.raises(ImportError):
+        from pg_hashindex.hashers import nothing  # noqa: F401

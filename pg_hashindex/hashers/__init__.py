@@ -1,28 +1,32 @@
 """The methods: arrays in, fitted hasher out. Nothing here knows a database."""
 
-from typing import Any
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInputError
-from .agh import AGH
 from .base import Hasher
-from .bgdh import BGDH
-from .cghash import CGHash
-from .dpsh import DPSH
-from .fsdh import FSDH
-from .itq import ITQ
-from .itq_cca import ITQCCA
-from .ksh import KSH
-from .lsh import LSH
-from .pcah import PCAH
 from .rows import BlockSource, RowsLike
-from .s3plh import S3PLH
-from .sadih import SADIH
-from .sdh import SDH
-from .sgh import SGH
-from .sh import SH
-from .sign import Sign
-from .sikh import SIKH
-from .usplh import USPLH
+
+if TYPE_CHECKING:
+    from .agh import AGH
+    from .bgdh import BGDH
+    from .cghash import CGHash
+    from .dpsh import DPSH
+    from .fsdh import FSDH
+    from .itq import ITQ
+    from .itq_cca import ITQCCA
+    from .ksh import KSH
+    from .lsh import LSH
+    from .pcah import PCAH
+    from .s3plh import S3PLH
+    from .sadih import SADIH
+    from .sdh import SDH
+    from .sgh import SGH
+    from .sh import SH
+    from .sign import Sign
+    from .sikh import SIKH
+    from .usplh import USPLH
 
 __all__ = [
     "AGH",
@@ -50,30 +54,67 @@ __all__ = [
     "make_hasher",
 ]
 
-#: Every method under the name that models, the command line and SQL know it by.
-HASHERS: dict[str, type[Hasher]] = {
-    hasher.method: hasher
-    for hasher in (
-        Sign,
-        LSH,
-        SIKH,
-        PCAH,
-        SH,
-        ITQ,
-        ITQCCA,
-        USPLH,
-        S3PLH,
-        SGH,
-        AGH,
-        KSH,
-        SDH,
-        FSDH,
-        SADIH,
-        CGHash,
-        DPSH,
-        BGDH,
-    )
+# A method is the module of its name, with an underscore for a dash; and its class.
+_CLASSES = {
+    "sign": "Sign",
+    "lsh": "LSH",
+    "sikh": "SIKH",
+    "pcah": "PCAH",
+    "sh": "SH",
+    "itq": "ITQ",
+    "itq-cca": "ITQCCA",
+    "usplh": "USPLH",
+    "s3plh": "S3PLH",
+    "sgh": "SGH",
+    "agh": "AGH",
+    "ksh": "KSH",
+    "sdh": "SDH",
+    "fsdh": "FSDH",
+    "sadih": "SADIH",
+    "cghash": "CGHash",
+    "dpsh": "DPSH",
+    "bgdh": "BGDH",
 }
+
+
+class _Methods(MutableMapping[str, type[Hasher]]):
+    """Classes by method, each imported when it is asked for: most need a part of scipy."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, type[Hasher] | None] = dict.fromkeys(_CLASSES)
+
+    def __getitem__(self, method: str) -> type[Hasher]:
+        found = self._found[method]
+        if found is None:
+            module = import_module(f".{method.replace('-', '_')}", __name__)
+            found = self._found[method] = getattr(module, _CLASSES[method])
+        return found
+
+    def __setitem__(self, method: str, hasher: type[Hasher]) -> None:
+        self._found[method] = hasher
+
+    def __delitem__(self, method: str) -> None:
+        del self._found[method]
+
+    def __contains__(self, method: object) -> bool:
+        return method in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+#: Every method under the name that models, the command line and SQL know it by.
+HASHERS: MutableMapping[str, type[Hasher]] = _Methods()
+
+
+def __getattr__(name: str) -> Any:
+    for method, known in _CLASSES.items():
+        if name == known:
+            return HASHERS[method]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def make_hasher(name: str, **params: Any) -> Hasher:
