@@ -1,4 +1,4 @@
--- A query is a few weighted codes: every ranking orders rows by sum a_k bit_count(code # u_k), the u_k being codes of the query.
+-- A query is a few weighted codes: every ranking orders rows by sum a_k hamming(code, u_k), the u_k being codes of the query.
 -- Any projection p of the query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
 -- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits order candidates as the weights themselves do
@@ -94,8 +94,9 @@ DECLARE
         ELSE '{12,6,3,4,2,1}'
     END;
 BEGIN
-    RETURN string_agg(
-        format('%sbit_count(%s # %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
+    -- "0 +" hides the order from an HNSW index on the codes, whose answers are approximate. Half the time of bit_count(code # u).
+    RETURN CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
+        format('%s(%s <~> %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
         ' + ' ORDER BY w.place
     )
     FROM unnest(weights) WITH ORDINALITY w(weight, place) WHERE w.weight > 0;

@@ -64,12 +64,15 @@ DECLARE
     checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
+    -- As many as a share of the rows holds, give or take two standard deviations.
+    needed double precision := wanted + 2 * sqrt(wanted);
     lists integer := coalesce(probes, i.probes);
     rows double precision := (
-        -- Nobody may ever have counted the rows of a table with partitions.
-        SELECT greatest(1, coalesce(sum(greatest(c.reltuples, 0)) FILTER (WHERE t.isleaf), max(c.reltuples)))
-        FROM pg_class c LEFT JOIN pg_partition_tree(base::regclass) t ON t.relid = c.oid
-        WHERE c.oid = base::regclass OR t.isleaf
+        SELECT greatest(1, CASE WHEN c.relkind <> 'p' THEN c.reltuples ELSE (
+            -- Nobody may ever have counted the rows of a table with partitions.
+            SELECT sum(greatest(l.reltuples, 0)) FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf
+        ) END)
+        FROM pg_class c WHERE c.oid = base::regclass
     );
     expected record := hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, filter), caller_path);
     share double precision := least(1, greatest(expected.matching, 1) / rows);
@@ -92,7 +95,7 @@ BEGIN
         END IF;
         -- Rows that match are spread over more lists than the nearest.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
-        n := CASE WHEN kept IS NULL THEN ceil(1.3 * wanted / share) ELSE wanted END;
+        n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
             'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5) c) '
             'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
@@ -114,7 +117,7 @@ BEGIN
                 EXIT;
             END IF;
             share := greatest(found.matching, 0.5) / greatest(found.given, 1);
-            n := greatest(2 * n, 1.3 * wanted / share);
+            n := greatest(2 * n, needed / share);
             lists := least(1000, 3 * lists);
         END LOOP;
         IF found IS NOT NULL THEN

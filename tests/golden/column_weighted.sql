@@ -25,11 +25,11 @@ BEGIN
 ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
     ELSIF $4 IS NULL THEN
         RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM (SELECT b.id::bigint AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_pool
-        ) c ORDER BY 15 * bit_count(c.code # hashindex_u1) + bit_count(c.code # hashindex_u2) + 2 * bit_count(c.code # hashindex_u3) + 4 * bit_count(c.code # hashindex_u4) + 8 * bit_count(c.code # hashindex_u5) LIMIT hashindex_n;
+            SELECT c.id, c.code FROM (SELECT b.id::bigint AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+        ) c ORDER BY 15 * (c.code <~> hashindex_u1) + (c.code <~> hashindex_u2) + 2 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 8 * (c.code <~> hashindex_u5) LIMIT hashindex_n;
     ELSE
         RETURN QUERY EXECUTE format('SELECT public.items.id::bigint FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
-) ORDER BY 15 * bit_count(public.items.column_weighted_code # $1) + bit_count(public.items.column_weighted_code # $2) + 2 * bit_count(public.items.column_weighted_code # $3) + 4 * bit_count(public.items.column_weighted_code # $4) + 8 * bit_count(public.items.column_weighted_code # $5) LIMIT $7', 'true', $4)
+) ORDER BY 15 * (public.items.column_weighted_code <~> $1) + (public.items.column_weighted_code <~> $2) + 2 * (public.items.column_weighted_code <~> $3) + 4 * (public.items.column_weighted_code <~> $4) + 8 * (public.items.column_weighted_code <~> $5) LIMIT $7', 'true', $4)
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
     END IF;
 END

@@ -25,10 +25,10 @@ BEGIN
 ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
     ELSIF $4 IS NULL THEN
         RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_pool
-        ) c ORDER BY bit_count(c.code # hashindex_u1) LIMIT hashindex_n;
+            SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+        ) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_n;
     ELSE
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, bit_count(c.code # $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code <~> $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
     END IF;

@@ -39,7 +39,7 @@ KINDS = (
 # probed. The key of _filtered_search is any column.
 FREE = (
     r"\bbit_count\(",
-    r"^c\.code <~> \S+$",
+    r"code <~> ",
     r"\bhashindex_distance$",
     r"^\(?l\.centre ",
     r", %1\$s\.%2\$I$",
