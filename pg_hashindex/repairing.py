@@ -15,7 +15,6 @@ from . import swapping
 from .built_index import BuiltIndex
 from .catalog import SwapState
 from .database import Connection, outside_transactions, translated_errors
-from .distributing import refuse_distributed
 from .errors import InvalidInputError, LowerRecallError
 from .jobs import Job
 from .locks import only_one, patiently
@@ -83,12 +82,6 @@ def repair(
     with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
         # As it is now: it may have been swapped or repaired since it was opened.
         index = index.open(index.connection, index.name)
-        refuse_distributed(
-            index,
-            "index repair does",
-            f"run pg-hashindex index distribute {shlex.quote(index.name)}, which makes what is "
-            "missing and encodes",
-        )
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "

@@ -68,10 +68,6 @@ BEGIN
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
-    ELSIF hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, where models are not swapped', i.name
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Make an index with the other model beside it, search that, and drop this one.';
     END IF;
     IF used.dimension <> before.dimension THEN
         PERFORM hashindex._check_vector_column(

@@ -10,8 +10,7 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH triggered AS (
-        SELECT DISTINCT t.tgrelid FROM pg_trigger t
-        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+        SELECT DISTINCT t.tgrelid FROM hashindex._triggers_of(i) t
     )
     SELECT n.nspname::text, c.relname::text, c.relkind = 'p'
     FROM triggered t
@@ -204,15 +203,14 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    own regproc := format('hashindex.%I', 'sync_' || i.storage)::regproc;
     names text[] := hashindex._trigger_names(i);
     present record;
     unseen text[] := '{}';
 BEGIN
-    PERFORM hashindex._allow_shard_changes(i);
+    PERFORM hashindex._allow_shard_changes();
     FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
-        WHERE t.tgfoid = own AND t.tgparentid = 0 AND NOT (
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgparentid = 0 AND NOT (
             t.tgname = ANY (names) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
         )
     LOOP
@@ -222,8 +220,8 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
-        WHERE t.tgfoid = own AND t.tgenabled NOT IN ('O', 'A')
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgenabled NOT IN ('O', 'A')
     LOOP
         EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', present.relation, present.tgname);
         table_name := present.relation;
