@@ -24,8 +24,9 @@ from .jobs import Job
 from .landmarks import landmark_count
 from .locks import patiently
 from .pace import Pace
+from .verifying import Verifier
 
-__all__ = ["ShardBuild", "distribute", "encode_shards"]
+__all__ = ["ShardBuild", "ShardVerifier", "distribute", "encode_shards"]
 
 # Pages of each shard in the first batch; the next ones are to take about so many seconds.
 _FIRST_PAGES = 32
@@ -158,9 +159,8 @@ class _Shards:
 
         def run() -> None:
             # Each node is to wait as long as this one, and no longer.
-            self.execute(
-                "SET LOCAL citus.propagate_set_commands TO 'local'; SET LOCAL lock_timeout TO 200"
-            )
+            self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+            self.execute("SET LOCAL lock_timeout TO 200")
             for statement, values in statements:
                 self.execute(statement, values)
 
@@ -254,3 +254,44 @@ class ShardBuild(_Build):
         with self.connection.transaction():
             self._execute("SET LOCAL citus.enable_local_execution TO off")
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+
+
+class ShardVerifier(Verifier):
+    """The codes of a distributed table: compared where they are, and made again by encoding."""
+
+    def drop_gone(self) -> int:
+        """Take codes away whose row is gone or has no vector; return how many."""
+        self.job.phase("removing codes without rows")
+        if self.index.layout == "table":
+            return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
+        return int(
+            self._execute(
+                "UPDATE {table} SET {code} = NULL WHERE {column} IS NULL AND {code} IS NOT NULL"
+            ).rowcount
+        )
+
+    def verify(self, table: str) -> int:
+        """Take codes away that are not those of their rows; return how many."""
+        self.job.phase("verifying codes")
+        statement: LiteralString = """
+            DELETE FROM {codes} c USING {table} b WHERE b.{id} = c.id AND b.{column} IS NOT NULL
+              AND c.code <> {encode}(b.{column}::{ext}.vector)
+        """
+        if self.index.layout == "column":
+            statement = """
+                UPDATE {table} b SET {code} = NULL WHERE b.{column} IS NOT NULL
+                  AND b.{code} <> {encode}(b.{column}::{ext}.vector)
+            """
+        row = self._execute("SELECT hashindex._vector_schema()").fetchone()
+        return int(
+            self._execute(
+                statement,
+                encode=sql.Identifier("hashindex", f"encode_{self.index.storage}"),
+                ext=sql.SQL(row[0]),
+            ).rowcount
+        )
+
+    def list_missing(self) -> int:
+        """Take codes away that are in no list of a landmark; return how many."""
+        self.job.phase("looking for rows in no list")
+        return int(self._execute("DELETE FROM {codes} WHERE landmark IS NULL").rowcount)

@@ -14,6 +14,7 @@ from psycopg import RawCursor, Rollback
 from . import swapping
 from .built_index import BuiltIndex
 from .catalog import SwapState
+from .citus import ShardVerifier
 from .database import Connection, outside_transactions, translated_errors
 from .errors import InvalidInputError, LowerRecallError
 from .jobs import Job
@@ -203,7 +204,8 @@ class _Repairer:
 
     def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
         who = _named(index)
-        verifier = Verifier(index, self.job, progress=self.progress)
+        kind = ShardVerifier if index.distributed else Verifier
+        verifier = kind(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")

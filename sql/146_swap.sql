@@ -140,7 +140,7 @@ BEGIN
     END IF;
     IF beside.building = 'landmarks' THEN
         -- Of no rows no landmarks are trained. They are built when there are some.
-        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
+        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
     END IF;
     IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
         RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name

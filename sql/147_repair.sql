@@ -136,11 +136,15 @@ DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
+    PERFORM hashindex._allow_shard_changes();
     IF EXISTS (
         SELECT FROM pg_attribute a
         WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
     ) THEN
-        RETURN false;
+        IF hashindex._is_beside(i) THEN
+            RETURN false;
+        END IF;
+        EXECUTE format('DROP TABLE %s', codes);
     END IF;
     -- Snapshots of now must not take the codes to come for those of all rows.
     i.generation := hashindex._new_generation(i.generation);
@@ -156,6 +160,9 @@ BEGIN
         = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
+        PERFORM hashindex._distribute_codes(i);
+    END IF;
     PERFORM hashindex._create_functions(i);
     PERFORM hashindex._give(i, hashindex._owner_of(i));
     PERFORM hashindex.grant_like_table(i.name);

@@ -21,7 +21,7 @@ BEGIN
         IF complete THEN
             -- A crash empties what is unlogged.
             EXECUTE format(
-                'SELECT EXISTS (SELECT FROM hashindex.%I) OR NOT EXISTS (SELECT FROM %s)',
+                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s)',
                 i.landmark_table, codes
             ) INTO complete;
         END IF;

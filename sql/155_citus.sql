@@ -36,6 +36,20 @@ $$;
 COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS
     'whether Citus distributes the table of an index among shards';
 
+CREATE OR REPLACE FUNCTION hashindex._is_beside(i hashindex.index)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN (hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name)))).method
+        IS NOT DISTINCT FROM (hashindex._distribution_of(to_regclass(format('%I.%I', i.code_schema, i.code_table)))).method;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_beside(hashindex.index) IS
+    'whether the codes of an index are distributed where its table is, and are not where it is not';
+
 -- A node that has shards lists their triggers and tables beside those that they are shards of.
 CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
 RETURNS boolean
@@ -446,7 +460,7 @@ AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);
     pages text := concat(
-        format(' AND b.ctid >= ''(%s,0)''::tid', first_page), format(' AND b.ctid < ''(%s,0)''::tid', last_page)
+        ' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid'
     );
     written bigint;
 BEGIN

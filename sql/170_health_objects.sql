@@ -113,6 +113,9 @@ BEGIN
                 i.code_column, codes, fault, used.n_bits
             );
         END IF;
+        wrong := wrong || ARRAY(
+            SELECT format('table %s and its codes in %s are not distributed alike', base, codes) WHERE base IS NOT NULL AND NOT hashindex._is_beside(i)
+        );
         -- Triggers and the encoder write by it.
         IF i.layout = 'table' AND NOT EXISTS (
             SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
@@ -203,7 +206,8 @@ DECLARE
     missing text[] := ARRAY(
         SELECT format('hashindex.%I', f.name) FROM unnest(
             ARRAY['sync_' || i.storage, 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage]
+            || CASE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL THEN '{}'
+                WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage]
                 WHEN i.layout = 'table' THEN ARRAY['refresh_' || i.storage] ELSE '{}' END
         ) f(name)
         WHERE NOT EXISTS (
