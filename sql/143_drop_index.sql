@@ -42,7 +42,8 @@ BEGIN
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
-        EXECUTE format('DROP FUNCTION %s', dropped);
+        -- A shard that was split or moved is dropped later by Citus, and has triggers until then.
+        EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);
     END LOOP;
     IF i.layout = 'table' THEN
         FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP

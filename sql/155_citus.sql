@@ -113,6 +113,7 @@ AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     found record := hashindex._distribution_of(base);
+    unreached text;
     wrong text;
 BEGIN
     IF found.method IS NULL THEN
@@ -136,18 +137,20 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';
     END IF;
     BEGIN
-        EXECUTE 'SELECT string_agg(format(''%s has %s'', n.nodename || '':'' || n.nodeport, '
-                'CASE WHEN r.success THEN coalesce(nullif(r.result, ''''), ''none'') ELSE r.result END), ''; '') '
-                'FROM run_command_on_all_nodes($1) r JOIN pg_dist_node n ON n.nodeid = r.nodeid '
-                'WHERE NOT r.success OR r.result <> $2'
-        INTO wrong
+        EXECUTE 'SELECT string_agg(r.result, ''; '') FILTER (WHERE NOT r.success), '
+                'string_agg(format(''%s has %s'', n.nodename || '':'' || n.nodeport, coalesce(nullif(r.result, ''''), ''none'')), ''; '') '
+                '    FILTER (WHERE r.success AND r.result <> $2) '
+                'FROM run_command_on_all_nodes($1) r JOIN pg_dist_node n ON n.nodeid = r.nodeid'
+        INTO unreached, wrong
         USING 'SELECT coalesce(max(extversion), '''') FROM pg_extension WHERE extname = ''vector''',
               (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector');
     EXCEPTION WHEN connection_exception OR connection_failure THEN
-        RAISE EXCEPTION 'a node of the cluster cannot be reached: %', SQLERRM
-            USING ERRCODE = 'connection_failure', HINT = 'Run it again once all nodes are up.';
+        unreached := SQLERRM;
     END;
-    IF wrong IS NOT NULL THEN
+    IF unreached IS NOT NULL THEN
+        RAISE EXCEPTION 'a node of the cluster cannot be reached: %', unreached
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run it again once all nodes are up.';
+    ELSIF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'nodes have another pgvector than this one, which has %: %',
             (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector'), wrong
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Install the same version on every node.';

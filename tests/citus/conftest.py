@@ -53,7 +53,7 @@ def fill(url: str, rows: NDArray[np.float32]) -> None:
         connection.execute(f"DROP TABLE IF EXISTS {TABLE}, rows_to_copy CASCADE".encode())
         connection.execute("DELETE FROM hashindex.model WHERE name LIKE 'citus_tests%'")
         connection.execute(
-            "CREATE TABLE rows_to_copy (id bigint, category text, embedding vector(8))"
+            "CREATE TABLE rows_to_copy (id bigint PRIMARY KEY, category text, embedding vector(8))"
         )
         connection.execute("SELECT create_distributed_table('rows_to_copy', 'id')")
         with connection.cursor() as cursor, cursor.copy("COPY rows_to_copy FROM STDIN") as copy:
