@@ -165,7 +165,7 @@ def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> 
     DatabaseStateError
         If the index was configured otherwise meanwhile, or dropped.
     """
-    return _Build(index, job, pace, progress).run()
+    return _build_of(index)(index, job, pace, progress).run()
 
 
 def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
@@ -187,7 +187,9 @@ def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
                 "landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = _Build(index, job, Pace(None), progress, access="landmarks", building=None)
+            build = _build_of(index)(
+                index, job, Pace(None), progress, access="landmarks", building=None
+            )
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
@@ -223,6 +225,14 @@ def drop_unused(index: IndexEntry) -> None:
         lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
         table=index.qualified_table,
     )
+
+
+def _build_of(index: IndexEntry) -> type["_Build"]:
+    if index.distributed:
+        from .citus import ShardBuild
+
+        return ShardBuild
+    return _Build
 
 
 class _Leaf(NamedTuple):

@@ -37,7 +37,6 @@ from tqdm import tqdm
 from .catalog import IndexEntry
 from .codes import CodeArray, CodeArrayDumper
 from .database import check_idle, translated_errors
-from .distributing import encode_shards
 from .encoding_queries import (
     FIRST_MISSING,
     PAGE,
@@ -93,7 +92,9 @@ def encode_missing(
         Job(index.connection, "encode", index.name) as job,
     ):
         if index.distributed:
-            return encode_shards(index, job, batch_rows=batch_rows, rows_per_second=rows_per_second)
+            from .citus import encode_shards
+
+            return encode_shards(index, job, pace, batch_rows=batch_rows, progress=progress)
         return _Encoder(index, batch_rows, pace, job).run(progress)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from . import distributing, swapping
+from . import swapping
 from .built_index import CONFIGURE, BuiltIndex
 from .catalog import (
     Access,
@@ -277,7 +277,9 @@ class HashIndex(BuiltIndex):
             If Citus is not installed, or the table is not distributed by the index's key; or the
             model is evaluated in Python, or the access path is not "scan".
         """
-        distributing.distribute(self)
+        from .citus import distribute
+
+        distribute(self)
 
     def check(self, *, full: bool = False) -> Health:
         """Look for what is wrong with the index, or could be better; change nothing.

@@ -54,7 +54,7 @@ _SAMPLE: dict[Layout, LiteralString] = {
     """,
 }
 
-_ANY_CODE: LiteralString = "SELECT EXISTS (SELECT FROM {codes} c WHERE c.{code} IS NOT NULL)"
+_ANY_CODE: LiteralString = "SELECT EXISTS (SELECT 1 FROM {codes} c WHERE c.{code} IS NOT NULL)"
 
 _CODE_TABLE: LiteralString = "SELECT to_regclass({codes_name}) IS NOT NULL"
 

@@ -15,7 +15,6 @@ from . import swapping
 from .built_index import BuiltIndex
 from .catalog import SwapState
 from .database import Connection, outside_transactions, translated_errors
-from .distributing import refuse_distributed
 from .errors import InvalidInputError, LowerRecallError
 from .jobs import Job
 from .locks import only_one, patiently
@@ -83,12 +82,6 @@ def repair(
     with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
         # As it is now: it may have been swapped or repaired since it was opened.
         index = index.open(index.connection, index.name)
-        refuse_distributed(
-            index,
-            "index repair does",
-            f"run pg-hashindex index distribute {shlex.quote(index.name)}, which makes what is "
-            "missing and encodes",
-        )
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
@@ -210,7 +203,12 @@ class _Repairer:
 
     def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
         who = _named(index)
-        verifier = Verifier(index, self.job, progress=self.progress)
+        kind = Verifier
+        if index.distributed:
+            from .citus import ShardVerifier
+
+            kind = ShardVerifier
+        verifier = kind(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")

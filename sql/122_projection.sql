@@ -28,32 +28,6 @@ $$;
 COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
     'layers of a stored model, by its id; for the plans of searches and triggers alone';
 
-CREATE OR REPLACE FUNCTION hashindex._weights_of(model_id bigint, place integer)
-RETURNS vector[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN ((hashindex._layers_of(model_id))[place]).weights;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._weights_of(bigint, integer) IS
-    'weights of one layer of a stored model; for the plans of searches alone';
-
-CREATE OR REPLACE FUNCTION hashindex._bias_of(model_id bigint, place integer)
-RETURNS vector
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN ((hashindex._layers_of(model_id))[place]).bias;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._bias_of(bigint, integer) IS
-    'bias of one layer of a stored model; for the plans of searches alone';
-
 -- The mask of each power of two in the weights of bits (_weight_planes), kept in plans like layers.
 CREATE OR REPLACE FUNCTION hashindex._planes_of(model_id bigint)
 RETURNS bit varying[]
@@ -77,7 +51,7 @@ COMMENT ON FUNCTION hashindex._planes_of(bigint) IS
 
 -- One nested expression that does what hashindex.project_with does. An affinity, which no session evaluates often, is
 -- left to that. Every name is qualified: triggers run it under a path without pgvector.
-CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text)
+CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text, layers text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -91,28 +65,28 @@ BEGIN
     FOREACH layer IN ARRAY used.layers LOOP
         place := place + 1;
         IF layer.kind NOT IN ('normalize', 'shift', 'affine', 'rbf', 'relu', 'tanh', 'sin', 'cos') THEN
-            RETURN format('hashindex.project_with(hashindex._layers_of(%s), %s)', used.id, vector_term);
+            RETURN format('hashindex.project_with(%s, %s)', layers, vector_term);
         END IF;
         x := format(
             CASE layer.kind
                 WHEN 'normalize' THEN '%1$s.l2_normalize(%2$s)'
-                WHEN 'shift' THEN '(%2$s OPERATOR(%1$s.+) hashindex._bias_of(%3$s, %4$s))'
+                WHEN 'shift' THEN '(%2$s OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias)'
                 -- OFFSET: the layer before is evaluated once, not once for each weight.
                 WHEN 'affine' THEN '(SELECT ARRAY(SELECT %1$s.inner_product(f.w, x.v) '
-                    'FROM (SELECT unnest(hashindex._weights_of(%3$s, %4$s)) AS w OFFSET 0) f)::%1$s.vector '
-                    'OPERATOR(%1$s.+) hashindex._bias_of(%3$s, %4$s) FROM (SELECT %2$s AS v OFFSET 0) x)'
+                    'FROM (SELECT unnest(((%3$s)[%4$s]).weights) AS w OFFSET 0) f)::%1$s.vector '
+                    'OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias FROM (SELECT %2$s AS v OFFSET 0) x)'
                 WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-%5$L::real * %1$s.vector_l2_squared_distance(f.w, x.v), -700)) '
-                    'FROM (SELECT unnest(hashindex._weights_of(%3$s, %4$s)) AS w OFFSET 0) f)::%1$s.vector '
+                    'FROM (SELECT unnest(((%3$s)[%4$s]).weights) AS w OFFSET 0) f)::%1$s.vector '
                     'FROM (SELECT %2$s AS v OFFSET 0) x)'
                 WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest(%2$s::real[]) e)::%1$s.vector'
                 ELSE 'ARRAY(SELECT %6$s(e::double precision) FROM unnest(%2$s::real[]) e)::%1$s.vector'
             END,
-            ext, x, used.id, place, layer.scale, layer.kind
+            ext, x, layers, place, layer.scale, layer.kind
         );
     END LOOP;
     RETURN x;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._projection(hashindex.model, text) IS
-    'SQL for the projection of a vector by a stored model';
+COMMENT ON FUNCTION hashindex._projection(hashindex.model, text, text) IS
+    'SQL for the projection of a vector by a stored model, whose layers are what the last argument gives';

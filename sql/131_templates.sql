@@ -78,13 +78,15 @@ DECLARE
     -- The code of a query, and that of the row r.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
-    row_projection text := hashindex._projection(used, 'r.vector');
+    layers text := format('hashindex._layers_of(%s)', used.id);
+    row_projection text := hashindex._projection(used, 'r.vector', layers);
     row_code text := CASE WHEN in_python THEN 'NULL'
         WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, row_projection)
         ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END;
     filters record;
     -- Doubled signs of percent: these go through format() once more.
     named record;
+    parts jsonb;
 BEGIN
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
            replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
@@ -99,7 +101,7 @@ BEGIN
            -- Byte by byte: json has no =, and what = takes for the same may show otherwise in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
-    RETURN jsonb_build_object(
+    parts := jsonb_build_object(
         'index', quote_literal(i.name),
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),
@@ -114,11 +116,10 @@ BEGIN
         'code_column', quote_ident(i.code_column),
         'ext', ext, 'operator', hashindex._distance_operator(i.metric),
         'dimension', used.dimension, 'n_bits', used.n_bits, 'levels', used.levels, 'model_id', used.id,
-        'n', i.candidates, 'probes', coalesce(i.probes, 1),
-        'plan_cache_mode', CASE WHEN hashindex._is_distributed(i) THEN 'auto' ELSE 'force_generic_plan' END
+        'n', i.candidates, 'probes', coalesce(i.probes, 1)
     ) || jsonb_build_object(
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
-            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', hashindex._projection(used, 'hashindex_query')
+            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
         'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
@@ -149,7 +150,8 @@ BEGIN
             named.base, named.key, named.code,
             hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), i.id_type
         ) END),
-        'landmarks', coalesce(landmarks, ''), 'landmark_operator', nearer, 'point', format(point, 'hashindex_query'),
+        'landmarks', coalesce(landmarks, ''), 'landmark_operator', nearer,
+        'point', format(point, 'hashindex_query'), 'point_of_row', format(point, 'r.vector'),
         -- To find one landmark more by the graph takes as long as comparing 18 to 32 (of 10,361). ef_search is 1000 at the most.
         'graph_probes', greatest(64, least(1000, (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(landmarks)) / 20))::integer,
         -- A row would get a code that is in no list.
@@ -186,9 +188,8 @@ BEGIN
             row_code, i.column_name, ext
         ) END,
         'row_is_visible', CASE WHEN in_table THEN format(
-            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id%3$s)', base, i.id_column,
-            -- Looked up one by one, as few as there are; the planner would expect a third of the table, and join. Citus takes no OFFSET there.
-            CASE WHEN hashindex._is_distributed(i) THEN '' ELSE ' OFFSET 0' END
+            -- Looked up one by one, as few as there are; the planner would expect a third of the table, and join.
+            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id OFFSET 0)', base, i.id_column
         ) ELSE '' END,
         'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
             E'\n    INSERT INTO hashindex.%I (id) SELECT unnest(hashindex_touched);', i.storage || '_touched'
@@ -201,6 +202,7 @@ BEGIN
             E'\n        INSERT INTO hashindex.%I (id) VALUES (NULL);', i.storage || '_touched'
         ) END
     ) || hashindex._lookup_parts(i);
+    RETURN CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
 END
 $$;
 
@@ -213,15 +215,16 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);
+    shards text := CASE WHEN hashindex._is_distributed(i) THEN 'shards_' ELSE '' END;
     base text := format('%I.%I', i.schema_name, i.table_name);
     in_python text := CASE WHEN hashindex._encoded_in_python(i) THEN '; query_code is the query''s code, from Python' ELSE '' END;
 BEGIN
     PERFORM hashindex._create_function(
-        'candidates_' || i.access, parts,
+        shards || 'candidates_' || i.access, parts,
         format('keys of the n rows of %s whose codes are nearest to the query, by index %s%s', base, i.name, in_python)
     );
     PERFORM hashindex._create_function(
-        'search', parts, format('nearest rows of %s by index %s%s', base, i.name, in_python)
+        shards || 'search', parts, format('nearest rows of %s by index %s%s', base, i.name, in_python)
     );
     PERFORM hashindex._create_function(
         CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,
@@ -260,11 +263,14 @@ DECLARE
     distributed boolean := hashindex._is_distributed(i);
     owner text := c.relowner::regrole FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
-    IF i.layout = 'table' AND NOT distributed THEN
+    IF distributed THEN
+        PERFORM hashindex._tell_nodes(i);
+        PERFORM hashindex._create_function('shards_encode', parts, format('code of a vector by the model of index %s', i.name));
+    ELSIF i.layout = 'table' THEN
         PERFORM hashindex._create_refresh(i, parts);
     END IF;
     PERFORM hashindex._create_function(
-        CASE WHEN i.layout = 'column' THEN 'sync_column' WHEN distributed THEN 'sync_row' ELSE 'sync_table' END, parts,
+        CASE WHEN i.layout = 'column' THEN 'sync_column' WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
         format(
             CASE WHEN in_python
                 THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
@@ -274,10 +280,12 @@ BEGIN
             i.name
         )
     );
-    -- Nobody puts it on a table of his own; whoever attaches a partition to this one needs it.
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
-    IF owner IS NOT NULL THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s() TO %s', parts ->> 'sync', owner);
+    IF NOT distributed THEN
+        -- Nobody puts it on a table of his own; whoever attaches a partition to this one needs it.
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+        IF owner IS NOT NULL THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s() TO %s', parts ->> 'sync', owner);
+        END IF;
     END IF;
     PERFORM hashindex._create_search_functions(i);
 END

@@ -31,9 +31,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'Use another access path, or make the index with layout table.';
     END IF;
-    IF meant <> 'scan' AND hashindex._is_distributed(i) THEN
+    IF meant IN ('lookup', 'hnsw') AND hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, meant
-            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan: each shard scans its codes.';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';
     END IF;
     IF meant IN ('lookup', 'hnsw') AND used.levels <> 2 THEN
         RAISE EXCEPTION 'access path % goes by Hamming distance, and model "%" of index "%" keeps % levels', meant, used.name, i.name, used.levels

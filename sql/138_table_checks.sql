@@ -113,9 +113,6 @@ BEGIN
     ELSIF i.layout = 'column' THEN
         RAISE EXCEPTION 'index "%" has its codes in the table itself, beside every column that a filter may name', i.name
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave filter columns out.';
-    ELSIF hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, which keeps no filter columns beside codes', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = 'Leave filter columns out.';
     END IF;
     SELECT f.name, a.attname IS NULL AS missing, format_type(a.atttypid, a.atttypmod) AS type, count(*) OVER (PARTITION BY f.name) > 1 AS twice,
            f.name IN (i.column_name, i.id_column) AS known

@@ -71,6 +71,7 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = create_index.table_name;
     i.column_name := create_index.column_name;
+    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(create_index.table_name, i.column_name, used.dimension);
     SELECT k.id_column, k.id_type INTO STRICT i.id_column, i.id_type
     FROM hashindex._find_key(create_index.table_name, create_index.id_column) k;
@@ -84,7 +85,8 @@ BEGIN
         i.code_table := i.table_name;
         i.code_column := i.storage || '_code';
     END IF;
-    IF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND row_security_active(create_index.table_name) THEN
+    PERFORM hashindex._check_distributable(i);
+    IF i.layout = 'table' AND row_security_active(create_index.table_name) THEN
         RAISE EXCEPTION 'row security of % hides rows from role %, as which triggers keep the codes', create_index.table_name, current_user
             USING ERRCODE = 'insufficient_privilege',
                   HINT = 'Make the index as a role that sees every row: the owner of the table without FORCE ROW LEVEL SECURITY, or one with BYPASSRLS; or use layout column.';
@@ -93,7 +95,6 @@ BEGIN
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
 
-    PERFORM hashindex._allow_shard_changes(i);
     PERFORM hashindex._create_codes(i, create_index.table_name);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
@@ -179,6 +180,38 @@ $$;
 COMMENT ON FUNCTION hashindex._create_codes(hashindex.index, regclass) IS
     'makes the code table of an index, or the code column in its table';
 
+-- Triggers fire in order of their names: that of rows after the user's own, which may change the vector.
+CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index)
+RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN i.layout = 'column' THEN ARRAY['zz_hashindex_' || i.storage] ELSE ARRAY(
+        SELECT format('hashindex_%s_%s', i.storage, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event
+    ) END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS
+    'names of the triggers that keep the codes of an index fresh';
+
+-- Found by their function: the table may have been renamed, or may be gone.
+CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index)
+RETURNS SETOF pg_trigger
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT t.* FROM pg_trigger t
+    WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage)) AND NOT hashindex._is_shard(t.tgrelid);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS
+    'triggers that keep the codes of an index fresh, on whatever tables they are now';
+
 CREATE OR REPLACE FUNCTION hashindex._has_trigger(
     i hashindex.index, table_name regclass, trigger_name text
 )
@@ -207,10 +240,12 @@ DECLARE
     part regclass;
     event text;
 BEGIN
-    IF i.layout = 'column' OR hashindex._is_distributed(i) THEN
-        PERFORM hashindex._allow_shard_changes(i);
-        IF NOT hashindex._has_trigger(i, table_name, hashindex._row_trigger_name(i)) THEN
-            EXECUTE hashindex._row_trigger(i);
+    IF i.layout = 'column' THEN
+        IF NOT hashindex._has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
+            EXECUTE format(
+                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
+                'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
+            );
         END IF;
         RETURN;
     END IF;

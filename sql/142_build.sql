@@ -62,6 +62,28 @@ $$;
 
 COMMENT ON FUNCTION hashindex._locked_index(text) IS 'catalog row of an index, locked against other changes of it';
 
+CREATE OR REPLACE FUNCTION hashindex._create_landmark_table(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+BEGIN
+    EXECUTE format(
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
+        (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
+        i.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
+    );
+    EXECUTE format(
+        'COMMENT ON TABLE hashindex.%I IS %L', i.landmark_table,
+        format('landmarks of index %s, which rows of %s are listed under', i.name, base)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._create_landmark_table(hashindex.index) IS 'makes the table of the landmarks of an index';
+
 -- The caller holds SHARE ROW EXCLUSIVE on the table. A run that was cut off is started over.
 CREATE OR REPLACE FUNCTION hashindex._begin_build(name text)
 RETURNS void
@@ -71,9 +93,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_begin_build.name);
     later hashindex.index;
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    kind text := CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base;
     dropped regclass;
 BEGIN
     i.next_generation := NULL;
@@ -85,14 +105,7 @@ BEGIN
     UPDATE hashindex.index x SET next_generation = i.next_generation, built_pages = 0 WHERE x.name = i.name;
     later := hashindex._next_of(i);
     PERFORM hashindex._create_code_table(later, base);
-    EXECUTE format(
-        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
-        kind, later.landmark_table, used.dimension
-    );
-    EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
-        format('landmarks of index %s, which rows of %s are listed under', i.name, base)
-    );
+    PERFORM hashindex._create_landmark_table(later);
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id, c.landmark, c.code FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_staged', later.code_table
@@ -214,7 +227,8 @@ DECLARE
     i hashindex.index := hashindex._locked_index(_finish_build.name);
     later hashindex.index := hashindex._next_of(i);
 BEGIN
-    EXECUTE format('DROP FUNCTION hashindex.%I(%s[])', 'renew_' || i.storage, i.id_type);
+    PERFORM hashindex._allow_shard_changes();
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, i.id_type);
     later.probes := coalesce(later.probes, 24);
     later.trained_rows := _finish_build.trained_rows;
     UPDATE hashindex.index x

@@ -12,6 +12,7 @@ BEGIN
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'vector'::regtype
         OR p.proname = 'sync_' || i.storage AND p.prorettype = 'trigger'::regtype
+        OR p.proname = 'encode_' || i.storage AND p.proargtypes[0] = 'vector'::regtype AND p.prorettype = 'bit varying'::regtype
         OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'
     )
     ORDER BY p.proname;
@@ -32,18 +33,17 @@ DECLARE
 BEGIN
     -- What it is being swapped for, and what it was before, go with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
-    PERFORM hashindex._allow_shard_changes(i);
-    -- Found by their function: the table may have been renamed, or may be gone.
+    PERFORM hashindex._allow_shard_changes();
     FOR trigger_row IN
         SELECT t.tgname, t.tgrelid::regclass AS table_name
-        FROM pg_trigger t
-        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
-          AND t.tgparentid = 0
+        FROM hashindex._triggers_of(i) t
+        WHERE t.tgparentid = 0
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
-        EXECUTE format('DROP FUNCTION %s', dropped);
+        -- A shard that was split or moved is dropped later by Citus, and has triggers until then.
+        EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);
     END LOOP;
     IF i.layout = 'table' THEN
         FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP
@@ -55,6 +55,7 @@ BEGIN
             i.code_schema, i.code_table, i.code_column
         );
     END IF;
+    PERFORM hashindex._forget_on_nodes(i.name);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
 END
 $$;

@@ -86,7 +86,7 @@ BEGIN
     SELECT 'hashindex.' || t.name
     FROM (VALUES
         ('model', 'read'), ('model_part', 'read'), ('index', 'read'), ('recall_history', 'read'),
-        ('job', 'read'), ('jobs', 'read'), ('query_set', 'kept'), ('saved_query', 'kept')
+        ('job', 'read'), ('jobs', 'read'), ('node_index', 'read'), ('query_set', 'kept'), ('saved_query', 'kept')
     ) t(name, kind)
     WHERE t.kind = ANY (kinds) AND to_regclass('hashindex.' || t.name) IS NOT NULL;
 END

@@ -68,10 +68,6 @@ BEGIN
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
-    ELSIF hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, where models are not swapped', i.name
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Make an index with the other model beside it, search that, and drop this one.';
     END IF;
     IF used.dimension <> before.dimension THEN
         PERFORM hashindex._check_vector_column(
@@ -144,7 +140,7 @@ BEGIN
     END IF;
     IF beside.building = 'landmarks' THEN
         -- Of no rows no landmarks are trained. They are built when there are some.
-        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
+        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
     END IF;
     IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
         RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name

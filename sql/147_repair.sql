@@ -10,8 +10,7 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH triggered AS (
-        SELECT DISTINCT t.tgrelid FROM pg_trigger t
-        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+        SELECT DISTINCT t.tgrelid FROM hashindex._triggers_of(i) t
     )
     SELECT n.nspname::text, c.relname::text, c.relkind = 'p'
     FROM triggered t
@@ -137,11 +136,15 @@ DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
+    PERFORM hashindex._allow_shard_changes();
     IF EXISTS (
         SELECT FROM pg_attribute a
         WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
     ) THEN
-        RETURN false;
+        IF hashindex._is_beside(i) THEN
+            RETURN false;
+        END IF;
+        EXECUTE format('DROP TABLE %s', codes);
     END IF;
     -- Snapshots of now must not take the codes to come for those of all rows.
     i.generation := hashindex._new_generation(i.generation);
@@ -157,6 +160,9 @@ BEGIN
         = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
+        PERFORM hashindex._distribute_codes(i);
+    END IF;
     PERFORM hashindex._create_functions(i);
     PERFORM hashindex._give(i, hashindex._owner_of(i));
     PERFORM hashindex.grant_like_table(i.name);
@@ -204,15 +210,14 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    own regproc := format('hashindex.%I', 'sync_' || i.storage)::regproc;
     names text[] := hashindex._trigger_names(i);
     present record;
     unseen text[] := '{}';
 BEGIN
-    PERFORM hashindex._allow_shard_changes(i);
+    PERFORM hashindex._allow_shard_changes();
     FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
-        WHERE t.tgfoid = own AND t.tgparentid = 0 AND NOT (
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgparentid = 0 AND NOT (
             t.tgname = ANY (names) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
         )
     LOOP
@@ -222,8 +227,8 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
-        WHERE t.tgfoid = own AND t.tgenabled NOT IN ('O', 'A')
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgenabled NOT IN ('O', 'A')
     LOOP
         EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', present.relation, present.tgname);
         table_name := present.relation;

@@ -21,7 +21,7 @@ BEGIN
         IF complete THEN
             -- A crash empties what is unlogged.
             EXECUTE format(
-                'SELECT EXISTS (SELECT FROM hashindex.%I) OR NOT EXISTS (SELECT FROM %s)',
+                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s)',
                 i.landmark_table, codes
             ) INTO complete;
         END IF;
@@ -93,9 +93,8 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT hashindex._full_name(t.tgrelid), t.tgname::text FROM pg_trigger t
-    WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
-      AND obj_description(t.oid, 'pg_trigger') ~ '^codes are to be compared';
+    SELECT hashindex._full_name(t.tgrelid), t.tgname::text FROM hashindex._triggers_of(i) t
+    WHERE obj_description(t.oid, 'pg_trigger') ~ '^codes are to be compared';
 END
 $$;
 
@@ -112,8 +111,8 @@ DECLARE
     marked record;
 BEGIN
     FOR marked IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM pg_trigger t
-        WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage)) AND t.tgrelid = base
+        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgrelid = base
     LOOP
         EXECUTE format(
             'COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation,
@@ -174,6 +173,8 @@ BEGIN
             WHEN p.proname ~ '^sync_' THEN p.prorettype = 'trigger'::regtype
                 AND obj_description(p.oid, 'pg_proc') ~ '^trigger: (keeps the codes of index|takes away the codes of rows) '
                 AND NOT EXISTS (SELECT FROM hashindex.index i WHERE 'sync_' || i.storage = p.proname)
+            WHEN p.proname ~ '^encode_' THEN obj_description(p.oid, 'pg_proc') ~ '^code of a vector by the model of index '
+                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE p.proname = 'encode_' || i.storage)
             WHEN p.proname ~ '^(refresh|renew)_' THEN obj_description(p.oid, 'pg_proc') ~ '^makes the codes of keys in index '
                 AND NOT EXISTS (
                     SELECT FROM hashindex.index i
@@ -193,7 +194,7 @@ BEGIN
         SELECT t.tgname, t.tgrelid, hashindex._full_name(t.tgrelid) AS relation,
                substr(f.name, 6) AS storage
         FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
-        WHERE t.tgparentid = 0
+        WHERE t.tgparentid = 0 AND NOT hashindex._is_shard(t.tgrelid)
     ),
     listed (place, kind, object, statement) AS (
         SELECT 1, 'index', i.name, format('SELECT hashindex.drop_index(%L)', i.name)

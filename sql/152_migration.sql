@@ -24,13 +24,15 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    IF hashindex._is_distributed(i) THEN
-        RETURN hashindex.encode_distributed(i.name);
-    END IF;
     -- From here on nobody writes, and what was written before is seen by the statements below.
     PERFORM hashindex._wait_for_writers(i);
     -- It may have been made anew meanwhile, with another model.
     i := hashindex.find_index(i.name);
+    IF hashindex._is_distributed(i) THEN
+        written := hashindex._encode_shards(i);
+        PERFORM hashindex._prune_shards(i);
+        RETURN written;
+    END IF;
     SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
         EXECUTE format(

@@ -68,9 +68,8 @@ BEGIN
         wrong := wrong || concat_ws(
             '', format('table %I.%I is gone', i.schema_name, i.table_name),
             (SELECT format(', the triggers of the index are on %s: it was renamed', min(t.tgrelid::regclass::text))
-             FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-             WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
-               AND NOT c.relispartition
+             FROM hashindex._triggers_of(i) t JOIN pg_class c ON c.oid = t.tgrelid
+             WHERE NOT c.relispartition
              HAVING count(*) > 0)
         );
     ELSE
@@ -114,6 +113,9 @@ BEGIN
                 i.code_column, codes, fault, used.n_bits
             );
         END IF;
+        wrong := wrong || ARRAY(
+            SELECT format('table %s and its codes in %s are not distributed alike', base, codes) WHERE base IS NOT NULL AND NOT hashindex._is_beside(i)
+        );
         -- Triggers and the encoder write by it.
         IF i.layout = 'table' AND NOT EXISTS (
             SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
@@ -204,7 +206,9 @@ DECLARE
     missing text[] := ARRAY(
         SELECT format('hashindex.%I', f.name) FROM unnest(
             ARRAY['sync_' || i.storage, 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN i.layout = 'table' AND NOT hashindex._is_distributed(i) THEN ARRAY['refresh_' || i.storage] ELSE '{}' END
+            || CASE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL THEN '{}'
+                WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage]
+                WHEN i.layout = 'table' THEN ARRAY['refresh_' || i.storage] ELSE '{}' END
         ) f(name)
         WHERE NOT EXISTS (
             SELECT FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o WHERE p.proname = f.name

@@ -8,7 +8,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN least(1, pages / greatest(1, (
-        SELECT sum(pg_relation_size(p.part)) FROM hashindex._parts_of(relation) p
+        SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
     ) / current_setting('block_size')::double precision));
 END
 $$;
@@ -83,7 +83,7 @@ DECLARE
     drawn record;
     ids text[];
 BEGIN
-    SELECT sum(pg_relation_size(p.part)) <= 128 * 1024 ^ 2,
+    SELECT sum(hashindex._relation_bytes(p.part)) <= 128 * 1024 ^ 2,
            sum(c.relallvisible) / nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)::double precision
     INTO small, visible
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;

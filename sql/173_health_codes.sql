@@ -28,6 +28,9 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     named text := hashindex._shell_word(i.name);
     ids text[];
+    source text;
+    drawn bit varying[];
+    vectors vector[];
     rows double precision;
     coded double precision;
     wrong double precision;
@@ -46,6 +49,21 @@ BEGIN
     END IF;
     IF NOT _health_of_codes.full THEN
         ids := s.ids FROM hashindex._sample_ids(base, i.id_column, format('b.%I IS NOT NULL', i.column_name), 1000) s;
+    END IF;
+    source := format(
+        CASE WHEN i.layout = 'table' THEN
+            'SELECT c.code, b.%1$I::vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
+            ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
+        i.column_name,
+        CASE WHEN _health_of_codes.full THEN format('%s b', base)
+             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
+        i.id_column, i.code_schema, i.code_table, i.code_column
+    );
+    IF hashindex._is_distributed(i) THEN
+        -- Citus does not plan what follows: it is given rows that were read before, of a full check so many.
+        EXECUTE format('SELECT array_agg(r.code::bit varying), array_agg(r.vector) FROM (%s LIMIT 20000) r(code, vector)', source)
+        INTO drawn, vectors USING ids;
+        source := 'SELECT * FROM unnest($7, $8)';
     END IF;
     BEGIN EXECUTE format(
         $query$
@@ -102,17 +120,9 @@ BEGIN
         SELECT s.n, s.coded, s.wrong, (SELECT avg(p.psi) FROM psi p), w.psi, w.bit - 1
         FROM seen s LEFT JOIN (SELECT p.psi, p.bit FROM psi p ORDER BY p.psi DESC, p.bit LIMIT 1) w ON true
         $query$,
-        format(
-            CASE WHEN i.layout = 'table' THEN
-                'SELECT c.code, b.%1$I::vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
-                ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
-            i.column_name,
-            CASE WHEN _health_of_codes.full THEN format('%s b', base)
-                 ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
-            i.id_column, i.code_schema, i.code_table, i.code_column
-        )
+        source
     ) INTO rows, coded, wrong, mean, worst, worst_bit USING
-        ids, used.layers, used.profile, used.dimension, used.n_bits, used.levels;
+        ids, used.layers, used.profile, used.dimension, used.n_bits, used.levels, drawn, vectors;
         IF used.profile IS NOT NULL AND rows > 0
             AND 1 / (used.profile -> 'rows')::double precision + mean IS NULL THEN
             RAISE EXCEPTION 'it has no rows or no edges' USING ERRCODE = 'data_exception';

@@ -1,31 +1,38 @@
-"""A Citus cluster that somebody else runs, and a distributed table on it.
+"""A Citus cluster, and a distributed table on it.
 
-``PG_HASHINDEX_CITUS_URL`` is a database of the coordinator, which is in Citus's metadata, as a role
-that may create extensions and schemas. Table ``hashindex_items``, an index on it and the model of
-these tests are made there, and dropped again; our schema stays.
+``PG_HASHINDEX_CITUS_URL`` names a database of a coordinator, which is in Citus's metadata, as a
+role that may create extensions and schemas. Without it a cluster is started where ../shared/citus
+is there; elsewhere these tests are skipped. Table ``rows_of_tests``, indexes on it and the models
+of these tests are made there, and dropped again; our schema stays.
 """
 
-import contextlib
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
+from fixtures.citus import INDEX, MODEL, ROWS, TABLE, Cluster, running_cluster
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import schema, store
-from pg_hashindex.database import Connection, connect, create_engine
-from pg_hashindex.errors import UnknownIndexError
-from pg_hashindex.hashers import LSH
+from pg_hashindex import store
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.index import HashIndex
 
-URL = os.environ.get("PG_HASHINDEX_CITUS_URL")
-ROWS = 2000
-INDEX = "citus_tests_idx"
-TABLE = "hashindex_items"
-MODEL = "citus_tests"
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as started:
+        yield started
+
+
+@pytest.fixture
+def own_cluster(cluster: Cluster) -> Cluster:
+    """One whose nodes may be stopped."""
+    if cluster.root is None:
+        pytest.skip("the cluster of PG_HASHINDEX_CITUS_URL is somebody's: its nodes stay up")
+    return cluster
 
 
 @pytest.fixture(scope="session")
@@ -34,49 +41,74 @@ def rows() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> str:
-    """The URL of the cluster, with our schema in it."""
-    if URL is None:
-        pytest.skip("PG_HASHINDEX_CITUS_URL names no Citus cluster")
-    with psycopg.connect(URL, autocommit=True) as connection:
-        for extension in ("citus", "vector"):
-            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {extension}".encode())
-    engine = create_engine(URL)
-    with engine.begin() as transaction:
-        schema.upgrade(transaction)
-    engine.dispose()
-    return URL
+def filled(cluster: Cluster, rows: NDArray[np.float32]) -> str:
+    """The URL, of a database with the models and a table to copy rows from."""
+    fill(cluster.url, rows)
+    return cluster.url
 
 
-@pytest.fixture
-def session(cluster: str, rows: NDArray[np.float32]) -> Iterator[Connection]:
-    """A connection to the coordinator, and the distributed table with its rows and model."""
-    with connect(cluster) as connection:
-        _clear(connection)
+def fill(url: str, rows: NDArray[np.float32]) -> None:
+    with connect(url) as connection:
+        _drop_indexes(connection)
+        connection.execute(f"DROP TABLE IF EXISTS {TABLE}, rows_to_copy CASCADE".encode())
+        connection.execute("DELETE FROM hashindex.model WHERE name LIKE 'citus_tests%'")
         connection.execute(
-            f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY, category text, embedding vector(8));"
-            f"SELECT create_distributed_table('{TABLE}', 'id')".encode()
+            "CREATE TABLE rows_to_copy (id bigint PRIMARY KEY, category text, embedding vector(8))"
         )
-        with connection.cursor() as cursor, cursor.copy(f"COPY {TABLE} FROM STDIN") as copy:
+        connection.execute("SELECT create_distributed_table('rows_to_copy', 'id')")
+        with connection.cursor() as cursor, cursor.copy("COPY rows_to_copy FROM STDIN") as copy:
             for number, row in enumerate(rows, start=1):
                 copy.write_row((number, "abc"[number % 3], Vector(row)))
         store.save(connection, LSH(n_bits=16, random_state=3).fit(rows).to_model(MODEL))
-        yield connection
-        _clear(connection)
+        store.save(connection, ITQ(n_bits=8, random_state=3).fit(rows).to_model(f"{MODEL}_itq"))
 
 
-def _clear(connection: Connection) -> None:
-    with contextlib.suppress(UnknownIndexError):
-        HashIndex.open(connection, INDEX).drop()
-    connection.execute(f"DROP TABLE IF EXISTS {TABLE} CASCADE".encode())
-    connection.execute("DELETE FROM hashindex.model WHERE name = %s", [MODEL])
-
-
-@pytest.fixture(params=["table", "column"])
-def spread(request: pytest.FixtureRequest, session: Connection) -> HashIndex:
-    """An encoded index of the distributed table, once for each layout."""
-    index = HashIndex.create(
-        session, INDEX, table=TABLE, column="embedding", model=MODEL, layout=request.param
+def distribute_rows(connection: Connection, table: str = TABLE) -> None:
+    connection.execute(
+        f"CREATE TABLE {table} (id bigint PRIMARY KEY, category text, embedding vector(8))".encode()
     )
-    assert index.encode() == ROWS
-    return HashIndex.open(session, INDEX)
+    connection.execute("SELECT create_distributed_table(%s, 'id')", [table])
+    connection.execute(f"INSERT INTO {table} SELECT * FROM rows_to_copy".encode())
+
+
+@pytest.fixture
+def session(filled: str) -> Iterator[Connection]:
+    """A connection to the coordinator, and the distributed table with its rows."""
+    with connect(filled) as connection:
+        distribute_rows(connection)
+        yield connection
+    with connect(filled) as connection:
+        _drop_indexes(connection)
+        connection.execute(f"DROP TABLE IF EXISTS {TABLE} CASCADE".encode())
+
+
+def _drop_indexes(connection: Connection) -> None:
+    names = connection.execute(
+        "SELECT name FROM hashindex.index WHERE swap_of IS NULL AND name LIKE 'citus_tests%'"
+    ).fetchall()
+    for (name,) in names:
+        HashIndex.open(connection, name).drop()
+
+
+@pytest.fixture
+def make(session: Connection) -> Callable[..., HashIndex]:
+    """Makes an index of the distributed table, and encodes it."""
+
+    def made(**more: Any) -> HashIndex:
+        options: dict[str, Any] = {"table": TABLE, "column": "embedding", "model": MODEL, **more}
+        HashIndex.create(session, INDEX, **options).encode()
+        return HashIndex.open(session, INDEX)
+
+    return made
+
+
+@pytest.fixture(params=["scan", "landmarks", "column"])
+def spread(request: pytest.FixtureRequest, make: Callable[..., HashIndex]) -> HashIndex:
+    """An encoded index of the distributed table, once for each access path and layout."""
+    return make(layout="column") if request.param == "column" else make(access=request.param)
+
+
+@pytest.fixture
+def listed(make: Callable[..., HashIndex]) -> HashIndex:
+    """An index by landmarks, with a filter column."""
+    return make(access="landmarks", filter_columns=["category"])

@@ -10,7 +10,7 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_codes bit varying[] := hashindex._weighted_codes(hashindex._quantize(hashindex_projection, 2), hashindex._planes_of(MODEL));
     hashindex_u1 bit varying := hashindex_codes[1];
     hashindex_u2 bit varying := hashindex_codes[2];
@@ -72,7 +72,7 @@ BEGIN
             IF public.vector_dims(NEW.embedding) <> 8 THEN
                 PERFORM hashindex._refuse_vector(NEW.embedding::public.vector, 8);
             END IF;
-            NEW.column_weighted_code := (SELECT public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x)) FROM (SELECT NEW.embedding::public.vector AS vector OFFSET 0) r);
+            NEW.column_weighted_code := (SELECT public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x)) FROM (SELECT NEW.embedding::public.vector AS vector OFFSET 0) r);
         END IF;
     END IF;
     RETURN NEW;
@@ -90,7 +90,7 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);

@@ -12,7 +12,7 @@ DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     hashindex_probes integer := CASE WHEN coalesce($3, 24) BETWEEN 1 AND 1000 THEN coalesce($3, 24) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
     hashindex_u1 bit varying := hashindex_codes[1];
     hashindex_u2 bit varying := hashindex_codes[2];
@@ -86,7 +86,7 @@ BEGIN
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
     INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, landmark, code, filter_1, filter_2)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.vector) < 65504 THEN r.vector ELSE public.l2_normalize(r.vector) END::public.halfvec(8) LIMIT 1), hashindex._quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x), 4), r.filter_1, r.filter_2
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.vector) < 65504 THEN r.vector ELSE public.l2_normalize(r.vector) END::public.halfvec(8) LIMIT 1), hashindex._quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x), 4), r.filter_1, r.filter_2
     FROM (
         SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
             ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
@@ -200,7 +200,7 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);

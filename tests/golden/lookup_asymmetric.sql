@@ -10,7 +10,7 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
     hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
     hashindex_u1 bit varying := hashindex_codes[1];
@@ -80,7 +80,7 @@ BEGIN
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
     INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, landmark, code)
-    SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
+    SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
     FROM (
         SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
             ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
@@ -190,7 +190,7 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(hashindex._weights_of(MODEL, 2)) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) hashindex._bias_of(MODEL, 2) FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
     -- Constants, computed once a session.
     hashindex_masks integer[] := hashindex._hamming_masks(16, 6);

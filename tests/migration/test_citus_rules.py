@@ -6,7 +6,6 @@ Each check is shown something bad first: one that could not fail would say nothi
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from fixtures.citus import say_distributed
 from fixtures.sql_lint import (
     catalog_faults,
     order_keys,
@@ -90,15 +89,13 @@ def test_ties_are_broken_by_id(written: Connection) -> None:
     for name, text in found.items():
         assert len(order_keys(text)) >= 1, name
         assert untied(text, FREE) == [], name
-    say_distributed(written, "items")
-    for layout in ("table", "column"):
-        written.execute(
-            "SELECT hashindex._create_functions(hashindex.find_index(%s))", [f"scan_{layout}"]
-        )
-    of_shards = {n: t for n, t in searches(written).items() if t != found[n]}
-    assert "within_scan_table" in of_shards
-    for name, text in of_shards.items():
-        assert untied(text, FREE) == [], name
+
+
+def test_ties_among_shards_are_broken_by_id() -> None:
+    files = sorted((schema._folder("sql") / "templates").glob("shards_*.sql"))
+    found = {file.stem: untied(file.read_text(), (*FREE, r"^\{distance\}$")) for file in files}
+    assert {"shards_search", "shards_candidates_scan"} <= found.keys()
+    assert {name: orders for name, orders in found.items() if orders} == {}
 
 
 def test_writing_is_noticed() -> None:
@@ -184,21 +181,3 @@ def test_declared_tables_hold_no_oids() -> None:
     sa.Table("t", bad, sa.Column("a", postgresql.OID), sa.Column("b", postgresql.REGCLASS))
     assert oid_columns(bad) == ["t.a", "t.b"]
     assert oid_columns(tables.metadata) == []
-
-
-def made_before_distribution(statements: list[str]) -> bool:
-    """Whether a trigger is made before its table is distributed, which Citus refuses."""
-    triggers = [place for place, text in enumerate(statements) if "CREATE TRIGGER" in text]
-    tables = [place for place, text in enumerate(statements) if "_table(" in text]
-    return bool(triggers and tables) and triggers[0] < tables[-1]
-
-
-def test_triggers_come_after_distribution(written: Connection) -> None:
-    assert made_before_distribution(["CREATE TRIGGER t", "SELECT create_distributed_table('t')"])
-    say_distributed(written, "items")
-    for access, layout in KINDS:
-        row = written.execute(
-            "SELECT hashindex.distribution_statements(%s)", [f"{access}_{layout}"]
-        ).fetchone()
-        assert row is not None
-        assert not made_before_distribution(row[0])

@@ -28,7 +28,7 @@ NARROW_PATH = "pg_catalog, pg_temp"
 NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
 
 # Of a model's layers and weights, which PostgreSQL is to keep in plans.
-FOLDED = {"_layers_of", "_weights_of", "_bias_of", "_planes_of"}
+FOLDED = {"_layers_of", "_planes_of", "_node_layers_of"}
 
 # Holds the texts of others.
 TEXTS = {"_template"}
@@ -265,7 +265,9 @@ def test_every_function_is_declared_in_full(name: str, declaration: str) -> None
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
     definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
-    assert definer == (name.split(":")[0] in {"sync_table.sql", "sync_column.sql"})
+    assert definer == (
+        name.split(":")[0] in {"sync_table.sql", "sync_column.sql", "shards_sync.sql"}
+    )
     if definer:
         assert "SET search_path = pg_catalog, pg_temp" in declaration
 

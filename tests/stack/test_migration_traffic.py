@@ -5,7 +5,6 @@ from typing import Any
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.citus import distribute_here
 from fixtures.migrating import indexes, online
 from fixtures.roles import As
 from psycopg import IsolationLevel
@@ -164,13 +163,3 @@ def test_rows_that_security_hides(
     app.execute(DECLARE.format("column").encode())
     assert told == ['index "items_idx" lacks the rows that row level security hides from role app']
     assert HashIndex.open(connection, "items_idx").waiting() == 200
-
-
-def test_a_distributed_table_is_encoded_where_its_rows_are(
-    connection: Connection, items: str, model: Model
-) -> None:
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index = distribute_here(index)
-    connection.execute("SELECT hashindex.encode_rows('items_idx')")
-    assert index.waiting() == 0
-    assert_fresh(index)

@@ -1,0 +1,561 @@
+-- All of Citus: what an index is made of on a table that is distributed among shards. Codes are co-located with their rows, and
+-- landmarks are a reference table, so that triggers, encoding and searches find on a node what they need. A plain server
+-- comes here once for each change of an index, by _is_distributed, and leaves again.
+
+CREATE OR REPLACE FUNCTION hashindex._distribution_of(
+    relation regclass, OUT method text, OUT column_name text
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF relation IS NOT NULL AND to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        EXECUTE 'SELECT CASE WHEN p.partmethod = ''h'' THEN ''hash'' '
+                'WHEN p.partmethod = ''n'' AND p.repmodel = ''t'' THEN ''reference'' ELSE ''other'' END, '
+                'CASE WHEN p.partmethod = ''h'' THEN column_to_column_name(p.logicalrelid, p.partkey) END '
+                'FROM pg_dist_partition p WHERE p.logicalrelid = $1'
+        INTO method, column_name USING relation;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._distribution_of(regclass) IS
+    'how Citus distributes a table (hash, reference or other) and by which column; NULLs where it does not, and without Citus';
+
+CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN coalesce(d.method = 'hash', false)
+    FROM hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) d;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS
+    'whether Citus distributes the table of an index among shards';
+
+CREATE OR REPLACE FUNCTION hashindex._is_beside(i hashindex.index)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN (hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name)))).method
+        IS NOT DISTINCT FROM (hashindex._distribution_of(to_regclass(format('%I.%I', i.code_schema, i.code_table)))).method;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_beside(hashindex.index) IS
+    'whether the codes of an index are distributed where its table is, and are not where it is not';
+
+-- A node that has shards lists their triggers and tables beside those that they are shards of.
+CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found boolean := false;
+BEGIN
+    IF to_regproc('pg_catalog.relation_is_a_known_shard') IS NOT NULL THEN
+        EXECUTE 'SELECT relation_is_a_known_shard($1)' INTO found USING relation;
+    END IF;
+    RETURN found;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_shard(regclass) IS 'whether a table is a shard of one that Citus distributes';
+
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass)
+RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    bytes bigint;
+BEGIN
+    IF (hashindex._distribution_of(relation)).method IS NULL THEN
+        RETURN pg_relation_size(relation);
+    END IF;
+    EXECUTE 'SELECT citus_relation_size($1)' INTO bytes USING relation;
+    RETURN bytes;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._relation_bytes(regclass) IS 'size of a table without its indexes, of all of its shards where it has some';
+
+-- Citus refuses triggers unless asked: they could do what its distributed transaction does not see. By
+-- one connection to each node: what several of them make, the others do not see before the end.
+CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        PERFORM set_config('citus.enable_unsafe_triggers', 'on', true),
+                set_config('citus.multi_shard_modify_mode', 'sequential', true);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._allow_shard_changes() IS
+    'has Citus, where it is, take statements about the triggers and codes of an index, until the transaction ends';
+
+-- Nothing has been changed when this refuses.
+CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    found record := hashindex._distribution_of(base);
+    unreached text;
+    wrong text;
+BEGIN
+    IF found.method IS NULL THEN
+        RETURN;
+    ELSIF found.method <> 'hash' THEN
+        RAISE EXCEPTION 'table % has no distribution column: Citus keeps all of it on one node, or a copy on each', base
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = format('Make the index on a local table, or on one that is distributed by its key: SELECT create_distributed_table(%L, %L);',
+                                base, i.id_column);
+    ELSIF found.column_name <> i.id_column THEN
+        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key "%"', base, found.column_name, i.id_column
+            USING ERRCODE = 'feature_not_supported', HINT = 'Distribute the table by its key.';
+    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p') THEN
+        RAISE EXCEPTION 'table % is distributed and has partitions too', base
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use a distributed table without partitions: shards divide it already.';
+    ELSIF hashindex._encoded_in_python(i) THEN
+        RAISE EXCEPTION 'the model of index "%" is evaluated in Python, and rows of a distributed table are encoded by SQL', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use a model that SQL evaluates.';
+    ELSIF coalesce(i.building, i.access) IN ('lookup', 'hnsw') THEN
+        RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, coalesce(i.building, i.access)
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';
+    END IF;
+    BEGIN
+        EXECUTE 'SELECT string_agg(r.result, ''; '') FILTER (WHERE NOT r.success), '
+                'string_agg(format(''%s has %s'', n.nodename || '':'' || n.nodeport, coalesce(nullif(r.result, ''''), ''none'')), ''; '') '
+                '    FILTER (WHERE r.success AND r.result <> $2) '
+                'FROM run_command_on_all_nodes($1) r JOIN pg_dist_node n ON n.nodeid = r.nodeid'
+        INTO unreached, wrong
+        USING 'SELECT coalesce(max(extversion), '''') FROM pg_extension WHERE extname = ''vector''',
+              (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector');
+    EXCEPTION WHEN connection_exception OR connection_failure THEN
+        unreached := SQLERRM;
+    END;
+    IF unreached IS NOT NULL THEN
+        RAISE EXCEPTION 'a node of the cluster cannot be reached: %', unreached
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run it again once all nodes are up.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'nodes have another pgvector than this one, which has %: %',
+            (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector'), wrong
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Install the same version on every node.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_distributable(hashindex.index) IS
+    'refuses an index that its distributed table cannot have; every index may be on a table that is not';
+
+-- What the nodes know of indexes: the catalog and models stay on the coordinator, since a table whose row type functions take
+-- cannot be distributed. One row an index, gone with it.
+CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF to_regclass('hashindex.node_index') IS NULL THEN
+        CREATE TABLE hashindex.node_index (
+            name text PRIMARY KEY, generation bigint NOT NULL, model_id bigint NOT NULL, layers hashindex.layer[] NOT NULL
+        );
+        COMMENT ON TABLE hashindex.node_index IS
+            'indexes of distributed tables as every node of a Citus cluster has to know them: what searches there and triggers go by';
+        EXECUTE 'SELECT create_reference_table(''hashindex.node_index'')';
+    END IF;
+    EXECUTE 'INSERT INTO hashindex.node_index AS n VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE '
+            'SET generation = excluded.generation, model_id = excluded.model_id, layers = excluded.layers'
+    USING i.name, i.generation, i.model_id, (SELECT m.layers FROM hashindex.model m WHERE m.id = i.model_id);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes what the nodes have to know of an index to the copies that they have';
+
+CREATE OR REPLACE FUNCTION hashindex._forget_on_nodes(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
+        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING name;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._forget_on_nodes(text) IS 'removes an index from what the nodes of a Citus cluster know, where there is one';
+
+-- By the own name of this node's copy: within a query on a shard, Citus plans no other. IMMUTABLE as _layers_of is, and why.
+CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint)
+RETURNS hashindex.layer[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    copy text;
+    kept hashindex.layer[];
+BEGIN
+    EXECUTE 'SELECT shard_name(s.logicalrelid, s.shardid) FROM pg_dist_shard s WHERE s.logicalrelid = ''hashindex.node_index''::regclass'
+    INTO copy;
+    EXECUTE format(
+        'SELECT n.layers FROM %s n WHERE n.model_id = $1 LIMIT 1',
+        -- A node that was just added may have no copy yet, and no shards either.
+        coalesce(to_regclass(copy)::text, 'hashindex.node_index')
+    ) INTO kept USING model_id;
+    IF kept IS NULL AND to_regclass('hashindex.model') IS NOT NULL THEN
+        -- A transaction that is older than the index may know the model all the same, on the coordinator.
+        SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = _node_layers_of.model_id;
+    END IF;
+    IF kept IS NULL THEN
+        RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
+            USING ERRCODE = 'serialization_failure',
+                  HINT = 'Run the transaction again. Where tables of schema hashindex were restored, run: pg-hashindex index distribute NAME.';
+    END IF;
+    RETURN kept;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._node_layers_of(bigint) IS
+    'layers of a model as this node of a Citus cluster has them; for the plans of searches, triggers and encoding alone';
+
+-- What the templates are filled with, where it is not what a plain table gets. Statements that go through format() once more have
+-- doubled signs of percent.
+CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb)
+RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    later hashindex.index;
+    code_tables text[];
+    landmark_tables text[];
+    seen text := format(
+        'EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
+    );
+    layers text := format('hashindex._node_layers_of(%s)', i.model_id);
+    encode text := format('hashindex.%I', 'encode_' || i.storage);
+    projection text := hashindex._projection(used, 'hashindex_query', layers);
+    row_projection text := hashindex._projection(used, 'r.vector', layers);
+    doubled record;
+BEGIN
+    -- Those of a build come after its landmarks.
+    IF i.next_generation IS NOT NULL THEN
+        later := hashindex._next_of(i);
+        IF to_regclass(format('hashindex.%I', later.code_table)) IS NULL THEN
+            later := NULL;
+        END IF;
+    END IF;
+    code_tables := ARRAY[i.code_table, later.code_table];
+    landmark_tables := ARRAY[i.landmark_table, later.landmark_table];
+    SELECT replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
+           replace(encode, '%', '%%') AS encode, replace(parts ->> 'filter_reads', '%', '%%') AS filter_reads,
+           replace(parts ->> 'point_of_row', '%', '%%') AS point
+    INTO doubled;
+    RETURN parts || jsonb_build_object(
+        'encode', encode,
+        'projection', format(
+            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', projection
+        ),
+        'row_code', CASE WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', parts ->> 'ext', row_projection)
+            ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END,
+        'set_code', format(
+            E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
+        ),
+        'codes_are_seen', seen,
+        'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
+            'row_security_active(%s) OR NOT has_table_privilege(%s, ''SELECT'') OR NOT %s',
+            parts ->> 'table_literal', parts ->> 'code_table_literal', seen
+        ) ELSE format('NOT %s', seen) END,
+        -- Weights of bits are few: they need no copy on the nodes.
+        'query_codes', CASE WHEN i.ranking = 'weighted' THEN format(
+            'hashindex._weighted_codes(%s, hashindex._weight_planes(%L::%s.vector))', parts ->> 'code', used.bit_weights::text, parts ->> 'ext'
+        ) ELSE parts ->> 'query_codes' END,
+        'row_is_visible', CASE WHEN i.layout = 'table' THEN format(
+            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id)', parts ->> 'table', i.id_column
+        ) ELSE '' END
+    ) || jsonb_build_object(
+        'all_code_tables', (
+            SELECT string_agg(format('hashindex.%I', t), ', ') FROM unnest(code_tables) t WHERE t IS NOT NULL
+        ),
+        'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', t) FROM unnest(code_tables) t WHERE t IS NOT NULL)::text),
+        'landmark_tables', quote_literal(ARRAY(
+            SELECT CASE WHEN l.name IS NOT NULL THEN format('hashindex.%I', l.name) END
+            FROM unnest(code_tables, landmark_tables) l(codes, name) WHERE l.codes IS NOT NULL
+        )::text),
+        -- %1$s is the shard of the codes, %2$s that of the table, %3$s the node's copy of the landmarks.
+        'forget_gone', quote_literal(format(
+            'DELETE FROM %%1$s c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM %%2$s b WHERE b.%s = c.id AND b.%s IS NOT NULL)',
+            doubled.key, doubled.column
+        )),
+        'write_codes', quote_literal(format(
+            'INSERT INTO %%1$s AS c (id, landmark, code%1$s) SELECT r.id, %%3$s, %2$s(r.vector)%3$s '
+            'FROM (SELECT b.%4$s AS id%5$s, b.%6$s::%7$s.vector AS vector FROM %%2$s b WHERE b.%4$s = ANY ($1) AND b.%6$s IS NOT NULL OFFSET 0) r '
+            'ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code%8$s',
+            parts ->> 'filter_targets', doubled.encode, parts ->> 'filter_sources', doubled.key, doubled.filter_reads, doubled.column,
+            parts ->> 'ext', parts ->> 'filter_sets'
+        )),
+        'nearest_landmark', quote_literal(format(
+            '(SELECT l.landmark FROM %%s l ORDER BY l.centre %s %s LIMIT 1)', replace(parts ->> 'landmark_operator', '%', '%%'), doubled.point
+        )),
+        'meet_hidden', quote_literal(format(
+            'INSERT INTO %%s AS c (id, code) SELECT DISTINCT t.id, 0::bit(%s) FROM unnest($1) t(id) ON CONFLICT (id) DO UPDATE SET code = c.code',
+            used.n_bits
+        ))
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._shard_parts(hashindex.index, jsonb) IS
+    'what the templates of an index''s functions are filled with on a distributed table, of what they would be on a plain one';
+
+-- Citus sends new functions to every node by itself. Those that there were before Citus came have to be brought there.
+CREATE OR REPLACE FUNCTION hashindex._bring_functions()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    needed regprocedure;
+BEGIN
+    FOR needed IN EXECUTE
+        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
+        'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
+        -- One that is parsed at its creation comes after those that it calls.
+        'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
+    LOOP
+        EXECUTE 'SELECT create_distributed_function($1)' USING needed;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._bring_functions() IS 'makes the functions that triggers, encoding and searches call on every node of a Citus cluster';
+
+-- A table of codes without a row beside each row of the table.
+CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    codes text := format('%I.%I', i.code_schema, i.code_table);
+BEGIN
+    EXECUTE format('TRUNCATE %s', codes);
+    EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)'
+    USING codes, format('%I.%I', i.schema_name, i.table_name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._distribute_codes(hashindex.index) IS
+    'empties a table of codes, and distributes it as the table of its index';
+
+CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(index_name);
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
+        RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Without Citus an index needs no distribution.';
+    ELSIF (hashindex._distribution_of(base)).method IS NULL THEN
+        RAISE EXCEPTION 'index "%" cannot be distributed: its table %.% is not', i.name, i.schema_name, i.table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Distribute the table first: SELECT create_distributed_table(%L, %L);', base, i.id_column);
+    END IF;
+    PERFORM hashindex._check_distributable(i);
+    PERFORM hashindex._allow_shard_changes();
+    PERFORM hashindex._bring_functions();
+    IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
+        -- Nothing has kept codes fresh while the table was being distributed, so they are made again; landmarks are built again.
+        i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
+        i.generation := hashindex._new_generation(i.generation);
+        UPDATE hashindex.index x
+        SET (access, building, landmark_table, next_generation, generation) = ('scan', i.building, NULL, NULL, i.generation)
+        WHERE x.name = i.name;
+        i := hashindex.find_index(i.name);
+        PERFORM hashindex._distribute_codes(i);
+    ELSIF i.layout = 'column' AND NOT hashindex._has_trigger(i, base, 'zz_hashindex_' || i.storage) THEN
+        EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
+    END IF;
+    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._create_triggers(i, base);
+    PERFORM hashindex.grant_like_table(i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.distribute(text) IS
+    'brings an index to the shards of its table, which Citus distributes: codes co-located, what searches and triggers go by on every node, triggers on shards; may be run again';
+
+-- Building landmarks is making another table of codes beside the one in use: first the landmarks, with a copy on every node, then
+-- the codes, which triggers write to from the moment that they are there. The caller holds SHARE ROW EXCLUSIVE on the table for the second.
+CREATE OR REPLACE FUNCTION hashindex._begin_shard_landmarks(name text)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_begin_shard_landmarks.name);
+    later hashindex.index;
+    dropped regclass;
+BEGIN
+    PERFORM hashindex._allow_shard_changes();
+    i.next_generation := NULL;
+    FOR dropped IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use LOOP
+        EXECUTE format('DROP TABLE %s', dropped);
+    END LOOP;
+    i.next_generation := hashindex._new_generation(i.generation);
+    UPDATE hashindex.index x SET next_generation = i.next_generation WHERE x.name = i.name;
+    later := hashindex._next_of(i);
+    PERFORM hashindex._create_landmark_table(later);
+    EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
+    RETURN i.next_generation;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._begin_shard_landmarks(text) IS
+    'makes the table that landmarks of a distributed table are written to, on every node; returns the generation that the index will have';
+
+CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_begin_shard_codes.name);
+    later hashindex.index := hashindex._next_of(i);
+BEGIN
+    PERFORM hashindex._allow_shard_changes();
+    PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
+    PERFORM hashindex._distribute_codes(later);
+    PERFORM hashindex._create_functions(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._begin_shard_codes(text) IS
+    'makes the codes that landmarks are built with on a distributed table, and has triggers write them beside those in use';
+
+-- The pages of all shards from one to another: each node encodes what it has there into its own codes. NULLs are the first and the last.
+CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    parts jsonb := hashindex._parts(i);
+    pages text := concat(
+        ' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid'
+    );
+    written bigint;
+BEGIN
+    EXECUTE CASE WHEN i.layout = 'table' THEN format(
+        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s(b.%6$I::vector)%7$s FROM %8$s b %9$s '
+        'WHERE b.%6$I IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
+        -- A trigger may write one meanwhile, of a newer vector.
+        'ON CONFLICT (id) DO NOTHING',
+        parts ->> 'code_table', parts ->> 'filter_targets', i.id_column,
+        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'encode', i.column_name,
+        (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
+        parts ->> 'table',
+        CASE WHEN i.landmark_table IS NOT NULL THEN format(
+            'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre %s %s LIMIT 1) l', parts ->> 'landmarks',
+            parts ->> 'landmark_operator', replace(parts ->> 'point_of_row', 'r.vector', format('b.%I::vector', i.column_name))
+        ) END, pages
+    ) ELSE format(
+        'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',
+        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages
+    ) END;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    RETURN written;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._encode_shards(hashindex.index, bigint, bigint) IS
+    'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
+
+-- Codes of rows that went, or lost their vector, while a statement of _encode_shards was at them: nobody saw those to take them away.
+-- The caller has waited for every writer of that time to end, and writers that came later saw them.
+CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    pruned bigint := 0;
+BEGIN
+    -- Who does not see every row must not take the others for gone.
+    IF i.layout = 'table' AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
+        EXECUTE format(
+            'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE b.%I = c.id AND b.%I IS NOT NULL)',
+            i.code_schema, i.code_table, i.schema_name, i.table_name, i.id_column, i.column_name
+        );
+        GET DIAGNOSTICS pruned = ROW_COUNT;
+    END IF;
+    RETURN pruned;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS
+    'takes away codes whose rows are gone or have no vector; returns how many';
+
+-- One statement for each number: each is counted on the shards, and summed up. The size of a
+-- distributed table is known to Citus alone.
+CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
+RETURNS TABLE (
+    rows bigint, codes bigint, code_bytes bigint, access_bytes bigint, vector_bytes bigint, waiting bigint
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    stored text := format('%I.%I', i.code_schema, i.code_table);
+BEGIN
+    access_bytes := 0;
+    EXECUTE format(
+        'SELECT count(b.%1$I), coalesce(sum(pg_column_size(b.%1$I)), 0)::bigint FROM %2$s b', i.column_name, base
+    ) INTO rows, vector_bytes;
+    IF i.layout = 'table' THEN
+        EXECUTE format('SELECT count(*) FROM %s', stored) INTO codes;
+        EXECUTE 'SELECT citus_total_relation_size($1)' INTO code_bytes USING stored::regclass;
+        IF i.landmark_table IS NOT NULL THEN
+            EXECUTE 'SELECT citus_total_relation_size($1)' INTO access_bytes USING format('hashindex.%I', i.landmark_table)::regclass;
+        END IF;
+        -- Two counts: under row security Citus takes no other form.
+        EXECUTE format(
+            'SELECT count(*) FROM %1$s b WHERE b.%2$I IS NOT NULL AND NOT EXISTS (SELECT FROM %3$s c WHERE c.id = b.%4$I)',
+            base, i.column_name, stored, i.id_column
+        ) INTO waiting;
+    ELSE
+        EXECUTE format(
+            'SELECT count(b.%1$I), coalesce(sum(pg_column_size(b.%1$I)), 0)::bigint, '
+            'count(*) FILTER (WHERE b.%2$I IS NOT NULL AND b.%1$I IS NULL) FROM %3$s b',
+            i.code_column, i.column_name, base
+        ) INTO codes, code_bytes, waiting;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._distributed_summary(text) IS
+    'rows, codes and sizes of an index on a distributed table; reads all of it';

@@ -1,0 +1,12 @@
+-- The code of a vector, on any node. A session keeps the layers of the model in the plan.
+CREATE OR REPLACE FUNCTION {encode}(v {ext}.vector) RETURNS bit varying
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    IF {ext}.vector_dims($1) <> {dimension} THEN
+        PERFORM hashindex._refuse_vector($1, {dimension});
+    END IF;
+    RETURN (SELECT {row_code} FROM (SELECT $1 AS vector OFFSET 0) r);
+END
+$body$

@@ -1,0 +1,26 @@
+-- Has the shards order the candidates by exact distance, and merges the nearest.
+CREATE OR REPLACE FUNCTION {search}(
+    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query_code bit varying DEFAULT NULL
+)
+RETURNS TABLE (id {key_type}, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
+SET jit = off
+SET plan_cache_mode = auto
+AS $body$
+#variable_conflict use_column
+DECLARE
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    -- Locks are taken on the table first, then on codes, as everything else takes them.
+    hashindex_locked boolean := EXISTS (SELECT FROM {table} WHERE false);
+    hashindex_ids {key_type}[] := ARRAY(SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c);
+BEGIN
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1 AS distance
+    FROM {table}
+    WHERE {table}.{key} = ANY (hashindex_ids) AND {table}.{column} IS NOT NULL
+    ORDER BY distance, id
+    LIMIT hashindex_k;
+END
+$body$

@@ -1,0 +1,69 @@
+-- Has the codes of touched keys made again, in the shard of codes beside the shard of rows that was written to. The transition tables
+-- only tell which keys those are; what the shard holds now for them is the truth.
+CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $body$
+DECLARE
+    hashindex_touched {key_type}[];
+    hashindex_rows text := format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    hashindex_code_table text;
+    hashindex_landmark_table text;
+    hashindex_codes text;
+    hashindex_landmarks text;
+    hashindex_effort text;
+    hashindex_set text;
+BEGIN
+    -- Everybody may put this on a table of his own: Citus revokes no right on a function whose name needs quotes.
+    IF to_regclass({table_literal}) <> TG_RELID AND NOT EXISTS (
+        SELECT FROM pg_dist_shard s
+        WHERE s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]+)$')::bigint AND s.logicalrelid = to_regclass({table_literal})
+          AND shard_name(s.logicalrelid, s.shardid) IN (quote_ident(TG_TABLE_NAME), hashindex_rows)
+    ) THEN
+        RETURN NULL;
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        -- Citus fires this one where the statement was given, and none on shards.
+        TRUNCATE {all_code_tables};
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        hashindex_touched := ARRAY(SELECT o.{key} FROM old_rows o);
+    ELSIF TG_OP = 'INSERT' THEN
+        hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
+    ELSE
+        -- Citus lets no row change its key, by which the table is distributed.
+        hashindex_touched := ARRAY(SELECT n.{key} FROM old_rows o JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed});
+    END IF;
+    IF cardinality(hashindex_touched) = 0 THEN
+        RETURN NULL;
+    END IF;
+    hashindex_effort := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set := set_config('hnsw.ef_search', '40', true);
+    FOR hashindex_code_table, hashindex_landmark_table IN SELECT u.codes, u.landmarks FROM unnest({code_tables}::text[], {landmark_tables}::text[]) u(codes, landmarks) LOOP
+        -- The range of hashes is the same for the shards of rows and of codes, and every node has a copy of landmarks.
+        SELECT shard_name(c.logicalrelid, c.shardid) INTO hashindex_codes
+        FROM pg_dist_shard s JOIN pg_dist_shard c ON c.shardminvalue = s.shardminvalue
+        WHERE s.logicalrelid = to_regclass({table_literal}) AND s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]+)$')::bigint
+          AND c.logicalrelid = to_regclass(hashindex_code_table);
+        IF hashindex_codes IS NULL THEN
+            -- The table was renamed, or is not distributed any more. Writes go on; pg-hashindex index check tells what to do.
+            EXECUTE format('DELETE FROM %s c WHERE c.id = ANY ($1)', hashindex_code_table) USING hashindex_touched;
+            CONTINUE;
+        END IF;
+        hashindex_landmarks := 'NULL::integer';
+        IF hashindex_landmark_table IS NOT NULL THEN
+            SELECT format({nearest_landmark}, shard_name(l.logicalrelid, l.shardid)) INTO hashindex_landmarks
+            FROM pg_dist_shard l WHERE l.logicalrelid = to_regclass(hashindex_landmark_table);
+        END IF;
+        IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+            -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
+            -- serialization failure that callers of these isolation levels expect.
+            EXECUTE format({meet_hidden}, hashindex_codes) USING hashindex_touched;
+        END IF;
+        EXECUTE format({forget_gone}, hashindex_codes, hashindex_rows) USING hashindex_touched;
+        EXECUTE format({write_codes}, hashindex_codes, hashindex_rows, hashindex_landmarks) USING hashindex_touched;
+    END LOOP;
+    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+    RETURN NULL;
+END
+$body$

@@ -1,0 +1,385 @@
+"""Every command on a distributed table: it works, or is refused before anything changes."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, install, one
+
+from cli.main import main
+from pg_hashindex import schema
+from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index import HashIndex
+
+pytestmark = pytest.mark.citus
+
+TURN = "embedding = embedding + '[1,1,1,1,1,1,1,1]'"
+
+
+def faults(index: HashIndex, *, full: bool = False) -> list[str]:
+    return [found.check for found in index.check(full=full).findings if found.status != "ok"]
+
+
+def run(url: str, *arguments: str) -> str:
+    done = CliRunner().invoke(main, [*arguments, "--database-url", url])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def changed(connection: Connection, *statements: str) -> None:
+    with connection.transaction():
+        connection.execute("SET LOCAL citus.enable_unsafe_triggers TO on")
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def mended(index: HashIndex, **options: bool) -> HashIndex:
+    """Repair an index; what is there then is right."""
+    index.repair(**options)
+    now = HashIndex.open(index.connection, index.name)
+    assert faults(now) == []
+    return now
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_check_finds_nothing(spread: HashIndex, full: bool) -> None:
+    assert faults(spread, full=full) == []
+
+
+def test_check_finds_what_is_wrong(spread: HashIndex) -> None:
+    connection = spread.connection
+    where = f"UPDATE {TABLE} SET {spread.code_column}"
+    if spread.layout == "table":
+        where = f"UPDATE {spread.codes.as_string(connection)} SET code"
+    connection.execute(f"{where} = B'{'01' * 8}' WHERE id < 500".encode())
+    if spread.layout == "table":
+        codes = spread.codes.as_string(connection)
+        connection.execute(f"DELETE FROM {codes} WHERE id BETWEEN 600 AND 620".encode())
+        connection.execute(f"INSERT INTO {codes} (id, code) VALUES (-1, 0::bit(16))".encode())
+        assert {"rows_without_code", "codes_without_row"} <= set(faults(spread))
+    assert "wrong_codes" in faults(spread)
+    assert_fresh(mended(spread, full=True))
+
+
+def test_repair_of_what_is_well_does_nothing(spread: HashIndex) -> None:
+    assert spread.repair().done == ()
+    assert_fresh(spread)
+
+
+def test_repair_follows_a_renamed_table(spread: HashIndex) -> None:
+    connection = spread.connection
+    connection.execute(f"ALTER TABLE {TABLE} RENAME TO renamed".encode())
+    try:
+        connection.execute(f"UPDATE renamed SET {TURN} WHERE id < 10".encode())
+        assert "table" in faults(spread)
+        now = mended(spread)
+        assert now.table_name == "renamed"
+        assert_fresh(now)
+    finally:
+        connection.execute(f"ALTER TABLE renamed RENAME TO {TABLE}".encode())
+
+
+def test_drop_of_a_renamed_table(spread: HashIndex) -> None:
+    connection = spread.connection
+    connection.execute(f"ALTER TABLE {TABLE} RENAME TO renamed".encode())
+    try:
+        spread.drop()
+        assert one(connection, "SELECT count(*) FROM hashindex.orphans()") == 0
+    finally:
+        connection.execute(f"ALTER TABLE renamed RENAME TO {TABLE}".encode())
+
+
+def test_repair_makes_triggers_again(spread: HashIndex) -> None:
+    connection = spread.connection
+    names = [
+        row[0]
+        for row in connection.execute(
+            "SELECT unnest(hashindex._trigger_names(hashindex.find_index(%s)))", [INDEX]
+        )
+    ]
+    changed(connection, *(f"DROP TRIGGER {name} ON {TABLE}" for name in names))
+    connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
+    assert "triggers" in faults(spread)
+    assert_fresh(mended(spread))
+
+
+def test_repair_makes_codes_again(listed: HashIndex) -> None:
+    codes = listed.codes.as_string(listed.connection)
+    listed.connection.execute(f"DROP TABLE {codes}".encode())
+    assert "table" in faults(listed)
+    now = mended(listed)
+    assert now.access == "landmarks"
+    assert_fresh(now)
+
+
+def test_a_table_that_is_no_longer_distributed(spread: HashIndex) -> None:
+    connection = spread.connection
+    connection.execute(f"SELECT undistribute_table('{TABLE}')".encode())
+    connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
+    if spread.layout == "table":
+        assert "table" in faults(spread)
+    now = mended(spread, full=True)
+    assert not now.distributed
+    assert_fresh(now)
+    assert [hit.id for hit in now.search(QUERY, 5, candidates=2000)] == exact(connection, 5)
+    now.drop()
+
+
+def test_a_table_that_is_distributed_later(session: Connection) -> None:
+    session.execute(f"SELECT undistribute_table('{TABLE}')".encode())
+    plain = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+    plain.encode()
+    with pytest.raises(HashIndexError, match="Distribute the table first"):
+        plain.distribute()
+    changed(
+        session,
+        *(
+            f"DROP TRIGGER hashindex_{INDEX}_{event} ON {TABLE}"
+            for event in ("insert", "update", "delete", "truncate")
+        ),
+    )
+    session.execute(f"SELECT create_distributed_table('{TABLE}', 'id')".encode())
+    plain.distribute()
+    spread = HashIndex.open(session, INDEX)
+    assert spread.encode() == 2000
+    assert_fresh(spread)
+    assert faults(spread) == []
+
+
+def test_distributing_again_changes_nothing(spread: HashIndex) -> None:
+    spread.distribute()
+    assert spread.encode() == 0
+    assert_fresh(spread)
+
+
+def test_swap_rollback_and_prune(spread: HashIndex) -> None:
+    connection = spread.connection
+    spread.swap(f"{MODEL}_itq", force=True)
+    now = HashIndex.open(connection, INDEX)
+    assert now.model == f"{MODEL}_itq"
+    connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
+    assert_fresh(now)
+    now.rollback()
+    now = HashIndex.open(connection, INDEX)
+    assert now.model == MODEL
+    assert_fresh(now)
+    assert [hit.id for hit in now.search(QUERY, 5, candidates=2000)] == exact(connection, 5)
+    now.prune()
+    assert_fresh(now)
+    assert one(connection, "SELECT count(*) FROM hashindex.node_index") == 1
+
+
+def test_a_swap_that_is_given_up(spread: HashIndex) -> None:
+    spread.connection.execute("SELECT hashindex.begin_swap(%s, %s)", [INDEX, f"{MODEL}_itq"])
+    mended(spread, undo=True)
+    assert one(spread.connection, "SELECT count(*) FROM hashindex.index") == 1
+
+
+def test_rebalance(listed: HashIndex) -> None:
+    connection = listed.connection
+    before = listed.codes
+    connection.execute(f"DELETE FROM {TABLE} WHERE id % 4 <> 0".encode())
+    done = listed.rebalance()
+    assert (done.rows, done.landmarks < done.landmarks_before) == (500, True)
+    assert listed.codes != before
+    assert one(connection, "SELECT to_regclass(%s)", before.as_string(connection)) is None
+    assert_fresh(listed)
+    assert faults(listed) == []
+
+
+def test_a_build_that_was_cut_off_goes_on(make: Callable[..., HashIndex]) -> None:
+    index = make()
+    connection = index.connection
+    index.configure(access="landmarks")
+
+    class CutError(Exception):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def cut(*_: object, **__: object) -> None:
+            raise CutError
+
+        patch.setattr("pg_hashindex.citus._Shards.encode", cut)
+        with pytest.raises(CutError):
+            index.encode()
+    connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
+    assert_fresh(index)
+    generation = one(connection, "SELECT next_generation FROM hashindex.index")
+    HashIndex.open(connection, INDEX).encode()
+    assert one(connection, "SELECT generation FROM hashindex.index") == generation
+    assert_fresh(index)
+
+
+def test_configure(spread: HashIndex) -> None:
+    spread.configure(candidates=300, ranking="hamming")
+    assert len(spread.search(QUERY, 3)) == 3
+    if spread.layout == "table":
+        other = "scan" if spread.access == "landmarks" else "landmarks"
+        spread.configure(access=other)  # type: ignore[arg-type]
+        now = HashIndex.open(spread.connection, INDEX)
+        now.encode()
+        now = HashIndex.open(spread.connection, INDEX)
+        assert now.access == other
+        assert_fresh(now)
+
+
+def test_encode_rows_in_one_transaction(session: Connection) -> None:
+    session.execute(
+        "SELECT hashindex.declare_index(%s, %s, 'embedding', %s)", [INDEX, TABLE, MODEL]
+    )
+    assert_fresh(HashIndex.open(session, INDEX))
+
+
+def test_throttled_encoding(session: Connection) -> None:
+    index = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+    assert index.encode(rows_per_second=20_000) == 2000
+    with pytest.raises(HashIndexError, match="leave batch_rows out"):
+        index.encode(batch_rows=5)
+
+
+def test_the_command_line(session: Connection, filled: str) -> None:
+    made = ["--table", TABLE, "--column", "embedding", "--model", MODEL]
+    run(filled, "index", "create", INDEX, *made, "--access", "landmarks")
+    assert "2000 of 2000 rows, 0 wait" in run(filled, "index", "show", INDEX)
+    assert INDEX in run(filled, "index", "list")
+    for command in ("check", "encode", "distribute", "rebalance", "repair"):
+        run(filled, "index", command, INDEX)
+    run(filled, "evaluate", INDEX, "--queries", "20")
+    assert "7" in run(filled, "search", INDEX, "--like", "7", "-k", "1")
+    run(filled, "within", INDEX, "--radius", "2", "--like", "7")
+    run(filled, "index", "drop", INDEX)
+    assert one(session, "SELECT count(*) FROM hashindex.node_index") == 0
+
+
+def test_tuning(make: Callable[..., HashIndex], filled: str) -> None:
+    make(access="landmarks")
+    run(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20")
+
+
+def test_grants(make: Callable[..., HashIndex], filled: str) -> None:
+    index = make(access="landmarks")
+    connection = index.connection
+    connection.execute("DROP ROLE IF EXISTS citus_tests_reader")
+    connection.execute("CREATE ROLE citus_tests_reader LOGIN")
+    connection.execute(f"GRANT SELECT ON {TABLE} TO citus_tests_reader".encode())
+    try:
+        with psycopg.connect(filled, user="citus_tests_reader", autocommit=True) as reader:
+            statement = f"SELECT id FROM hashindex.search_{INDEX}(%s, 5, 2000)".encode()
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                reader.execute(statement, [QUERY.to_text()])
+            index.grant("citus_tests_reader")
+            found = reader.execute(statement, [QUERY.to_text()]).fetchall()
+            assert [row[0] for row in found] == exact(connection, 5)
+    finally:
+        connection.execute("DROP OWNED BY citus_tests_reader")
+        connection.execute("DROP ROLE citus_tests_reader")
+
+
+def test_dropping_leaves_nothing(spread: HashIndex) -> None:
+    connection = spread.connection
+    spread.drop()
+    assert one(connection, "SELECT count(*) FROM hashindex.node_index") == 0
+    left = connection.execute(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'citus_tests%' UNION ALL "
+        "SELECT proname FROM pg_proc WHERE proname LIKE '%citus_tests%'"
+    ).fetchall()
+    assert left == []
+    connection.execute(f"INSERT INTO {TABLE} VALUES (9999, 'a', NULL)".encode())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"access": "lookup"}, "no access path lookup"), ({"access": "hnsw"}, "no access path hnsw")],
+)
+def test_access_paths_that_are_refused(
+    session: Connection, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(HashIndexError, match=message):
+        HashIndex.create(
+            session,
+            INDEX,
+            table=TABLE,
+            column="embedding",
+            model=MODEL,
+            **options,  # type: ignore[arg-type]
+        )
+    assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (["SELECT create_reference_table('odd')"], "has no distribution column"),
+        (["SELECT create_distributed_table('odd', NULL)"], "has no distribution column"),
+        (
+            [
+                "ALTER TABLE odd DROP CONSTRAINT odd_pkey",
+                "ALTER TABLE odd ADD PRIMARY KEY (id, tenant)",
+                "SELECT create_distributed_table('odd', 'tenant')",
+            ],
+            "no primary key of one column",
+        ),
+    ],
+    ids=["reference", "one node", "tenant"],
+)
+def test_tables_that_are_refused(session: Connection, statements: list[str], message: str) -> None:
+    session.execute(
+        "CREATE TABLE odd (id bigint PRIMARY KEY, tenant bigint NOT NULL, embedding vector(8))"
+    )
+    try:
+        for statement in statements:
+            session.execute(statement.encode())
+        with pytest.raises(HashIndexError, match=message):
+            HashIndex.create(session, INDEX, table="odd", column="embedding", model=MODEL)
+        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+    finally:
+        session.execute("DROP TABLE odd")
+
+
+def test_a_table_of_a_distributed_schema(session: Connection) -> None:
+    session.execute("CREATE SCHEMA tenant_one")
+    try:
+        session.execute("SELECT citus_schema_distribute('tenant_one')")
+        session.execute(
+            "CREATE TABLE tenant_one.items (id bigint PRIMARY KEY, embedding vector(8))"
+        )
+        with pytest.raises(HashIndexError, match="has no distribution column"):
+            HashIndex.create(
+                session, INDEX, table="tenant_one.items", column="embedding", model=MODEL
+            )
+    finally:
+        session.execute("DROP SCHEMA tenant_one CASCADE")
+
+
+def test_a_worker_with_another_pgvector(session: Connection, cluster: Cluster, filled: str) -> None:
+    with psycopg.connect(cluster.worker(filled), autocommit=True) as worker:
+        change = "UPDATE pg_extension SET extversion = %s WHERE extname = 'vector'"
+        version = one(session, "SELECT extversion FROM pg_extension WHERE extname = 'vector'")
+        worker.execute(change, ["0.7.0"])
+        try:
+            with pytest.raises(HashIndexError, match=r"another pgvector .* has 0\.7\.0"):
+                HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+        finally:
+            worker.execute(change, [version])
+    assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+
+
+def test_upgrade_under_an_index(spread: HashIndex, filled: str) -> None:
+    install(filled)
+    spread.connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
+    assert_fresh(spread)
+
+
+def test_a_database_of_its_own_from_start_to_end(own_cluster: Cluster) -> None:
+    url = own_cluster.database("whole_life")
+    engine = create_engine(url)
+    with engine.begin() as transaction:
+        schema.downgrade(transaction)
+    with engine.begin() as transaction:
+        schema.upgrade(transaction)
+    engine.dispose()
+    with connect(url) as connection:
+        assert one(connection, "SELECT count(*) FROM hashindex.model") == 0
