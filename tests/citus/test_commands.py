@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, install, one
+from pg_hashindex.cli import main
 
-from cli.main import main
 from pg_hashindex import schema
 from pg_hashindex.database import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
