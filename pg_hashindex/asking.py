@@ -153,7 +153,7 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
                 column=sql.Identifier(index.column_name),
                 code=index.code_of_row,
                 table=index.table,
-                type=sql.SQL(index.id_type),
+                type=sql.SQL(index.key_type),
             ),
             [str(row_id)],
             binary=index.binary_ids,

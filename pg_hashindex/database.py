@@ -299,6 +299,8 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return UnknownModelError(message)
     if state == "42704" and message.startswith("index "):
         return UnknownIndexError(message)
+    if state == "42704" and message.startswith("role "):
+        return InvalidInputError(message)
     if state == "42704" and "pgvector" in message:
         return MissingExtensionError(message)
     if state == "0A000" and re.search("is too old|is older than", message):
@@ -318,9 +320,8 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
     if state in {"42P01", "3F000"}:
         return InvalidInputError(f"{message}; check the name and the schema it is in")
     if state == "42501":
-        return MissingRightsError(
-            f"{message}; connect as the owner, or have the owner GRANT the right"
-        )
+        remedy = "" if diagnosis.message_hint else "; have the owner GRANT the right"
+        return MissingRightsError(message + remedy)
     if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
     # From PostgreSQL 18 on a foreign key ON DELETE RESTRICT has a state of its own.

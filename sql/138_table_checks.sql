@@ -226,6 +226,23 @@ $$;
 COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
 
+-- What the catalog says is read as the name of a type, never as SQL. Qualified, so that it means the same under any path.
+CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Where the type is gone, so is the key.
+    RETURN coalesce((
+        SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+        WHERE t.oid = to_regtype(id_type)
+    ), 'pg_catalog.text');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
+
 -- Names of their own that the statements of an index use: variables, and tables of a query.
 CREATE OR REPLACE FUNCTION hashindex._is_reserved(name text)
 RETURNS boolean

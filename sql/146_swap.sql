@@ -106,10 +106,13 @@ BEGIN
     next_name := hashindex._free_storage(i.name);
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
-        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns
+        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
+        -- As when the index was made.
+        (SELECT has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE')
+         FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name)))
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
-    PERFORM hashindex._give(x, hashindex._owner_of(i)) FROM hashindex.index x WHERE x.name = next_name;
+    PERFORM hashindex._let_read(x, r) FROM hashindex.index x, hashindex._readers_of(i) r WHERE x.name = next_name;
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- One that was chosen, not come by.

@@ -158,8 +158,7 @@ BEGIN
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
     PERFORM hashindex._create_functions(i);
-    PERFORM hashindex._give(i, hashindex._owner_of(i));
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
     RETURN true;
 END
 $$;

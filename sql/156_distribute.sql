@@ -93,7 +93,7 @@ BEGIN
     FOREACH statement IN ARRAY hashindex.distribution_statements(i.name) LOOP
         EXECUTE statement;
     END LOOP;
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
 END
 $$;
 

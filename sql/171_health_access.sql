@@ -157,7 +157,7 @@ BEGIN
     EXECUTE format(
         'SELECT count(*), count(*) FILTER (WHERE %s) FROM %s JOIN %I.%I c ON c.id = b.%I', differing,
         CASE WHEN _health_of_filters.full THEN format('%s b', base)
-             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
+             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, hashindex._key_type(i.id_type)) END,
         i.code_schema, i.code_table, i.id_column
     ) INTO looked_at, stale USING ids;
     RETURN QUERY SELECT 'filters', CASE WHEN stale > 0 THEN 'broken' ELSE 'ok' END, stale::double precision,
