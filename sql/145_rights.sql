@@ -60,11 +60,9 @@ DECLARE
     administrator regrole := hashindex._administrator();
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     owned record;
-    missing text := concat_ws(', ',
-        CASE WHEN NOT has_table_privilege(administrator, base, 'SELECT') THEN 'SELECT' END,
-        CASE WHEN NOT has_table_privilege(administrator, base, 'TRIGGER') THEN 'TRIGGER' END
-    );
-    grants text := format('GRANT %s ON %s TO %s;', coalesce(nullif(missing, ''), 'SELECT, TRIGGER'), base, administrator);
+    -- Encoding locks rows, which PostgreSQL asks UPDATE for.
+    missing text := string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r WHERE NOT has_table_privilege(administrator, base, r);
+    grants text := format('GRANT %s ON %s TO %s;', coalesce(missing, 'SELECT, UPDATE, TRIGGER'), base, administrator);
 BEGIN
     SELECT p.part, c.relowner::regrole AS owner INTO owned
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
@@ -75,7 +73,7 @@ BEGIN
                 'Its owner can run code as %s, through policies, partial indexes and CHECK constraints. Where he may be trusted with '
                 'that, run: %s then create the index with --trust-owner (trust_owner => true).', administrator, grants
             );
-    ELSIF missing <> '' THEN
+    ELSIF missing IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
     ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
@@ -146,16 +144,16 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    statement text := CASE WHEN reads THEN 'GRANT SELECT%s ON %s TO %s' ELSE 'REVOKE SELECT%s ON %s FROM %s' END;
-    grantee text := CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role) END;
+    verb text := CASE WHEN reads THEN 'GRANT' ELSE 'REVOKE' END;
+    grantee text := CASE WHEN reads THEN ' TO ' ELSE ' FROM ' END || CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(nullif(role, '')) END;
 BEGIN
     EXECUTE format(
-        statement, CASE i.layout WHEN 'column' THEN format('(%I)', i.code_column) END,
-        concat_ws(', ', format('%I.%I', i.code_schema, i.code_table), 'hashindex.' || quote_ident(i.landmark_table)), grantee
-    );
+        '%s SELECT%s ON %s', verb, CASE i.layout WHEN 'column' THEN format('(%I)', i.code_column) END,
+        concat_ws(', ', format('%I.%I', i.code_schema, i.code_table), 'hashindex.' || quote_ident(i.landmark_table))
+    ) || grantee;
     IF reads OR NOT EXISTS (SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r = role) THEN
-        EXECUTE format(statement, '(parameters, training, layers, checksum, bit_weights, profile)', 'hashindex.model', grantee);
-        EXECUTE format(statement, NULL, 'hashindex.model_part', grantee);
+        EXECUTE verb || ' SELECT (parameters, training, layers, checksum, bit_weights, profile) ON hashindex.model' || grantee;
+        EXECUTE verb || ' SELECT ON hashindex.model_part' || grantee;
     END IF;
 END
 $$;
@@ -173,10 +171,10 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF NOT (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) THEN
+    IF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
         RAISE EXCEPTION 'role "%" may not read columns "%" and "%" of %', role, i.id_column, i.column_name, base
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Searches read them. Run before: GRANT SELECT (%I, %I) ON %s TO %I;', i.id_column, i.column_name, base, role);
+                  HINT = format('Searches read them. Run before: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND (SELECT bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part) THEN
         RAISE EXCEPTION 'row security of % hides rows, and their codes tell what is in them', base
             USING ERRCODE = 'object_not_in_prerequisite_state',

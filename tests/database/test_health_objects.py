@@ -276,10 +276,9 @@ def test_a_reader_checks(
         connection, "items_idx", table="items", column="embedding", model="lsh", access=access
     )
     index.encode()
-    connection.execute("GRANT USAGE ON SCHEMA hashindex TO PUBLIC")
     reader = as_role("checker")
     connection.execute("GRANT SELECT ON items TO checker")
-    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'checker')")
     for full in (False, True):
         assert troubles(HashIndex.open(reader, "items_idx"), full=full) == {}
     with denied():
@@ -295,7 +294,7 @@ def test_rows_that_the_caller_does_not_see(
     """Of a tenant's rows all is told, and codes of others are not taken for left over."""
     tenant = as_role("tenant")
     connection.execute("GRANT SELECT ON items TO tenant")
-    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'tenant')")
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"
