@@ -151,7 +151,8 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
             ).format(
                 id=sql.Identifier(index.id_column),
                 column=sql.Identifier(index.column_name),
-                code=index.code_of_row,
+                # Not every reader may read it.
+                code=sql.SQL("NULL") if index.encoded_in == "sql" else index.code_of_row,
                 table=index.table,
                 type=sql.SQL(index.key_type),
             ),
@@ -163,4 +164,4 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
             f"{index.qualified_table} has no row with {index.id_column} = {row_id} and a vector"
         )
     key, vector, code = rows[0]
-    return key, as_vector(vector), None if index.encoded_in == "sql" or code is None else Bit(code)
+    return key, as_vector(vector), None if code is None else Bit(code)

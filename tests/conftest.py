@@ -17,6 +17,7 @@ pytest_plugins = (
     "fixtures.roles",
     "fixtures.tenants",
     "fixtures.usps",
+    "fixtures.attackers",
 )
 
 
