@@ -181,8 +181,8 @@ BEGIN
                   HINT = 'See: pg-hashindex index show.';
     END IF;
     -- Whoever encodes or builds goes by the names of both the index and its storage.
-    IF NOT (
-        SELECT bool_and(pg_try_advisory_xact_lock(hashtextextended(format('hashindex.%s:%s', w.work, n.name), 0)))
+    IF (
+        SELECT bool_or(hashindex._is_at_work(w.work, n.name))
         FROM unnest(ARRAY[exchange.name, beside]) n(name), unnest('{encode,access}'::text[]) w(work)
     ) THEN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name

@@ -17,25 +17,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a text quoted for a shell, where it needs that';
 
--- Whether a session holds the lock that runs of pg-hashindex take by such a name.
-CREATE OR REPLACE FUNCTION hashindex._is_at_work(lock_name text)
-RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(lock_name, 0)
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._is_at_work(text) IS
-    'whether a session holds the advisory lock of this name, as encoding, building and swapping do';
-
 -- The table and its partitions, of whatever level.
 CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
 RETURNS TABLE (part regclass, is_partition boolean)

@@ -197,7 +197,7 @@ BEGIN
         CASE WHEN without_code = 0 THEN format('none of %s%s rows%s', about, round(rows), basis)
              ELSE format('%s%s of %s rows%s: searches do not find them', about, without_code, round(rows), basis) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
-            || CASE WHEN without_code > 0 AND hashindex._is_at_work('hashindex.encode:' || i.name)
+            || CASE WHEN without_code > 0 AND hashindex._is_at_work('encode', i.name)
                 THEN '; they are being encoded' ELSE '' END,
         CASE WHEN without_code > 0 THEN 'pg-hashindex index encode ' || named || CASE kind WHEN 'rows'
             THEN '; rows that the model was not trained on get no code: train it anew with them, and swap it'

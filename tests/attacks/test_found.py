@@ -10,11 +10,12 @@ from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
 from fixtures.roles import As, denied
 
-from pg_hashindex import schema
+from pg_hashindex import schema, store
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.evaluate import evaluate
 from pg_hashindex.index import HashIndex
+from pg_hashindex.jobs import list_jobs
 from pg_hashindex.landmarks import train_landmarks
 
 pytestmark = pytest.mark.newest
@@ -224,3 +225,34 @@ def test_12_a_view_in_the_place_of_a_code_table(
         index.summary()
         evaluate(index, queries=3, k=2, candidates=[300])
     assert ran == []
+
+
+def test_nobody_keeps_the_administrator_from_work(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    """Advisory locks are anybody's to take: none that could be known before is waited for."""
+    for work in ("encode", "access", "repair", "swap", "model"):
+        for name in ("items_idx", "items_idx~2", "lsh"):
+            mallory.execute(
+                "SELECT pg_advisory_lock(hashtextextended(%s, 0))", [f"hashindex.{work}:{name}"]
+            )
+        with denied():
+            mallory.execute("SELECT hashindex._claim(%s, 'items_idx')", [work])
+    for number in range(100):
+        mallory.execute("SELECT pg_advisory_lock(1751805794, %s)", [number])
+    with denied():
+        mallory.execute("INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)")
+    theirs.configure(access="landmarks").encode()
+    HashIndex.open(theirs.connection, "items_idx").rebalance()
+    theirs.repair()
+    store.save(theirs.connection, theirs.loaded_model)
+    assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
+    # What is held while it works is held by its process: to wait in line for it gains nothing.
+    theirs.connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+    (lock,) = connection.execute("SELECT lock FROM hashindex.claim").fetchone() or (0,)
+    mallory.execute("SET lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        mallory.execute("SELECT pg_advisory_lock(%s)", [lock])
+    theirs.connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
+    mallory.execute("SELECT pg_advisory_lock(%s)", [lock])
+    assert HashIndex.open(connection, "items_idx").encode() == 0

@@ -141,10 +141,9 @@ def test_an_access_path(
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
     assert f"access path {access} is not built" in found.detail
-    lock = "hashtextextended('hashindex.access:items_idx', 0)"
-    other.execute(f"SELECT pg_advisory_lock({lock})".encode())
+    other.execute("SELECT hashindex._claim('access', 'items_idx')")
     assert findings(index)["access"].status == "ok"
-    other.execute(f"SELECT pg_advisory_unlock({lock})".encode())
+    other.execute("SELECT hashindex._release('access', 'items_idx')")
     assert findings(index)["access"].status == "warning"
     index.encode()
     assert troubles(index) == {}
@@ -242,10 +241,9 @@ def test_a_swap_that_was_left(
     assert "a swap to model the other:1 was left half done" in found.detail
     assert "index swap items_idx --model 'the other:1'" in (found.advice or "")
     assert "repair items_idx --undo" in (found.advice or "")
-    lock = "hashtextextended('hashindex.swap:items_idx', 0)"
-    other.execute(f"SELECT pg_advisory_lock({lock})".encode())
+    other.execute("SELECT hashindex._claim('swap', 'items_idx')")
     assert findings(index)["swap"].status == "ok"
-    other.execute(f"SELECT pg_advisory_unlock({lock})".encode())
+    other.execute("SELECT hashindex._release('swap', 'items_idx')")
     connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
     assert "left when all was encoded" in findings(index)["swap"].detail
 

@@ -292,9 +292,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute(
-            "SELECT pg_advisory_lock(hashtextextended('hashindex.swap:items_idx', 0))"
-        )
+        connection.execute("SELECT hashindex._claim('swap', 'items_idx')")
         with pytest.raises(InUseError, match="being swapped by another session"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
 
@@ -302,8 +300,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        lock = "SELECT pg_advisory_lock(hashtextextended('hashindex.encode:items_idx', 0))"
-        connection.execute(lock)
+        connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
         with pytest.raises(DatabaseStateError, match="being encoded or built"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1
