@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-import click
-
 from pg_hashindex.comparison import Outcome
 
-from ._shared import note, print_table
+from ._shared import echo, note, print_table
 
 __all__ = ["note_outcome", "print_outcomes"]
 
@@ -27,16 +25,16 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> None:
     scored = [outcome for outcome in outcomes if outcome.error is None]
     for truth in dict.fromkeys(truth for outcome in scored for truth in outcome.scores):
         ties = "in row order" if scored[0].ties == "order" else "averaged"
-        click.echo(f"Truth: {truth}; ties {ties}\n")
+        echo(f"Truth: {truth}; ties {ties}\n")
         _print_scores(scored, truth)
-        click.echo()
+        echo()
     trained = [outcome for outcome in scored if outcome.codes == "hashed"]
     if trained:
-        click.echo("Training, and encoding the database\n")
+        echo("Training, and encoding the database\n")
         _print_costs(trained)
     for outcome in outcomes:
         if outcome.error is not None:
-            click.echo(f"\n{outcome.method}, {outcome.n_bits} bits failed: {outcome.error}")
+            echo(f"\n{outcome.method}, {outcome.n_bits} bits failed: {outcome.error}")
 
 
 def _print_scores(scored: Sequence[Outcome], truth: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,6 +23,8 @@ __all__ = [
     "LateGroup",
     "connected",
     "database_option",
+    "echo",
+    "escaped",
     "json_option",
     "note",
     "parameter",
@@ -65,7 +68,8 @@ class CatchingGroup(click.Group):
             raise  # the reader has had enough: click ends quietly
         # UnicodeError: an argument whose bytes are no text.
         except (HashIndexError, OSError, UnicodeError) as error:
-            raise click.ClickException(re.sub(r"\s*\n\s*", " ", str(error).strip())) from error
+            message = re.sub(r"\s*\n\s*", " ", str(error).strip())
+            raise click.ClickException(escaped(message)) from error
 
 
 class LateGroup(CatchingGroup):
@@ -118,9 +122,29 @@ def connected(url: str) -> "Iterator[Connection]":
         yield connection
 
 
+# Characters that move the cursor, end the line, or turn what follows around: controls, formats,
+# line and paragraph separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+
+
+def escaped(text: str) -> str:
+    """Return a text that a terminal shows as it is: names come from databases and files."""
+    return "".join(
+        character
+        if unicodedata.category(character) not in _HIDDEN
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def echo(message: str = "", *, err: bool = False) -> None:
+    """Print lines; whatever else is not for the eye is printed escaped."""
+    click.echo("\n".join(escaped(line) for line in message.split("\n")), err=err)
+
+
 def note(message: str) -> None:
     """Tell the user something on stderr; stdout is for results."""
-    click.echo(message, err=True)
+    echo(message, err=True)
 
 
 def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:
@@ -136,7 +160,12 @@ def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, times in ISO 8601."""
-    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    lines = (
+        "".join(json.dumps(c)[1:-1] if unicodedata.category(c) in _HIDDEN else c for c in line)
+        for line in text.split("\n")
+    )
+    click.echo("\n".join(lines))
 
 
 def _plain(value: Any) -> Any:
@@ -159,7 +188,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
-        click.echo("  ".join(padded).rstrip())
+        echo("  ".join(padded).rstrip())
 
 
 def print_evaluation(result: "Evaluation") -> None:
@@ -178,4 +207,4 @@ def _cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M}"
-    return str(value)
+    return escaped(str(value))

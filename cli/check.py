@@ -8,7 +8,7 @@ from pg_hashindex.errors import HashIndexError
 from pg_hashindex.health import Health, Status
 from pg_hashindex.index import HashIndex
 
-from ._shared import connected, database_option, json_option, print_json, print_table
+from ._shared import connected, database_option, echo, json_option, print_json, print_table
 
 __all__ = ["check"]
 
@@ -76,4 +76,4 @@ def _print(found: Health) -> None:
     )
     for finding in found.findings:
         if finding.advice is not None:
-            click.echo(f"\n{finding.check}: {finding.advice}")
+            echo(f"\n{finding.check}: {finding.advice}")

@@ -17,7 +17,7 @@ from pg_hashindex.sampling import sample_table
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
 from pg_hashindex.training import train
 
-from ._shared import note, print_evaluation
+from ._shared import echo, note, print_evaluation
 
 _BITS = 128
 _METHODS = ("sgh", "itq")
@@ -85,24 +85,24 @@ def _index(connection: Connection, method: str) -> HashIndex:
 
 
 def _print_neighbours(index: HashIndex, packages: Packages) -> None:
-    click.echo(f"\nNearest packages by {index.name} ({index.n_bits} bits, {index.method}):")
+    echo(f"\nNearest packages by {index.name} ({index.n_bits} bits, {index.method}):")
     for name in _ASKED:
         position = packages.name.index(name)
-        click.echo(f"\n  {name}: {packages.text[position]}")
+        echo(f"\n  {name}: {packages.text[position]}")
         for hit in index.search(packages.embedding[position], 5)[1:]:
             found = hit.id - 1
-            click.echo(f"    {hit.distance:.3f}  {packages.name[found]}: {packages.text[found]}")
+            echo(f"    {hit.distance:.3f}  {packages.name[found]}: {packages.text[found]}")
 
 
 def _print_recall(index: HashIndex) -> None:
     result = evaluate(index, queries=100, candidates=_CANDIDATES)
-    click.echo(f"\n{index.name}, {result.queries} rows searched for among the others:")
+    echo(f"\n{index.name}, {result.queries} rows searched for among the others:")
     print_evaluation(result)
 
 
 def _print_sizes(indexes: list[HashIndex]) -> None:
     summary = indexes[0].summary()
-    click.echo(
+    echo(
         f"\nOne code takes {indexes[0].n_bits // 8} bytes, one vector "
         f"{4 * indexes[0].dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
         f"for {summary.vector_bytes / 1e6:.2f} MB of vectors."
@@ -112,7 +112,7 @@ def _print_sizes(indexes: list[HashIndex]) -> None:
 def _print_next(server: EmbeddedServer) -> None:
     # As it was called: in a virtual environment that is not active it is not on the PATH.
     program = shlex.quote(sys.argv[0])
-    click.echo(
+    echo(
         f"""
 Try next, in psql:
   {server.psql_command(DATABASE)}

@@ -20,6 +20,7 @@ from pg_hashindex.recall_history import HistoryPoint
 from ._shared import (
     connected,
     database_option,
+    echo,
     json_option,
     note,
     print_evaluation,
@@ -163,7 +164,7 @@ def evaluate(
         note(f"model {opened.model}: {opened.n_bits} bits, {opened.levels} levels of a projection")
         print_evaluation(result)
         for name_of_truth, found in scores.items():
-            click.echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
+            echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
             print_table(
                 ["measure", "value"], [[name, value] for name, value in found.values.items()]
             )

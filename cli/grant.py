@@ -1,4 +1,4 @@
-"""``pg-hashindex index grant`` and ``revoke``: who may search an index, and who maintains it."""
+"""``pg-hashindex index grant`` and ``revoke``: who searches an index by its codes."""
 
 import click
 
@@ -11,33 +11,31 @@ __all__ = ["grant", "revoke"]
 
 @click.command()
 @click.argument("name")
-@click.option("--reader", "readers", multiple=True, metavar="ROLE", help="Role to let search.")
-@click.option("--owner", "owners", multiple=True, metavar="ROLE", help="Role to let maintain it.")
+@click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
+@click.option(
+    "--reveal-codes",
+    is_flag=True,
+    help="Let them read codes of rows that row security hides from them.",
+)
 @database_option
 @json_option
 def grant(
-    database_url: str, name: str, readers: tuple[str, ...], owners: tuple[str, ...], as_json: bool
+    database_url: str, name: str, roles: tuple[str, ...], reveal_codes: bool, as_json: bool
 ) -> None:
-    """Let roles search index NAME, or maintain it.
+    """Let roles search index NAME by its codes.
 
-    A reader needs SELECT on the table, and gets what searches read beside it. An owner must own the
-    table, or be a member of its owner; what the index consists of is given to that.
+    They need SELECT on key and vector of the table. Roles without the grant are answered by exact
+    distance.
     """
-    if not readers and not owners:
-        raise click.UsageError("give --reader or --owner")
     with connected(database_url) as connection, connection.transaction():
         found = HashIndex.open(connection, name)
-        for role in owners:
-            found.grant(role, as_="owner")
-        for role in readers:
-            found.grant(role, as_="reader")
+        for role in roles:
+            found.grant(role, reveal_codes=reveal_codes)
     if as_json:
-        print_json({"name": name, "readers": readers, "owners": owners})
+        print_json({"name": name, "granted": roles})
         return
-    for role in owners:
-        note(f"role {role} may maintain index {name}")
-    for role in readers:
-        note(f"role {role} may search index {name}")
+    for role in roles:
+        note(f"role {role} may search index {name} by its codes")
 
 
 @click.command()
@@ -46,7 +44,7 @@ def grant(
 @database_option
 @json_option
 def revoke(database_url: str, name: str, roles: tuple[str, ...], as_json: bool) -> None:
-    """Take from roles what they hold on index NAME; rights on the table stay as they are."""
+    """Take the codes of index NAME from roles; rights on the table stay as they are."""
     with connected(database_url) as connection, connection.transaction():
         found = HashIndex.open(connection, name)
         for role in roles:
@@ -55,4 +53,4 @@ def revoke(database_url: str, name: str, roles: tuple[str, ...], as_json: bool) 
         print_json({"name": name, "revoked": roles})
         return
     for role in roles:
-        note(f"role {role} holds nothing on index {name} any more")
+        note(f"role {role} may not read the codes of index {name} any more")

@@ -113,6 +113,11 @@ def index() -> None:
     help="Columns to keep beside the codes: filters on them leave rows out before any is read.",
 )
 @click.option(
+    "--trust-owner",
+    is_flag=True,
+    help="Take a table of another role, which can then run code as the administrator.",
+)
+@click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
 @patience_option
@@ -130,6 +135,7 @@ def create(
     access: Access,
     ranking: Ranking | None,
     filter_columns: str,
+    trust_owner: bool,
     encode: bool,
     patience: float,
     as_json: bool,
@@ -148,6 +154,7 @@ def create(
             access=access,
             ranking=ranking,
             filter_columns=[name.strip() for name in filter_columns.split(",") if name.strip()],
+            trust_owner=trust_owner,
             patience=patience,
         )
         if created.encoded_in == "sql":

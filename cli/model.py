@@ -1,11 +1,13 @@
 """``pg-hashindex model``: train, keep and move models."""
 
+import secrets
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
 from pg_hashindex import store
+from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.model import Metric, Model
@@ -353,13 +355,27 @@ def drop(database_url: str, reference: str) -> None:
 @model.command("export")
 @click.argument("reference", metavar="NAME[:VERSION]")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @database_option
-def export_model(database_url: str, reference: str, file: Path) -> None:
+def export_model(database_url: str, reference: str, file: Path, force: bool) -> None:
     """Write a model to FILE: one archive with a checksum, nothing in it is code."""
     with connected(database_url) as connection:
-        loaded = store.load(connection, reference)
-    file.write_bytes(loaded.to_bytes())
-    note(f"wrote {file}, {file.stat().st_size / 1024:.0f} kB")
+        data = store.load(connection, reference).to_bytes()
+    # Neither follows a link that somebody put there.
+    if force:
+        beside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        with beside.open("xb") as opened:
+            opened.write(data)
+        beside.replace(file)
+    else:
+        try:
+            with file.open("xb") as opened:
+                opened.write(data)
+        except FileExistsError:
+            raise InvalidInputError(
+                f"{file} is there already; give --force to replace it"
+            ) from None
+    note(f"wrote {file}, {len(data) / 1024:.0f} kB")
 
 
 @model.command("import")

@@ -7,7 +7,7 @@ import click
 from pg_hashindex.index import HashIndex
 from pg_hashindex.orphans import drop_orphans
 
-from ._shared import connected, database_option, json_option, note, print_json
+from ._shared import connected, database_option, echo, json_option, note, print_json
 
 __all__ = ["repair"]
 
@@ -54,7 +54,7 @@ def repair(
         print_json(asdict(result))
     else:
         for line in result.done:
-            click.echo(line)
+            echo(line)
         if not result.done and not result.left:
             note(f"index {name} is in order")
     for line in result.left:
@@ -70,6 +70,6 @@ def _drop_orphans(database_url: str, as_json: bool) -> None:
         print_json([asdict(orphan) for orphan in dropped])
         return
     for orphan in dropped:
-        click.echo(f"dropped {orphan.kind} {orphan.object}")
+        echo(f"dropped {orphan.kind} {orphan.object}")
     if not dropped:
         note("everything in schema hashindex belongs to an index")

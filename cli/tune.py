@@ -13,7 +13,7 @@ from pg_hashindex.quantization import bits_of
 from pg_hashindex.tuning import Advice, Effort, Goal, Trial, apply, frontier, tune_index, tune_table
 from pg_hashindex.tuning.applying import check_free
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import connected, database_option, echo, json_option, note, print_json, print_table
 
 _DEFAULT = Effort()
 
@@ -208,8 +208,8 @@ def _print(advice: Advice, applied: bool) -> None:
             for trial in frontier(advice.trials)
         ],
     )
-    click.echo()
-    click.echo(("recommended: " if advice.recommended else "") + advice.reason)
+    echo()
+    echo(("recommended: " if advice.recommended else "") + advice.reason)
     if advice.recommended is not None and not (applied and advice.applicable):
         note(_how(advice, advice.recommended))
 

@@ -151,9 +151,10 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
             ).format(
                 id=sql.Identifier(index.id_column),
                 column=sql.Identifier(index.column_name),
-                code=index.code_of_row if index.encoded_in == "python" else sql.SQL("NULL"),
+                # Not every reader may read it.
+                code=sql.SQL("NULL") if index.encoded_in == "sql" else index.code_of_row,
                 table=index.table,
-                type=sql.SQL(index.id_type),
+                type=sql.SQL(index.key_type),
             ),
             [str(row_id)],
             binary=index.binary_ids,

@@ -108,18 +108,28 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
     try:
         parts = psycopg.conninfo.conninfo_to_dict(_libpq(url))
     except psycopg.Error:
+        parts = {}
+        readable = False
+    else:
+        readable = not _is_ambiguous(url)
+    if not readable:
         # libpq's message repeats what it cannot read, be it the password.
         raise ConnectionFailedError(
             "cannot connect to the database: its URL cannot be read; write it as "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters such as @ : / %"
-        ) from None
+        )
     try:
         return psycopg.connect(_libpq(url), autocommit=autocommit)
     except psycopg.Error as error:
+        reason = str(error).strip()
+        for name, value in parts.items():
+            if name not in _SHOWN and len(str(value)) > 2:
+                reason = reason.replace(str(value), "...")
+        # The error itself, too, may say what is secret.
         raise ConnectionFailedError(
-            f"cannot connect to {_without_secrets(parts)}: {str(error).strip()}; "
+            f"cannot connect to {_without_secrets(parts)}: {reason}; "
             "check the URL and that the server runs"
-        ) from error
+        ) from None
 
 
 def _libpq(url: str) -> str:
@@ -127,9 +137,22 @@ def _libpq(url: str) -> str:
     return f"{scheme.partition('+')[0]}://{rest}" if separator else url
 
 
+def _is_ambiguous(url: str) -> bool:
+    """Say whether libpq may take a part of the password for a host, a port or a database.
+
+    It does where an @ or a / in it is not escaped.
+    """
+    _, separator, rest = url.partition("://")
+    before, _, after = rest.partition("@")
+    return bool(separator) and "@" in rest and ("@" in after or any(c in before for c in "/?#"))
+
+
+# All else may hold a secret: password, sslpassword, oauth_client_secret, options.
+_SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
+
+
 def _without_secrets(parts: Mapping[str, Any]) -> str:
-    # password, sslpassword, oauth_client_secret
-    shown = {k: v for k, v in parts.items() if "password" not in k and "secret" not in k}
+    shown = {name: parts[name] for name in _SHOWN if name in parts}
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
 
 
@@ -299,6 +322,8 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return UnknownModelError(message)
     if state == "42704" and message.startswith("index "):
         return UnknownIndexError(message)
+    if state == "42704" and message.startswith("role "):
+        return InvalidInputError(message)
     if state == "42704" and "pgvector" in message:
         return MissingExtensionError(message)
     if state == "0A000" and re.search("is too old|is older than", message):
@@ -318,9 +343,8 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
     if state in {"42P01", "3F000"}:
         return InvalidInputError(f"{message}; check the name and the schema it is in")
     if state == "42501":
-        return MissingRightsError(
-            f"{message}; connect as the owner, or have the owner GRANT the right"
-        )
+        remedy = "" if diagnosis.message_hint else "; have the owner GRANT the right"
+        return MissingRightsError(message + remedy)
     if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
     # From PostgreSQL 18 on a foreign key ON DELETE RESTRICT has a state of its own.

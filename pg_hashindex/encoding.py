@@ -136,7 +136,7 @@ class _Encoder:
             "table_name": sql.Literal(index.qualified_table),
             "id": sql.Identifier(index.id_column),
             "column": sql.Identifier(index.column_name),
-            "type": sql.SQL(index.id_type),
+            "type": sql.SQL(index.key_type),
             "codes": sql.Identifier(index.code_schema, index.code_table),
             "code": sql.Identifier(index.code_column),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),

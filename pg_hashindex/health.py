@@ -251,6 +251,6 @@ class _Evaluated:
             table=self.index.table,
             id=sql.Identifier(self.index.id_column),
             column=sql.Identifier(self.index.column_name),
-            type=sql.SQL(self.index.id_type),
+            type=sql.SQL(self.index.key_type),
             code=self.index.code_of_row,
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from . import swapping
 from .built_index import CONFIGURE, BuiltIndex
@@ -15,7 +14,6 @@ from .catalog import (
     read_entries,
 )
 from .database import Connection, prepare, translated_errors
-from .errors import InvalidInputError
 from .health import Health, check
 from .locks import patiently
 from .model import Metric
@@ -56,6 +54,7 @@ class HashIndex(BuiltIndex):
         access: Access = "scan",
         ranking: Ranking | None = None,
         filter_columns: Sequence[str] = (),
+        trust_owner: bool = False,
         patience: float | None = None,
     ) -> "HashIndex":
         """Create an index: codes, triggers and a search function, in one transaction.
@@ -90,6 +89,9 @@ class HashIndex(BuiltIndex):
         filter_columns : sequence of str
             Columns of the table that are kept beside the codes. A filter on these alone leaves
             rows out before any of them is looked up.
+        trust_owner : bool
+            Whether to take a table of another role than the administrator, which owns schema
+            ``hashindex``. The owner of a table can run code with the rights of those who read it.
         patience : float, optional
             Seconds to go on trying for, while transactions keep the table in use; 60 by default.
             As `drop`, it waits for no lock for longer than a moment.
@@ -108,8 +110,18 @@ class HashIndex(BuiltIndex):
 
         def make() -> None:
             connection.execute(
-                "SELECT hashindex.create_index(%s, %s::regclass, %s, %s, %s, %s, %s, %s)",
-                [name, table, column, model, id_column, metric, layout, list(filter_columns)],
+                "SELECT hashindex.create_index(%s, %s::regclass, %s, %s, %s, %s, %s, %s, %s)",
+                [
+                    name,
+                    table,
+                    column,
+                    model,
+                    id_column,
+                    metric,
+                    layout,
+                    list(filter_columns),
+                    trust_owner,
+                ],
             )
             if access != "scan" or ranking is not None:
                 connection.execute(CONFIGURE, [name, access, ranking, None, None])
@@ -226,44 +238,47 @@ class HashIndex(BuiltIndex):
         """
         return swapping.prune(self)
 
-    def grant(self, role: str, *, as_: Literal["reader", "owner"] = "reader") -> None:
-        """Let a role search the index, or maintain it.
+    def grant(self, role: str, *, reveal_codes: bool = False) -> None:
+        """Let a role search by the codes of the index; without, it is answered by exact distance.
+
+        Roles that may read key and vector when the index is made have it, unless the table has row
+        security.
 
         Parameters
         ----------
         role : str
-            Its name as it is, without quotes; ``public`` for everybody, as reader.
-        as_ : {"reader", "owner"}
-            A reader must hold SELECT on the key and the vectors of the table, and gets what
-            searches read beside them. An owner must own the table, or be a member of its owner, to
-            which what the index consists of is given.
+            Its name as it is, without quotes; ``public`` for everybody. It must hold SELECT on the
+            key and the vectors of the table.
+        reveal_codes : bool
+            Whether it may read the codes of all rows where row security hides some from it. Codes,
+            landmarks and models tell roughly what vectors are.
 
         Raises
         ------
         InvalidInputError
             If there is no such role.
         DatabaseStateError
-            If it does not hold on the table what it needs.
+            If it may not read key and vector, or the table has row security.
         MissingRightsError
-            If the caller may not grant this.
+            If the caller does not administer the schema.
         """
-        if as_ not in ("reader", "owner"):
-            raise InvalidInputError(f"a role is granted reader or owner, not {as_!r}")
         with translated_errors(), self.connection.transaction():
-            self.connection.execute(f"SELECT hashindex.grant_{as_}(%s, %s)", [self.name, role])
+            self.connection.execute(
+                "SELECT hashindex.grant_reader(%s, %s, %s)", [self.name, role, reveal_codes]
+            )
 
     def revoke(self, role: str) -> None:
-        """Take from a role what it holds on the index; its rights on the table stay as they are.
+        """Take the codes of the index from a role; its rights on the table stay as they are.
 
         Raises
         ------
         InvalidInputError
             If there is no such role.
         MissingRightsError
-            If the caller may not revoke this.
+            If the caller does not administer the schema.
         """
         with translated_errors(), self.connection.transaction():
-            self.connection.execute("SELECT hashindex.revoke_all(%s, %s)", [self.name, role])
+            self.connection.execute("SELECT hashindex.revoke_reader(%s, %s)", [self.name, role])
 
     def distribute(self) -> None:
         """Bring the index to the shards of its table, which Citus distributes.

@@ -35,7 +35,8 @@ SwapState = Literal["next", "ready", "previous"]
 _CATALOG: LiteralString = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
            m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
-           i.id_type, i.metric, i.layout, i.code_schema, i.code_table, i.code_column, i.created_at,
+           i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
+           i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
            i.storage, i.swap_of, i.swap_state, i.filter_columns,
            m.network ->> 'kind'::text AS network
@@ -61,6 +62,7 @@ class IndexRow:
     column_name: str
     id_column: str
     id_type: str
+    key_type: str
     metric: Metric
     layout: Layout
     code_schema: str

@@ -12,9 +12,6 @@ from .errors import HashIndexError
 
 __all__ = ["JobRecord"]
 
-# First key of the locks, the bytes of "hjob"; sql/165_jobs.sql knows it too.
-_LOCK_CLASS = 0x686A6F62
-
 _KEPT = 1000
 _MESSAGE_CHARACTERS = 1000
 
@@ -40,8 +37,8 @@ _PRUNE: LiteralString = """
 """
 
 _BEGIN: LiteralString = """
-    INSERT INTO hashindex.job (kind, subject, phase, rows_done, rows_total)
-    VALUES ($1, $2, $3, $4, $5) RETURNING id
+    INSERT INTO hashindex.job (kind, subject, phase, rows_done, rows_total, pid, lock)
+    VALUES ($1, $2, $3, $4, $5, pg_backend_pid(), hashindex._hold()) RETURNING id, lock
 """
 
 _WRITE: LiteralString = """
@@ -79,6 +76,7 @@ class JobRecord:
         self.connection, self.kind, self.subject = connection, kind, subject
         self.supersedes = list(supersedes)
         self._id: int | None = None
+        self._lock: int | None = None
         self._may_record = True
 
     def write(self, phase: str, done: int, total: int | None, *, new_phase: bool) -> bool:
@@ -91,9 +89,7 @@ class JobRecord:
                 return
             row = cursor.execute(_BEGIN, [self.kind, self.subject, phase, done, total]).fetchone()
             assert row is not None  # noqa: S101
-            # Before others see the row. A lock of the session: it outlives the transaction.
-            cursor.execute("SELECT pg_advisory_lock($1, $2)", [_LOCK_CLASS, row[0]])
-            self._id = row[0]
+            self._id, self._lock = row
 
         def update(cursor: RawCursor[Any]) -> None:
             cursor.execute(_WRITE, [self._id, phase, done, total, new_phase])
@@ -116,9 +112,7 @@ class JobRecord:
             # After its end is to be seen: a row without a lock is dead until then.
             _briefly(
                 self.connection,
-                lambda cursor: cursor.execute(
-                    "SELECT pg_advisory_unlock($1, $2)", [_LOCK_CLASS, self._id]
-                ),
+                lambda cursor: cursor.execute("SELECT pg_advisory_unlock($1)", [self._lock]),
             )
         except HashIndexError:
             # Whatever ended the job says more than this.

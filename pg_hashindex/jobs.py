@@ -1,9 +1,9 @@
 """Long runs, and how far they are: rows of ``hashindex.job`` that other sessions see meanwhile.
 
-A run holds an advisory lock of its session on the number of its row. A row that says that it runs,
-and whose lock is free, is of a process or a server that was killed: the view ``hashindex.jobs``
-calls it dead. What keeps a run from being recorded, a missing right say, never keeps it from
-running.
+A run's session holds an advisory lock whose number its row has. A row that says that it runs, and
+whose process does not hold it, is of a process or a server that was killed: the view
+``hashindex.jobs`` calls it dead. What keeps a run from being recorded, a missing right say, never
+keeps it from running.
 """
 
 import shlex

@@ -23,11 +23,6 @@ PATIENCE = 60.0
 Result = TypeVar("Result")
 
 
-# A lock of the session, so that it is given back when that dies.
-_TAKE: LiteralString = "SELECT pg_try_advisory_lock(pg_catalog.hashtextextended(%s, 0))"
-_GIVE_BACK: LiteralString = "SELECT pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0))"
-
-
 _LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
 _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
@@ -41,7 +36,7 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
     connection : psycopg.Connection
         Not inside a transaction.
     work : {"access", "encode", "repair", "swap"}
-        ``hashindex.health`` and ``hashindex.exchange`` know the lock by it.
+        ``hashindex.health`` and ``hashindex.exchange`` know it by that.
     name : str
         Of the index.
     busy : str
@@ -52,10 +47,9 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
     InUseError
         If another session is.
     """
-    key = [f"hashindex.{work}:{name}"]
     # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
     with connection.transaction():
-        row = connection.execute(_TAKE, key).fetchone()
+        row = connection.execute("SELECT hashindex._claim(%s, %s)", [work, name]).fetchone()
     if row is None or not row[0]:
         raise InUseError(busy)
     try:
@@ -63,7 +57,7 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
     finally:
         if not connection.closed:
             with connection.transaction():
-                connection.execute(_GIVE_BACK, key)
+                connection.execute("SELECT hashindex._release(%s, %s)", [work, name])
 
 
 _HOLDERS: LiteralString = """

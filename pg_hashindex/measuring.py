@@ -242,7 +242,7 @@ def _resolved(index: IndexEntry, queries: QuerySet) -> list[_Asked]:
                     id=sql.Identifier(index.id_column),
                     column=sql.Identifier(index.column_name),
                     table=index.table,
-                    type=sql.SQL(index.id_type),
+                    type=sql.SQL(index.key_type),
                 ),
                 [[query.row_id for query in queries.queries]],
                 binary=index.binary_ids,

@@ -331,6 +331,15 @@ class Model:
         if not zipfile.is_zipfile(io.BytesIO(data)):
             raise InvalidInputError("not a model file of pg_hashindex: it is no archive of NumPy's")
         try:
+            # Before anything is unpacked: nothing is compressed in what `to_bytes` writes.
+            with zipfile.ZipFile(io.BytesIO(data)) as members:
+                sizes = [member.file_size for member in members.infolist()]
+                packed = any(member.compress_type for member in members.infolist())
+            if packed or sum(sizes) > len(data):
+                raise InvalidInputError(
+                    "not a model file of pg_hashindex: it says that it holds more than it does, "
+                    f"{sum(sizes)} bytes in {len(data)}"
+                )
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())
                 if header["format"] != _FILE_FORMAT:

@@ -75,7 +75,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
         "id": sql.Identifier(index.id_column),
         "column": sql.Identifier(index.column_name),
         "table": index.table,
-        "type": sql.SQL(index.id_type),
+        "type": sql.SQL(index.key_type),
         # Where SQL cannot encode a row that has no code, the model may not know it either.
         "usable": sql.SQL("true")
         if index.encoded_in == "sql"

@@ -34,7 +34,7 @@ import sqlalchemy as sa
 from .database import translated_errors
 from .errors import InUseError
 
-__all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "upgrade"]
+__all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
 
 # Any constant will do, as long as every release uses this one: the bytes of "pghashix".
 _LOCK_KEY = 0x7067686173686978
@@ -90,7 +90,7 @@ def upgrade(connection: sa.Connection) -> None:
     MissingExtensionError, OldServerError, MissingRightsError
         If the database does not allow it; nothing is changed then.
     """
-    with translated_errors(), _kept_search_path(connection):
+    with translated_errors(), _kept_settings(connection):
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
         for text in _functions(before_tables=True):
             _run(connection, text)
@@ -129,7 +129,6 @@ def downgrade(connection: sa.Connection) -> None:
             "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
-            "DROP TRIGGER IF EXISTS guarded ON hashindex.index; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
         )
         # In one statement, since some call others; without CASCADE, which could reach the user's.
@@ -175,6 +174,18 @@ def status(connection: sa.Connection) -> SchemaStatus:
     )
 
 
+def superuser(connection: sa.Connection) -> str | None:
+    """Return the owner of the schema where it is a superuser, as whom triggers ought not to run."""
+    with translated_errors():
+        name: str | None = connection.scalar(
+            sa.text(
+                "SELECT r.rolname FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r "
+                "ON r.oid = n.nspowner WHERE n.nspname = 'hashindex' AND r.rolsuper"
+            )
+        )
+    return name
+
+
 def script() -> str:
     """Return one SQL script that installs everything with psql alone.
 
@@ -194,11 +205,20 @@ def script() -> str:
 def statements() -> str:
     """Return what `script` runs without its transaction, for one of the caller's.
 
-    As in `upgrade`, the search_path is as before afterwards.
+    As in `upgrade`, search_path and role are as before afterwards.
     """
     keep = "SELECT pg_catalog.set_config('{}', pg_catalog.current_setting('{}'), true);"
     path = ("hashindex.path_before", "search_path")
-    return "\n".join([keep.format(*path), *_statements(), keep.format(*reversed(path))])
+    role = ("hashindex.role_before", "role")
+    return "\n".join(
+        [
+            keep.format(*path),
+            keep.format(*role),
+            *_statements(),
+            keep.format(*reversed(role)),
+            keep.format(*reversed(path)),
+        ]
+    )
 
 
 def _statements() -> list[str]:
@@ -285,11 +305,18 @@ def _head() -> str:
 
 
 @contextlib.contextmanager
-def _kept_search_path(connection: sa.Connection) -> Iterator[None]:
-    # sql/ sets the search_path for its transaction, which here is the caller's.
-    before = connection.scalar(sa.text("SELECT current_setting('search_path')"))
+def _kept_settings(connection: sa.Connection) -> Iterator[None]:
+    # sql/ sets search_path and role for its transaction, which here is the caller's.
+    names = ("role", "search_path")
+    before = {
+        name: connection.scalar(sa.text("SELECT current_setting(:name)"), {"name": name})
+        for name in names
+    }
     yield
-    connection.execute(sa.text("SELECT set_config('search_path', :path, true)"), {"path": before})
+    for name, value in before.items():
+        connection.execute(
+            sa.text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value}
+        )
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ def nearest(
                 sql.SQL(
                     "SELECT id::{}, distance FROM hashindex.search("
                     "$1, $2, $3, $4, $5, filter => $6, query_code => $7)"
-                ).format(sql.SQL(index.id_type)),
+                ).format(sql.SQL(index.key_type)),
                 [index.name, vector, k, candidates, probes, filter, code],
                 binary=index.binary_ids,
             )

@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from .database import Connection, prepare, translated_errors
-from .errors import DatabaseStateError, InUseError, MissingRightsError
+from .errors import DatabaseStateError, InUseError
 from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
@@ -108,11 +108,7 @@ def save(connection: Connection, model: Model) -> Model:
         prepare(connection)
         with connection.transaction():
             # Two savers of one name must not both compute the same next version.
-            connection.execute(
-                "SELECT pg_advisory_xact_lock("
-                "pg_catalog.hashtextextended('hashindex.model:' || %s, 0))",
-                [model.name],
-            )
+            connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
             row = connection.execute(
                 f"""
                 INSERT INTO hashindex.model (
@@ -164,17 +160,7 @@ def check_may_save(connection: Connection) -> None:
     """
     with translated_errors():
         prepare(connection)
-        row = connection.execute(
-            "SELECT current_user::text, ARRAY(SELECT t FROM unnest(ARRAY['hashindex.model', "
-            "'hashindex.model_part']) t WHERE NOT has_table_privilege(t, 'INSERT'))"
-        ).fetchone()
-    assert row is not None  # noqa: S101
-    if row[1]:
-        tables = ", ".join(row[1])
-        raise MissingRightsError(
-            f"role {row[0]} may not save models; its owner grants that with: GRANT INSERT ON "
-            f"{tables} TO {row[0]}"
-        )
+        connection.execute("SELECT hashindex._check_administrator()")
 
 
 def load(connection: Connection, reference: str) -> Model:

@@ -9,6 +9,7 @@ from sqlalchemy.types import UserDefinedType
 
 __all__ = [
     "SCHEMA",
+    "claim",
     "index",
     "job",
     "metadata",
@@ -214,7 +215,7 @@ recall_history = sa.Table(
     comment="recall and latency of indexes as they were measured over time",
 )
 
-# Which of them still run, the view hashindex.jobs knows: each holds a lock while it does.
+# Which of them still run, the view hashindex.jobs knows: the session holds a lock while it does.
 job = sa.Table(
     "job",
     metadata,
@@ -237,7 +238,19 @@ job = sa.Table(
     sa.Column("ended_at", sa.DateTime(timezone=True)),
     sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
     sa.Column("message", sa.Text),
+    sa.Column("pid", sa.Integer),
+    sa.Column("lock", sa.BigInteger),
     sa.CheckConstraint("kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", "kind"),
     sa.CheckConstraint("state IN ('running', 'done', 'failed')", "state"),
     comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
+)
+
+claim = sa.Table(
+    "claim",
+    metadata,
+    sa.Column("work", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("lock", sa.BigInteger, nullable=False),
+    comment="work that one session at a time does, and the session that is at it",
 )

@@ -105,7 +105,7 @@ class Verifier:
             "table": index.table,
             "table_name": sql.Literal(index.qualified_table),
             "id": sql.Identifier(index.id_column),
-            "type": sql.SQL(index.id_type),
+            "type": sql.SQL(index.key_type),
             "column": sql.Identifier(index.column_name),
             "codes": index.codes,
             "code": sql.Identifier(index.code_column),

@@ -38,6 +38,8 @@ BEGIN
     IF to_regnamespace('hashindex') IS NULL THEN
         CREATE SCHEMA hashindex;
     END IF;
+    -- What is made from here on belongs to the owner of the schema, whoever of his members, or which superuser, runs this.
+    PERFORM set_config('role', pg_get_userbyid(n.nspowner), true) FROM pg_namespace n WHERE n.nspname = 'hashindex';
     IF to_regtype('hashindex.layer') IS NULL THEN
         CREATE TYPE hashindex.layer AS (
             kind text,
@@ -46,6 +48,42 @@ BEGIN
             scale real,
             nearest integer
         );
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex._strangers()
+RETURNS TABLE (object text, owner oid)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.kind || ' ' || o.name, o.owner
+    FROM pg_namespace n CROSS JOIN LATERAL (
+        SELECT 'function' AS kind, p.oid::regprocedure::text AS name, p.proowner AS owner FROM pg_proc p WHERE p.pronamespace = n.oid
+        UNION ALL
+        SELECT 'relation', c.oid::regclass::text, c.relowner FROM pg_class c WHERE c.relnamespace = n.oid
+        UNION ALL
+        SELECT 'type', t.oid::regtype::text, t.typowner FROM pg_type t WHERE t.typnamespace = n.oid
+        UNION ALL
+        SELECT 'operator', x.oid::regoperator::text, x.oprowner FROM pg_operator x WHERE x.oprnamespace = n.oid
+    ) o
+    WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._strangers() IS 'what stands in schema hashindex and is not its owner''s';
+
+DO $$
+DECLARE
+    stranger record;
+BEGIN
+    SELECT s.object, s.owner::regrole AS owner INTO stranger FROM hashindex._strangers() s LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% belongs to role %, not to the owner of the schema', stranger.object, stranger.owner
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Drop it if you did not make it, or make the owner of schema hashindex its owner.';
     END IF;
 END
 $$;

@@ -39,6 +39,7 @@ DECLARE
 BEGIN
     EXECUTE hashindex._fill(pieces[1], parts) || quote_literal(hashindex._fill(pieces[2], parts));
     EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
+    EXECUTE format('ALTER FUNCTION %s OWNER TO %s', signature, hashindex._administrator()::regrole);
 END
 $$;
 
@@ -56,13 +57,14 @@ DECLARE
     in_python boolean := used.network IS NOT NULL;
     ext text := hashindex._vector_schema();
     base text := format('%I.%I', i.schema_name, i.table_name);
+    key_type text := hashindex._key_type(i.id_type);
     code_table text := format('%I.%I', i.code_schema, i.code_table);
     in_table boolean := i.layout = 'table';
     lists boolean := i.landmark_table IS NOT NULL;
     u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 6) n);
     given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 6) n);
     codes text := CASE WHEN in_table THEN code_table ELSE format(
-        '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, i.id_type, i.code_column, base
+        '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, key_type, i.code_column, base
     ) END;
     seen text := format(
         'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
@@ -110,7 +112,7 @@ BEGIN
         'refresh', format('hashindex.%I', 'refresh_' || i.storage),
         'table', base, 'table_literal', quote_literal(base),
         'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
-        'key', quote_ident(i.id_column), 'key_type', i.id_type,
+        'key', quote_ident(i.id_column), 'key_type', key_type,
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
@@ -132,12 +134,15 @@ BEGIN
         -- Where rows, or codes, are not for this caller or this snapshot, candidates are in exact order.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s', base, code_table, seen
-        ) ELSE format('NOT %s', seen) END,
+        ) ELSE format(
+            'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
+            'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen
+        ) END,
         -- "+ 0" hides the order from an HNSW or IVFFlat index on the table, whose answers are approximate.
         'exact', quote_literal(format(
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
             '\n) ORDER BY (%1$s.%3$s %4$s $1) + 0, %1$s.%2$s LIMIT $2',
-            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), i.id_type
+            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), key_type
         )),
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
@@ -148,7 +153,7 @@ BEGIN
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $7',
             named.base, named.key, named.code,
-            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), i.id_type
+            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), key_type
         ) END),
         'landmarks', coalesce(landmarks, ''), 'landmark_operator', nearer,
         'point', format(point, 'hashindex_query'), 'point_of_row', format(point, 'r.vector'),
@@ -261,7 +266,6 @@ DECLARE
     parts jsonb := hashindex._parts(i);
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
-    owner text := c.relowner::regrole FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
@@ -281,13 +285,11 @@ BEGIN
         )
     );
     IF NOT distributed THEN
-        -- Nobody puts it on a table of his own; whoever attaches a partition to this one needs it.
+        -- Nobody puts it on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
-        IF owner IS NOT NULL THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s() TO %s', parts ->> 'sync', owner);
-        END IF;
     END IF;
     PERFORM hashindex._create_search_functions(i);
+    PERFORM hashindex._take_over(i);
 END
 $$;
 

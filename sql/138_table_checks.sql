@@ -100,6 +100,22 @@ $$;
 
 COMMENT ON FUNCTION hashindex._base_type(oid) IS 'the type that a domain, or a domain over domains, is of';
 
+-- Triggers run as the administrator: an operator, a cast or a domain's check of somebody else's must not run in them. An enum has
+-- PostgreSQL's operators, unless its owner gives it others.
+CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN t.typtype NOT IN ('b', 'e') OR t.typnamespace <> 'pg_catalog'::regnamespace
+        AND NOT (t.typtype = 'e' AND pg_has_role(t.typowner, hashindex._administrator(), 'USAGE'))
+    FROM pg_type t WHERE t.oid = type;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_foreign_type(oid) IS 'whether a type is neither PostgreSQL''s own nor an enum of the administrator''s';
+
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -120,9 +136,7 @@ BEGIN
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_type t ON t.oid = a.atttypid
-    -- Triggers run as the index's owner, and an operator, or a domain's check, of somebody's must not run in them.
-    WHERE a.attname IS NULL OR f.name IN (i.column_name, i.id_column) OR t.typtype NOT IN ('b', 'e')
-       OR t.typtype = 'b' AND t.typnamespace <> 'pg_catalog'::regnamespace
+    WHERE a.attname IS NULL OR f.name IN (i.column_name, i.id_column) OR hashindex._is_foreign_type(a.atttypid)
        OR (SELECT count(*) FROM unnest(i.filter_columns) o WHERE o = f.name) > 1
     ORDER BY f.n LIMIT 1;
     IF NOT FOUND THEN
@@ -136,7 +150,7 @@ BEGIN
         RAISE EXCEPTION 'filter column "%" is named twice', wrong.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Name it once.';
     END IF;
     RAISE EXCEPTION 'filter column "%" of % is of type %, which is not built in', wrong.name, base, wrong.type
-        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a type of PostgreSQL''s own or an enum; filters on others work without.';
+        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a type of PostgreSQL''s own, or of an enum of the administrator''s; filters on others work without.';
 END
 $$;
 
@@ -193,8 +207,8 @@ BEGIN
     -- One column, unique at every moment (a deferred constraint is not), never NULL.
     SELECT a.attname, format_type(t.oid, CASE WHEN t.oid = a.atttypid THEN a.atttypmod END),
            CASE WHEN t.typcategory = 'A' THEN 'an array' WHEN t.typcategory = 'C' THEN 'composite'
-                -- Triggers run as the index's owner, and an operator of somebody's must not run in them.
-                WHEN t.typtype <> 'e' AND t.typnamespace <> 'pg_catalog'::regnamespace THEN 'which is not built in' END
+                -- No operator or cast of somebody else's may run in triggers.
+                WHEN hashindex._is_foreign_type(t.oid) THEN 'which is not built in' END
     INTO id_column, id_type, shape
     FROM pg_index x
     JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
@@ -222,6 +236,23 @@ $$;
 
 COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
+
+-- What the catalog says is read as the name of a type, never as SQL. Qualified, so that it means the same under any path.
+CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Where the type is gone, so is the key.
+    RETURN coalesce((
+        SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+        WHERE t.oid = to_regtype(id_type)
+    ), 'pg_catalog.text');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
 
 -- Names of their own that the statements of an index use: variables, and tables of a query.
 CREATE OR REPLACE FUNCTION hashindex._is_reserved(name text)

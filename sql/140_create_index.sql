@@ -8,7 +8,8 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     id_column text DEFAULT NULL,
     metric text DEFAULT NULL,
     layout text DEFAULT 'table',
-    filter_columns text[] DEFAULT '{}'
+    filter_columns text[] DEFAULT '{}',
+    trust_owner boolean DEFAULT false
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -16,7 +17,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index;
-    used hashindex.model := hashindex.find_model(model);
+    used hashindex.model;
     missing text := CASE
         WHEN name IS NULL THEN 'name'
         WHEN table_name IS NULL THEN 'table_name'
@@ -24,10 +25,12 @@ DECLARE
         WHEN model IS NULL THEN 'model'
     END;
 BEGIN
+    PERFORM hashindex._check_administrator();
     IF missing IS NOT NULL THEN
         RAISE EXCEPTION '% is NULL', missing
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
+    used := hashindex.find_model(model);
     i.name := create_index.name;
     i.storage := i.name;
     i.model_id := used.id;
@@ -86,11 +89,7 @@ BEGIN
         i.code_column := i.storage || '_code';
     END IF;
     PERFORM hashindex._check_distributable(i);
-    IF i.layout = 'table' AND row_security_active(create_index.table_name) THEN
-        RAISE EXCEPTION 'row security of % hides rows from role %, as which triggers keep the codes', create_index.table_name, current_user
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'Make the index as a role that sees every row: the owner of the table without FORCE ROW LEVEL SECURITY, or one with BYPASSRLS; or use layout column.';
-    END IF;
+    PERFORM hashindex._check_owner(i, trust_owner);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
@@ -101,12 +100,17 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hashindex._create_functions(i);
+    -- Whoever attaches a partition needs it; and it says who is trusted.
+    EXECUTE format(
+        'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', 'sync_' || i.storage,
+        (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
+    );
     PERFORM hashindex._create_triggers(i, create_index.table_name);
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[]) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
     'creates an index: codes, triggers, search function; rows there already are still to be encoded';
 
 -- Without a key: a build adds it once the rows are there.
@@ -127,7 +131,7 @@ BEGIN
         'CREATE %s TABLE %I.%I AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
         -- Codes must not outlive the rows of an unlogged table in a crash.
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
-        i.code_schema, i.code_table, i.id_column, i.id_type, used.n_bits, filters, base
+        i.code_schema, i.code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits, filters, base
     );
     EXECUTE format(
         -- PLAIN: a code with a short header would be copied for each of the operators that it meets in a search.

@@ -122,7 +122,6 @@ BEGIN
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
     );
-    PERFORM hashindex._give(i, hashindex._owner_of(i));
     PERFORM hashindex._create_functions(i);
 END
 $$;
@@ -228,16 +227,15 @@ DECLARE
     later hashindex.index := hashindex._next_of(i);
 BEGIN
     PERFORM hashindex._allow_shard_changes();
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, i.id_type);
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
     later.probes := coalesce(later.probes, 24);
     later.trained_rows := _finish_build.trained_rows;
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, probes, trained_rows, chunks)
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, later.probes, later.trained_rows, NULL)
     WHERE x.name = i.name;
-    PERFORM hashindex._give(later, hashindex._owner_of(i));
     PERFORM hashindex._create_functions(later);
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(later, r) FROM hashindex._readers_of(i) r;
 END
 $$;
 

@@ -1,165 +1,203 @@
--- Searches run with the reader's rights: whoever may read the table may read its codes, unless row security keeps rows from him.
--- Triggers run as the index's owner, so writers need nothing. Roles go by oid here, 0 for PUBLIC.
+-- One role administers: the owner of schema hashindex, to whom all that is made there belongs, and its members. Trigger functions
+-- run with its rights, searches with those of the reader.
 
-CREATE OR REPLACE FUNCTION hashindex._find_role(role text)
+-- Searches by exact distance need no more. The catalog says nothing of vectors; layers of models may, so these are not here.
+GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
+GRANT SELECT ON hashindex.index TO PUBLIC;
+GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, network, created_at) ON hashindex.model TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION hashindex._administrator()
 RETURNS oid
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    -- No role can have that name.
-    id oid := CASE WHEN role = 'public' THEN 0 ELSE (SELECT r.oid FROM pg_roles r WHERE r.rolname = role) END;
 BEGIN
-    IF id IS NULL THEN
-        RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Write its name as it is, without quotes; see SELECT rolname FROM pg_roles.';
-    END IF;
-    RETURN id;
+    RETURN n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_role(text) IS 'a role by its name (public: 0), or an error';
+COMMENT ON FUNCTION hashindex._administrator() IS 'the role that owns schema hashindex, as which triggers run';
 
-CREATE OR REPLACE FUNCTION hashindex._role_term(role oid)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN role = 0 THEN 'PUBLIC' ELSE role::regrole::text END;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._role_term(oid) IS 'SQL for a role to grant to';
-
--- Only what it does not hold: who may not pass a right on can then still do so where it is not needed.
-CREATE OR REPLACE FUNCTION hashindex._grant_rights(role oid, kind text, object text, rights text[])
+CREATE OR REPLACE FUNCTION hashindex._check_administrator()
 RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    me oid := r.oid FROM pg_roles r WHERE r.rolname = current_user;
-    named text := CASE kind WHEN 'SCHEMA' THEN format('SCHEMA %s', object::regnamespace)
-        ELSE format('TABLE %s', object::regclass) END;
-    missing text[];
-    refused text[];
+    administrator oid := hashindex._administrator();
 BEGIN
-    SELECT array_agg(m.wanted), array_agg(m.wanted) FILTER (WHERE NOT m.allowed)
-    INTO missing, refused
-    FROM (
-        SELECT u.wanted, CASE kind
-            WHEN 'SCHEMA' THEN has_schema_privilege(me, object::regnamespace, u.wanted || ' WITH GRANT OPTION')
-            ELSE has_table_privilege(me, object::regclass, u.wanted || ' WITH GRANT OPTION')
-        END AS allowed
-        FROM unnest(rights) u(wanted)
-        WHERE NOT CASE kind
-            WHEN 'SCHEMA' THEN has_schema_privilege(role, object::regnamespace, u.wanted)
-            ELSE has_table_privilege(role, object::regclass, u.wanted)
-        END
-    ) m;
-    IF refused IS NOT NULL THEN
-        RAISE EXCEPTION 'role % may not grant % on %', current_user, array_to_string(refused, ', '), object
+    IF NOT pg_has_role(administrator, 'USAGE') THEN
+        RAISE EXCEPTION 'role "%" does not administer schema hashindex', current_user
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = format('Have its owner run: GRANT %s ON %s TO %s;',
-                                array_to_string(refused, ', '), named, hashindex._role_term(role));
-    ELSIF missing IS NOT NULL THEN
-        EXECUTE format(
-            'GRANT %s ON %s TO %s', array_to_string(missing, ', '), named, hashindex._role_term(role)
-        );
+                  HINT = format('Connect as role %s, which owns the schema, or as a member of it.', administrator::regrole);
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._grant_rights(oid, text, text, text[]) IS
-    'grants rights on a table or schema, out of several those that a role has not';
+COMMENT ON FUNCTION hashindex._check_administrator() IS 'refuses a role that is neither the administrator nor a member of it';
 
--- Recall and jobs are for every reader to see; saved queries are vectors of rows that he may not see.
-CREATE OR REPLACE FUNCTION hashindex._shared_tables(kinds text[])
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass)
+RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN QUERY
-    SELECT 'hashindex.' || t.name
-    FROM (VALUES
-        ('model', 'read'), ('model_part', 'read'), ('index', 'read'), ('recall_history', 'read'),
-        ('job', 'read'), ('jobs', 'read'), ('node_index', 'read'), ('query_set', 'kept'), ('saved_query', 'kept')
-    ) t(name, kind)
-    WHERE t.kind = ANY (kinds) AND to_regclass('hashindex.' || t.name) IS NOT NULL;
+    RETURN c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+        AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
+    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator();
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._shared_tables(text[]) IS
-    'tables that all indexes share: those that readers read, and those that are kept from them';
+COMMENT ON FUNCTION hashindex._is_hidden(regclass) IS 'whether row security of a table hides rows from the administrator';
 
-CREATE OR REPLACE FUNCTION hashindex._grant_reading(i hashindex.index, role oid)
+-- An owner can have code of his own run by whoever reads his table: in policies, partial indexes and CHECK constraints.
+CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean)
 RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    administrator regrole := hashindex._administrator();
+    base regclass := format('%I.%I', i.schema_name, i.table_name);
+    owned record;
+    -- Encoding locks rows, which PostgreSQL asks UPDATE for.
+    missing text := string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r WHERE NOT has_table_privilege(administrator, base, r);
+    grants text := format('GRANT %s ON %s TO %s;', coalesce(missing, 'SELECT, UPDATE, TRIGGER'), base, administrator);
 BEGIN
-    PERFORM hashindex._grant_rights(role, 'SCHEMA', 'hashindex', '{USAGE}');
-    PERFORM hashindex._grant_rights(role, 'TABLE', t, '{SELECT}') FROM hashindex._shared_tables('{read}') t;
-    IF i.layout = 'table' THEN
-        PERFORM hashindex._grant_rights(role, 'TABLE', format('%I.%I', i.code_schema, i.code_table), '{SELECT}');
-    ELSIF has_column_privilege(role, base, i.id_column, 'SELECT')
-        AND has_column_privilege(role, base, i.column_name, 'SELECT')
-        AND NOT has_column_privilege(role, base, i.code_column, 'SELECT')
-    THEN
-        -- One who reads some columns of the table.
-        EXECUTE format('GRANT SELECT (%I) ON %s TO %s', i.code_column, base, hashindex._role_term(role));
-    END IF;
-    IF i.landmark_table IS NOT NULL THEN
-        PERFORM hashindex._grant_rights(role, 'TABLE', 'hashindex.' || quote_ident(i.landmark_table), '{SELECT}');
+    SELECT p.part, c.relowner::regrole AS owner INTO owned
+    FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+    WHERE NOT pg_has_role(c.relowner, administrator, 'USAGE') ORDER BY p.is_partition LIMIT 1;
+    IF FOUND AND trust_owner IS NOT TRUE THEN
+        RAISE EXCEPTION 'table % belongs to role %, not to the administrator %', owned.part, owned.owner, administrator
+            USING ERRCODE = 'insufficient_privilege', HINT = format(
+                'Its owner can run code as %s, through policies, partial indexes and CHECK constraints. Where he may be trusted with '
+                'that, run: %s then create the index with --trust-owner (trust_owner => true).', administrator, grants
+            );
+    ELSIF missing IS NOT NULL THEN
+        RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
+    ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
+        RAISE EXCEPTION 'row security of % hides rows from role %, as which triggers keep the codes', base, administrator
+            USING ERRCODE = 'insufficient_privilege', HINT = format(
+                'Run: ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS; or use layout column.', base, administrator
+            );
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._grant_reading(hashindex.index, oid) IS
-    'grants a role what a search reads beside the table itself';
+COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS
+    'refuses a table that the administrator cannot keep an index of, or whose owner is not trusted';
 
-CREATE OR REPLACE FUNCTION hashindex.grant_like_table(index_name text)
+-- Members of the administrator, and superusers, make them as themselves.
+CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    holder record;
-    hint text;
+    administrator regrole := hashindex._administrator();
+    made regclass;
 BEGIN
-    FOR holder IN
-        SELECT DISTINCT acl.grantee AS role
-        FROM (
-            -- Partitions are read directly, too. Without a list of rights the owner has all.
-            SELECT (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
-            FROM pg_class c
-            WHERE c.oid = base OR c.oid IN (SELECT relid FROM pg_partition_tree(base))
-            UNION ALL
-            SELECT (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
-        ) acl
-        WHERE acl.privilege_type = 'SELECT' AND acl.grantee <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
-          AND has_column_privilege(acl.grantee, base, i.id_column, 'SELECT')
-          AND has_column_privilege(acl.grantee, base, i.column_name, 'SELECT')
+    FOR made IN
+        SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation WHERE c.relowner <> administrator
     LOOP
-        BEGIN
-            PERFORM hashindex._grant_reading(i, holder.role);
-        EXCEPTION WHEN insufficient_privilege THEN
-            -- An index is not refused for it: others than its maker grant rights on what all share.
-            GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-            RAISE WARNING 'role % holds rights on %, and got none on index "%": %',
-                hashindex._role_term(holder.role), base, i.name, SQLERRM
-                USING ERRCODE = 'warning', HINT = hint;
-        END;
+        EXECUTE format('ALTER TABLE %s OWNER TO %s', made, administrator);
     END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.grant_like_table(text) IS
-    'lets roles that read the key and the vectors of a table search an index of it; run it again after new grants';
+COMMENT ON FUNCTION hashindex._take_over(hashindex.index) IS 'makes the administrator the owner of the tables of an index';
+
+-- Roles with SELECT on the codes, and without row security those that may read key and vector: they see what the codes tell.
+CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index)
+RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name);
+    secured boolean := bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
+    FROM (
+        -- Partitions are read directly, too.
+        SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
+        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        UNION ALL
+        SELECT a.attname = i.code_column, (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
+        UNION ALL
+        SELECT true, (aclexplode(c.relacl)).* FROM pg_class c
+        WHERE i.layout = 'table' AND c.oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))
+    ) acl
+    WHERE acl.privilege_type = 'SELECT' AND acl.grantee <> hashindex._administrator()
+      AND (acl.codes OR NOT secured) AND has_column_privilege(acl.grantee, base, i.id_column, 'SELECT')
+      AND has_column_privilege(acl.grantee, base, i.column_name, 'SELECT');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._readers_of(hashindex.index) IS 'roles that may read the codes of an index, or everything that they tell';
+
+CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    verb text := CASE WHEN reads THEN 'GRANT' ELSE 'REVOKE' END;
+    grantee text := CASE WHEN reads THEN ' TO ' ELSE ' FROM ' END || CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(nullif(role, '')) END;
+BEGIN
+    EXECUTE format(
+        '%s SELECT%s ON %s', verb, CASE i.layout WHEN 'column' THEN format('(%I)', i.code_column) END,
+        concat_ws(', ', format('%I.%I', i.code_schema, i.code_table), 'hashindex.' || quote_ident(i.landmark_table))
+    ) || grantee;
+    IF reads OR NOT EXISTS (SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r = role) THEN
+        EXECUTE verb || ' SELECT (parameters, training, layers, checksum, bit_weights, profile) ON hashindex.model' || grantee;
+        EXECUTE verb || ' SELECT ON hashindex.model_part' || grantee;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._let_read(hashindex.index, text, boolean) IS
+    'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
+
+CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    base regclass := format('%I.%I', i.schema_name, i.table_name);
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'role "%" may not read columns "%" and "%" of %', role, i.id_column, i.column_name, base
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Searches read them. Run before: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
+    ELSIF reveal_codes IS NOT TRUE AND (SELECT bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part) THEN
+        RAISE EXCEPTION 'row security of % hides rows, and their codes tell what is in them', base
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Without the grant searches are exact. To let the role read the codes of all rows: --reveal-codes (reveal_codes => true).';
+    END IF;
+    PERFORM hashindex._let_read(x, role) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS
+    'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
+
+CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+BEGIN
+    PERFORM hashindex._check_administrator();
+    PERFORM hashindex._let_read(x, role, false) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.revoke_reader(text, text) IS 'takes the codes of an index from a role, and models where it reads no other index';

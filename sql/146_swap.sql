@@ -102,10 +102,13 @@ BEGIN
     next_name := hashindex._free_storage(i.name);
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
-        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns
+        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
+        -- As when the index was made.
+        (SELECT has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE')
+         FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name)))
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
-    PERFORM hashindex._give(x, hashindex._owner_of(i)) FROM hashindex.index x WHERE x.name = next_name;
+    PERFORM hashindex._let_read(x, r) FROM hashindex.index x, hashindex._readers_of(i) r WHERE x.name = next_name;
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- One that was chosen, not come by.
@@ -174,8 +177,8 @@ BEGIN
                   HINT = 'See: pg-hashindex index show.';
     END IF;
     -- Whoever encodes or builds goes by the names of both the index and its storage.
-    IF NOT (
-        SELECT bool_and(pg_try_advisory_xact_lock(hashtextextended(format('hashindex.%s:%s', w.work, n.name), 0)))
+    IF (
+        SELECT bool_or(hashindex._is_at_work(w.work, n.name))
         FROM unnest(ARRAY[exchange.name, beside]) n(name), unnest('{encode,access}'::text[]) w(work)
     ) THEN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name

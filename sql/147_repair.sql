@@ -164,8 +164,7 @@ BEGIN
         PERFORM hashindex._distribute_codes(i);
     END IF;
     PERFORM hashindex._create_functions(i);
-    PERFORM hashindex._give(i, hashindex._owner_of(i));
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
     RETURN true;
 END
 $$;

@@ -156,11 +156,10 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH dead_runs AS (
-        -- A run of tune that lives holds the lock of its schema.
         SELECT n.nspname::text AS schema, 'tune_' || right(n.nspname, 12) AS token
         FROM pg_namespace n
-        WHERE n.nspname ~ '^hashindex_tune_[0-9a-f]{12}$'
-          AND NOT hashindex._is_at_work('hashindex.tune:' || n.nspname)
+        WHERE n.nspname ~ '^hashindex_tune_[0-9a-f]{12}$' AND pg_has_role(n.nspowner, hashindex._administrator(), 'USAGE')
+          AND NOT hashindex._is_at_work('tune', n.nspname)
     ),
     functions AS (
         SELECT p.oid, p.proname::text AS name, format('hashindex.%I(%s)', p.proname, (

@@ -280,7 +280,7 @@ BEGIN
         CASE i.layout WHEN 'table' THEN format('%I.%I', i.code_schema, i.code_table) ELSE format(
             '(SELECT b.%I AS id, b.%I AS code FROM %I.%I b)', i.id_column, i.code_column, i.schema_name, i.table_name
         ) END,
-        i.id_type
+        hashindex._key_type(i.id_type)
     ) INTO found USING code_of.id;
     RETURN found;
 END

@@ -152,7 +152,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._locked_index(index_name);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
 BEGIN
@@ -161,17 +161,12 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF i.model_id = used.id THEN
         RETURN false;
-    -- As pg-hashindex index swap, of a session.
-    ELSIF NOT pg_try_advisory_xact_lock(hashtextextended('hashindex.swap:' || i.name, 0)) THEN
+    ELSIF hashindex._is_at_work('swap', i.name) THEN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
-    -- Another session may have swapped it just before.
-    i := hashindex.find_index(index_name);
     beside := hashindex._find_swap(i.name, '{previous}');
-    IF i.model_id = used.id THEN
-        RETURN false;
-    ELSIF used.network IS NOT NULL THEN
+    IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);

@@ -398,7 +398,7 @@ BEGIN
     END IF;
     PERFORM hashindex._create_functions(i);
     PERFORM hashindex._create_triggers(i, base);
-    PERFORM hashindex.grant_like_table(i.name);
+    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
 END
 $$;
 

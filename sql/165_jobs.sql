@@ -1,5 +1,93 @@
--- Long runs, and which of them are still running: each holds an advisory lock of its session on its
--- number while it does. A process or a server that is killed loses the lock, whatever its row says.
+-- Who is at work: rows, which only the administrator writes, name the session. Whether it lives, an advisory lock says that it
+-- holds: on a number drawn for it, so nobody can have taken it before, and by its process, so nobody can take it over.
+GRANT SELECT ON hashindex.claim TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._holds(integer, bigint) IS 'whether the session of a process still holds its lock';
+
+CREATE OR REPLACE FUNCTION hashindex._hold()
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    lock bigint := hashtextextended(gen_random_uuid()::text, 0);
+BEGIN
+    PERFORM pg_advisory_lock(lock);
+    RETURN lock;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._hold() IS 'takes a lock for this session that nobody else knows of, and returns its number';
+
+CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text)
+RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM hashindex.claim c
+        WHERE c.work = _is_at_work.work AND c.name = _is_at_work.name AND hashindex._holds(c.pid, c.lock)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_at_work(text, text) IS
+    'whether a session is encoding, building, repairing or swapping an index, or tuning';
+
+CREATE OR REPLACE FUNCTION hashindex._claim(work text, name text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    -- Who is changing its row is waited for.
+    PERFORM FROM hashindex.index x WHERE x.name = _claim.name FOR KEY SHARE;
+    INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES (_claim.work, _claim.name, pg_backend_pid(), 0)
+    ON CONFLICT (work, name) DO UPDATE SET pid = excluded.pid, lock = 0 WHERE NOT hashindex._holds(c.pid, c.lock);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE hashindex.claim c SET lock = hashindex._hold() WHERE c.work = _claim.work AND c.name = _claim.name;
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._claim(text, text) IS 'has this session do some work, unless another one is at it; whether it may';
+
+CREATE OR REPLACE FUNCTION hashindex._release(work text, name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    held bigint;
+BEGIN
+    DELETE FROM hashindex.claim c WHERE c.work = _release.work AND c.name = _release.name AND c.pid = pg_backend_pid() RETURNING c.lock INTO held;
+    IF FOUND THEN
+        PERFORM pg_advisory_unlock(held);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._release(text, text) IS 'says that this session is done with the work that it claimed';
 
 CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
 RETURNS text
@@ -8,35 +96,30 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     state text;
+    alive boolean;
 BEGIN
     -- As of now: a volatile function has a snapshot of its own for each statement.
-    SELECT j.state INTO state FROM hashindex.job j WHERE j.id = job_id;
-    RETURN CASE WHEN state = 'running' THEN 'dead' ELSE state END;
+    SELECT j.state, hashindex._holds(j.pid, j.lock) INTO state, alive FROM hashindex.job j WHERE j.id = job_id;
+    RETURN CASE WHEN state = 'running' AND NOT coalesce(alive, false) THEN 'dead' ELSE state END;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._job_state(integer) IS
-    'state of a job whose lock was found to be free: it may have come to its end in that moment';
+    'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
-SELECT j.id, j.kind, j.subject, j.phase,
-       CASE
-           WHEN j.state <> 'running' OR l.pid IS NOT NULL THEN j.state
-           -- Locks are of the primary, and not seen here.
-           WHEN pg_is_in_recovery() THEN j.state
-           ELSE hashindex._job_state(j.id)
-       END AS state,
-       j.rows_done, j.rows_total, r.rows_per_second,
-       CASE WHEN l.pid IS NOT NULL AND r.rows_per_second > 0 AND j.rows_total IS NOT NULL THEN
+SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,
+       CASE WHEN s.state = 'running' AND r.rows_per_second > 0 AND j.rows_total IS NOT NULL THEN
            make_interval(secs => round(greatest(j.rows_total - j.rows_done, 0) / r.rows_per_second))
        END AS time_left,
-       j.started_at, j.heartbeat_at, j.ended_at, j.role, l.pid, j.message
+       j.started_at, j.heartbeat_at, j.ended_at, j.role, CASE WHEN s.state = 'running' THEN j.pid END AS pid, j.message
 FROM hashindex.job j
-LEFT JOIN pg_locks l
-    -- The first key is Job's own, in pg_hashindex/jobs.py; 2 says that there are two keys.
-    ON l.locktype = 'advisory' AND l.classid = 1751805794 AND l.objsubid = 2
-    AND l.objid = j.id::oid AND l.granted
-    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+CROSS JOIN LATERAL (
+    SELECT CASE
+        -- Locks are of the primary, and not seen here.
+        WHEN j.state <> 'running' OR pg_is_in_recovery() THEN j.state ELSE hashindex._job_state(j.id)
+    END AS state
+) s
 CROSS JOIN LATERAL (
     SELECT j.rows_done
         / nullif(extract(epoch FROM j.heartbeat_at - j.phase_started_at), 0)::double precision
@@ -61,12 +144,7 @@ BEGIN
     WHERE j.state = 'running'
       AND (kinds IS NULL OR j.kind = ANY (kinds))
       AND (_end_dead_jobs.subject IS NULL OR j.subject = _end_dead_jobs.subject)
-      AND NOT EXISTS (
-          SELECT FROM pg_locks l
-          WHERE l.locktype = 'advisory' AND l.classid = 1751805794 AND l.objsubid = 2
-            AND l.objid = j.id::oid AND l.granted
-            AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-      );
+      AND j.id = ANY (ARRAY(SELECT d.id FROM hashindex.jobs d WHERE d.state = 'dead'));
     GET DIAGNOSTICS ended = ROW_COUNT;
     RETURN ended;
 END

@@ -17,25 +17,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a text quoted for a shell, where it needs that';
 
--- Whether a session holds the lock that runs of pg-hashindex take by such a name.
-CREATE OR REPLACE FUNCTION hashindex._is_at_work(lock_name text)
-RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(lock_name, 0)
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._is_at_work(text) IS
-    'whether a session holds the advisory lock of this name, as encoding, building and swapping do';
-
 -- The table and its partitions, of whatever level.
 CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
 RETURNS TABLE (part regclass, is_partition boolean)
@@ -145,6 +126,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    administrator regrole := hashindex._administrator();
     faults text[];
     all_of_partitions boolean;
     shown text;
@@ -169,14 +151,10 @@ BEGIN
             AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
     ) e
     WHERE e.fault IS NOT NULL;
-    IF i.layout = 'table' AND EXISTS (
-        SELECT FROM pg_class c JOIN pg_roles r ON r.oid = hashindex._owner_of(i)
-        WHERE c.oid = base AND c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
-          AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
-    ) THEN
+    IF i.layout = 'table' AND hashindex._is_hidden(base) THEN
         RETURN QUERY SELECT 'triggers', 'broken', 1::double precision,
-            format('row security of %s holds for role %s too, as which triggers run: writes fail', base, hashindex._owner_of(i)::regrole),
-            format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, hashindex._owner_of(i)::regrole);
+            format('row security of %s holds for role %s too, as which triggers run: writes fail', base, administrator),
+            format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator);
         RETURN;
     END IF;
     shown := array_to_string(faults[:5], '; ')
@@ -196,6 +174,56 @@ $$;
 
 COMMENT ON FUNCTION hashindex._health_of_triggers(hashindex.index) IS
     'health: whether the triggers that keep codes fresh are there and enabled, on partitions too';
+
+CREATE OR REPLACE FUNCTION hashindex._health_of_rights(i hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    administrator oid := hashindex._administrator();
+    trigger_function text := format('hashindex.%I()', 'sync_' || i.storage);
+    distrusted record;
+    wrong text[] := ARRAY(
+        SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
+        UNION ALL
+        SELECT format('role %s holds %s on %s', CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END,
+                      string_agg(acl.privilege_type, ', ' ORDER BY acl.privilege_type), o.name)
+        FROM (
+            SELECT 'schema hashindex' AS name, n.nspacl AS rights FROM pg_namespace n WHERE n.nspname = 'hashindex'
+            UNION ALL
+            SELECT c.oid::regclass::text, c.relacl FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace
+        ) o CROSS JOIN LATERAL aclexplode(o.rights) acl
+        WHERE acl.grantee <> administrator AND acl.privilege_type NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
+        GROUP BY acl.grantee, o.name
+    );
+BEGIN
+    IF wrong <> '{}' THEN
+        RETURN QUERY SELECT 'rights', 'broken', cardinality(wrong)::double precision,
+            array_to_string(wrong, '; ') || format('; all in the schema is for role %s alone to make and to write', administrator::regrole),
+            'drop what you did not make, and REVOKE the rights'::text;
+        RETURN;
+    END IF;
+    SELECT p.part, c.relowner::regrole AS owner INTO distrusted
+    FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p JOIN pg_class c ON c.oid = p.part
+    WHERE NOT has_function_privilege(c.relowner, trigger_function, 'EXECUTE') LIMIT 1;
+    IF FOUND THEN
+        RETURN QUERY SELECT 'rights', 'warning', 1::double precision,
+            format('%s belongs to role %s since the index was made, and its owner can run code as %s', distrusted.part, distrusted.owner,
+                   administrator::regrole),
+            format('if he may be trusted with that: GRANT EXECUTE ON FUNCTION %s TO %s; else drop the index', trigger_function, distrusted.owner);
+    ELSE
+        RETURN QUERY SELECT 'rights', 'ok', 0::double precision,
+            format('all belongs to role %s, and the owner of the table is trusted', administrator::regrole), NULL::text;
+    END IF;
+EXCEPTION WHEN undefined_function THEN
+    -- The check of functions says so.
+    RETURN;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._health_of_rights(hashindex.index) IS
+    'health: whether the administrator alone makes and writes what is in the schema, and the owner of the table is trusted';
 
 CREATE OR REPLACE FUNCTION hashindex._health_of_functions(i hashindex.index)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)

@@ -45,7 +45,7 @@ BEGIN
             CASE WHEN i.access = 'landmarks' THEN again ELSE 'pg-hashindex index repair ' || named END;
     ELSIF i.building IS NULL THEN
         RETURN QUERY SELECT 'access', 'ok', 0::double precision, format('searches go by %s', i.access), NULL::text;
-    ELSIF hashindex._is_at_work('hashindex.access:' || i.name) OR hashindex._is_at_work('hashindex.encode:' || i.name) THEN
+    ELSIF hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name) THEN
         RETURN QUERY SELECT 'access', 'ok', 0::double precision,
             format('access path %s is being built; until then searches go by %s', i.building, i.access), NULL::text;
     ELSE
@@ -157,7 +157,7 @@ BEGIN
     EXECUTE format(
         'SELECT count(*), count(*) FILTER (WHERE %s) FROM %s JOIN %I.%I c ON c.id = b.%I', differing,
         CASE WHEN _health_of_filters.full THEN format('%s b', base)
-             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
+             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, hashindex._key_type(i.id_type)) END,
         i.code_schema, i.code_table, i.id_column
     ) INTO looked_at, stale USING ids;
     RETURN QUERY SELECT 'filters', CASE WHEN stale > 0 THEN 'broken' ELSE 'ok' END, stale::double precision,
@@ -178,7 +178,7 @@ AS $$
 DECLARE
     beside record;
     named text := hashindex._shell_word(i.name);
-    running boolean := hashindex._is_at_work('hashindex.swap:' || i.name);
+    running boolean := hashindex._is_at_work('swap', i.name);
 BEGIN
     FOR beside IN
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,

@@ -128,7 +128,7 @@ BEGIN
             EXECUTE format(
                 'SELECT $2 * count(b.%1$I) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
                 'JOIN %2$s b ON b.%3$I = k.id::%4$s',
-                i.column_name, base, i.id_column, i.id_type
+                i.column_name, base, i.id_column, hashindex._key_type(i.id_type)
             ) INTO missing USING ids, missing;
         END IF;
     ELSE
@@ -138,14 +138,14 @@ BEGIN
         looked_at := cardinality(drawn.ids);
         EXECUTE format(
             'SELECT $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
-            'WHERE NOT EXISTS (SELECT FROM %s c WHERE c.id = k.id::%s)', code_table, i.id_type
+            'WHERE NOT EXISTS (SELECT FROM %s c WHERE c.id = k.id::%s)', code_table, hashindex._key_type(i.id_type)
         ) INTO missing USING drawn.ids, drawn.total;
         SELECT * INTO drawn FROM hashindex._sample_ids(code_table, 'id', 'true', 2000);
         codes := drawn.total;
         IF NOT hides THEN
             EXECUTE format(
                 'SELECT $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
-                'WHERE NOT EXISTS (SELECT FROM %s b WHERE b.%I = k.id::%s)', base, i.id_column, i.id_type
+                'WHERE NOT EXISTS (SELECT FROM %s b WHERE b.%I = k.id::%s)', base, i.id_column, hashindex._key_type(i.id_type)
             ) INTO strays USING drawn.ids, drawn.total;
         END IF;
     END IF;
@@ -161,7 +161,7 @@ BEGIN
             EXECUTE format(
                 'SELECT $3 + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
                 'JOIN %1$s b ON b.%2$I = k.id::%3$s WHERE b.%4$I IS NULL',
-                base, i.id_column, i.id_type, i.column_name
+                base, i.id_column, hashindex._key_type(i.id_type), i.column_name
             ) INTO strays USING drawn.ids, drawn.total, strays;
         END IF;
     END IF;
@@ -197,7 +197,7 @@ BEGIN
         CASE WHEN without_code = 0 THEN format('none of %s%s rows%s', about, round(rows), basis)
              ELSE format('%s%s of %s rows%s: searches do not find them', about, without_code, round(rows), basis) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
-            || CASE WHEN without_code > 0 AND hashindex._is_at_work('hashindex.encode:' || i.name)
+            || CASE WHEN without_code > 0 AND hashindex._is_at_work('encode', i.name)
                 THEN '; they are being encoded' ELSE '' END,
         CASE WHEN without_code > 0 THEN 'pg-hashindex index encode ' || named || CASE kind WHEN 'rows'
             THEN '; rows that the model was not trained on get no code: train it anew with them, and swap it'

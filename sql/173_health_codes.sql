@@ -56,7 +56,7 @@ BEGIN
             ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
         i.column_name,
         CASE WHEN _health_of_codes.full THEN format('%s b', base)
-             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, i.id_type) END,
+             ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, hashindex._key_type(i.id_type)) END,
         i.id_column, i.code_schema, i.code_table, i.code_column
     );
     IF hashindex._is_distributed(i) THEN

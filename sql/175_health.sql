@@ -15,6 +15,7 @@ BEGIN
     RETURN QUERY SELECT h.* FROM hashindex._health_of_table(i) h;
     RETURN QUERY SELECT h.* FROM hashindex._health_of_triggers(i) h;
     RETURN QUERY SELECT h.* FROM hashindex._health_of_functions(i) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_rights(i) h;
     RETURN QUERY SELECT h.* FROM hashindex._health_of_swap(i) h;
     SELECT h.status = 'ok' INTO base_is_there FROM hashindex._health_of_table(i) h;
     IF NOT base_is_there THEN

@@ -5,6 +5,7 @@ import pytest
 pytest_plugins = (
     "fixtures.books",
     "fixtures.canary",
+    "fixtures.commands",
     "fixtures.servers",
     "fixtures.databases",
     "fixtures.deep",
@@ -17,6 +18,7 @@ pytest_plugins = (
     "fixtures.roles",
     "fixtures.tenants",
     "fixtures.usps",
+    "fixtures.attackers",
 )
 
 

@@ -242,6 +242,8 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.DateTime(timezone=True)),
         sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
         sa.Column("message", sa.Text),
+        sa.Column("pid", sa.Integer),
+        sa.Column("lock", sa.BigInteger),
         sa.PrimaryKeyConstraint("id", name="job_pkey"),
         sa.CheckConstraint(
             "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name=op.f("job_kind_check")
@@ -250,10 +252,21 @@ def upgrade() -> None:
         schema="hashindex",
         comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
     )
+    op.create_table(
+        "claim",
+        sa.Column("work", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("lock", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("work", "name", name="claim_pkey"),
+        schema="hashindex",
+        comment="work that one session at a time does, and the session that is at it",
+    )
 
 
 def downgrade() -> None:
     for table in (
+        "claim",
         "job",
         "recall_history",
         "saved_query",

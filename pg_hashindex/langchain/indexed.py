@@ -11,7 +11,7 @@ from psycopg.pq import TransactionStatus
 from .. import sampling, store, training
 from ..catalog import Access, read_entries
 from ..database import Connection, outside_transactions
-from ..errors import DuplicateNameError, InUseError, InvalidInputError
+from ..errors import DuplicateNameError, InUseError, InvalidInputError, MissingRightsError
 from ..index import HashIndex
 from ..model import Metric, Model
 from ..searching import Asked, as_count
@@ -182,7 +182,11 @@ class IndexedDocuments:
         if index is None:
             return None
         if index.storage != self._complete:
-            if index.waiting():
+            try:
+                if index.waiting():
+                    return None
+            except MissingRightsError:
+                # Who may not read the codes is answered by exact distance anyway.
                 return None
             self._complete = index.storage
         if index.encoded_in == "python":

@@ -42,8 +42,6 @@ _LEFT_OVER = """
     WHERE nspname ~ ('^' || $1 || '[0-9a-f]{12}$') AND pg_has_role(nspowner, 'USAGE')
 """
 
-_LOCK: LiteralString = "pg_catalog.hashtextextended('hashindex.tune:' || $1, 0)"
-
 
 class Scratch:
     """A scratch schema.
@@ -126,12 +124,12 @@ class Scratch:
 
     def lock(self) -> bool:
         """Take the lock of the schema for this session, if it is free."""
-        row = self._execute(f"SELECT pg_try_advisory_lock({_LOCK})", [self.schema]).fetchone()
+        row = self._execute("SELECT hashindex._claim('tune', $1)", [self.schema]).fetchone()
         return bool(row[0])
 
     def unlock(self) -> None:
         """Give the lock back."""
-        self._execute(f"SELECT pg_advisory_unlock({_LOCK})", [self.schema])
+        self._execute("SELECT hashindex._release('tune', $1)", [self.schema])
 
     def _execute(
         self,

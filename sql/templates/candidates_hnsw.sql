@@ -13,6 +13,13 @@ AS $body$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
+BEGIN
+    IF {codes_are_hidden} THEN
+        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    END IF;
+    -- Who may not read codes may not read models either.
+    DECLARE
     hashindex_projection vector := {projection};
     hashindex_code bit({n_bits}) := {code};
     hashindex_codes bit varying[] := {query_codes};
@@ -27,11 +34,8 @@ DECLARE
     hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
     hashindex_set text;
     hashindex_ids {key_type}[];
-BEGIN
-    IF {codes_are_hidden} THEN
-        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
-        RETURN;
-    ELSIF $4 IS NOT NULL THEN
+    BEGIN
+    IF $4 IS NOT NULL THEN
         RETURN QUERY EXECUTE format({filtered}, 'true', $4)
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
         RETURN;
@@ -56,5 +60,6 @@ BEGIN
         );
     END IF;
     RETURN QUERY SELECT unnest(hashindex_ids);
+    END;
 END
 $body$

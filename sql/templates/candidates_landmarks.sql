@@ -15,6 +15,13 @@ DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
     hashindex_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+BEGIN
+    IF {codes_are_hidden} THEN
+        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    END IF;
+    -- Who may not read codes may not read models either.
+    DECLARE
     hashindex_projection vector := {projection};
     hashindex_codes bit varying[] := {query_codes};
     hashindex_u1 bit varying := hashindex_codes[1];
@@ -28,11 +35,7 @@ DECLARE
     hashindex_set text;
     hashindex_lists integer[];
     hashindex_ids {key_type}[];
-BEGIN
-    IF {codes_are_hidden} THEN
-        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
-        RETURN;
-    END IF;
+    BEGIN
     -- Where lists hold too few codes, more lists are read, and all codes in the end.
     WHILE hashindex_probes <= 1000 LOOP
         IF hashindex_probes <= {graph_probes} THEN
@@ -66,5 +69,6 @@ BEGIN
     hashindex_set := set_config('enable_seqscan', 'on', true);
     RETURN QUERY EXECUTE format({filtered}, 'true', coalesce($4, 'true'))
     USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+    END;
 END
 $body$

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from conftest import Run
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
+from fixtures.commands import Run
 from fixtures.deep import SMALL
 from fixtures.known import assert_queued
 from numpy.typing import NDArray

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from fixtures.roles import As, denied
+from fixtures.roles import As, denied, make_administrator
 
 from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 
 pytestmark = pytest.mark.newest
 
-TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
+CODES = "SELECT count(*) FROM hashindex.items_idx_codes"
 
 
 @pytest.fixture
@@ -21,22 +21,24 @@ def table_index(connection: Connection, items: str, model: object) -> HashIndex:
 
 
 def test_grant_and_revoke(on, connection: Connection, table_index: HashIndex, as_role: As) -> None:
-    reader, owner = as_role("reader"), as_role("keeper")
-    connection.execute("GRANT SELECT ON items TO reader; ALTER TABLE items OWNER TO keeper")
-    connection.execute("GRANT USAGE, CREATE ON SCHEMA public TO keeper")
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
     with denied():
-        reader.execute(TYPED)
-    said = on("index", "grant", "items_idx", "--reader", "reader", "--owner", "keeper").output
-    assert "role reader may search index items_idx" in said
-    assert "role keeper may maintain index items_idx" in said
-    assert reader.execute(TYPED).fetchone() == (10,)
-    HashIndex.open(owner, "items_idx").configure(candidates=50)
+        reader.execute(CODES)
+    said = on("index", "grant", "items_idx", "reader").output
+    assert "role reader may search index items_idx by its codes" in said
+    assert reader.execute(CODES).fetchone() == (300,)
     printed = on("index", "revoke", "items_idx", "reader", "--json").output
     assert json.loads(printed) == {"name": "items_idx", "revoked": ["reader"]}
     with denied():
-        reader.execute(TYPED)
-    printed = on("index", "grant", "items_idx", "--owner", "keeper", "--json").output
-    assert json.loads(printed) == {"name": "items_idx", "readers": [], "owners": ["keeper"]}
+        reader.execute(CODES)
+    connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    said = on("index", "grant", "items_idx", "reader", code=1).output
+    assert "row security of public.items hides rows" in said
+    assert "--reveal-codes" in said
+    printed = on("index", "grant", "items_idx", "reader", "--reveal-codes", "--json").output
+    assert json.loads(printed) == {"name": "items_idx", "granted": ["reader"]}
+    assert reader.execute(CODES).fetchone() == (300,)
 
 
 def test_one_that_is_refused_leaves_all_as_it_was(
@@ -45,22 +47,42 @@ def test_one_that_is_refused_leaves_all_as_it_was(
     reader = as_role("reader")
     as_role("stranger")
     connection.execute("GRANT SELECT ON items TO reader")
-    said = on(
-        "index", "grant", "items_idx", "--reader", "reader", "--reader", "stranger", code=1
-    ).output
-    assert 'role "stranger" may not read columns "id" and "embedding" of items' in said
+    said = on("index", "grant", "items_idx", "reader", "stranger", code=1).output
+    assert 'role "stranger" may not read columns "id" and "embedding" of public.items' in said
     with denied():
-        reader.execute(TYPED)
+        reader.execute(CODES)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("items_idx",), 2, "give --reader or --owner"),
-        (("nothing", "--reader", "postgres"), 1, "index 'nothing' does not exist"),
-        (("items_idx", "--reader", "no one"), 1, 'role "no one" does not exist'),
-        (("items_idx", "--owner", "public"), 1, 'role "public" does not own items'),
+        (("items_idx",), 2, "Missing argument 'ROLE...'"),
+        (("nothing", "postgres"), 1, "index 'nothing' does not exist"),
+        (("items_idx", "no one"), 1, 'role "no one" does not exist'),
+        (("items_idx", "public"), 1, 'role "public" may not read columns'),
     ],
 )
 def test_refusals(on, table_index: HashIndex, arguments, code: int, message: str) -> None:
     assert message in on("index", "grant", *arguments, code=code).output
+
+
+def test_who_may_create_an_index(
+    on, connection: Connection, table_index: HashIndex, as_role: As
+) -> None:
+    as_role("app")
+    connection.execute("ALTER TABLE items OWNER TO app")
+    where = ("--table", "items", "--column", "embedding", "--model", "lsh")
+    said = on("index", "create", "second", *where, code=1).output
+    assert "table public.items belongs to role app, not to the administrator postgres" in said
+    assert "create the index with --trust-owner" in said
+    on("index", "create", "second", *where, "--trust-owner")
+
+
+def test_a_schema_of_a_superuser(on, connection: Connection, as_role: As) -> None:
+    """An upgrade says which role to make, so that triggers run with less."""
+    said = on("schema", "upgrade").output
+    assert "belongs to superuser postgres" in said
+    assert "CREATE SCHEMA hashindex AUTHORIZATION hashindex_admin;" in said
+    as_role("keeper")
+    make_administrator(connection, "keeper")
+    assert "superuser" not in on("schema", "upgrade").output

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from conftest import Run
 from fixtures.clusters import clustered
+from fixtures.commands import Run
 from fixtures.tagged import Tagged
 from pg_hashindex.cli import main
 from pgvector import Vector

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Run
 from fixtures.clusters import clustered
+from fixtures.commands import Run
 from pgvector import Vector
 
 from pg_hashindex import codes, store

@@ -160,7 +160,7 @@ def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> 
         connection.execute("UPDATE hashindex.model SET profile = %s", [Jsonb(profile)])
         for full in (False, True):
             found = index.check(full=full)
-            assert len(found.findings) == 13
+            assert len(found.findings) == 14
             for finding in found.findings:
                 damaged = finding.check in ("projection_drift", "bit_drift")
                 if damaged:

@@ -103,4 +103,4 @@ def test_without_what_evaluates_it(index: HashIndex, monkeypatch: pytest.MonkeyP
 
 def test_without_a_table_nothing_is_computed(index: HashIndex) -> None:
     index.connection.execute("DROP TABLE items")
-    assert set(findings(index)) == {"table", "functions"}
+    assert set(findings(index)) == {"table", "functions", "rights"}

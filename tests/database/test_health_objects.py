@@ -141,10 +141,9 @@ def test_an_access_path(
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
     assert f"access path {access} is not built" in found.detail
-    lock = "hashtextextended('hashindex.access:items_idx', 0)"
-    other.execute(f"SELECT pg_advisory_lock({lock})".encode())
+    other.execute("SELECT hashindex._claim('access', 'items_idx')")
     assert findings(index)["access"].status == "ok"
-    other.execute(f"SELECT pg_advisory_unlock({lock})".encode())
+    other.execute("SELECT hashindex._release('access', 'items_idx')")
     assert findings(index)["access"].status == "warning"
     index.encode()
     assert troubles(index) == {}
@@ -242,10 +241,9 @@ def test_a_swap_that_was_left(
     assert "a swap to model the other:1 was left half done" in found.detail
     assert "index swap items_idx --model 'the other:1'" in (found.advice or "")
     assert "repair items_idx --undo" in (found.advice or "")
-    lock = "hashtextextended('hashindex.swap:items_idx', 0)"
-    other.execute(f"SELECT pg_advisory_lock({lock})".encode())
+    other.execute("SELECT hashindex._claim('swap', 'items_idx')")
     assert findings(index)["swap"].status == "ok"
-    other.execute(f"SELECT pg_advisory_unlock({lock})".encode())
+    other.execute("SELECT hashindex._release('swap', 'items_idx')")
     connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
     assert "left when all was encoded" in findings(index)["swap"].detail
 
@@ -276,10 +274,9 @@ def test_a_reader_checks(
         connection, "items_idx", table="items", column="embedding", model="lsh", access=access
     )
     index.encode()
-    connection.execute("GRANT USAGE ON SCHEMA hashindex TO PUBLIC")
     reader = as_role("checker")
     connection.execute("GRANT SELECT ON items TO checker")
-    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'checker')")
     for full in (False, True):
         assert troubles(HashIndex.open(reader, "items_idx"), full=full) == {}
     with denied():
@@ -295,7 +292,7 @@ def test_rows_that_the_caller_does_not_see(
     """Of a tenant's rows all is told, and codes of others are not taken for left over."""
     tenant = as_role("tenant")
     connection.execute("GRANT SELECT ON items TO tenant")
-    connection.execute("SELECT hashindex.grant_like_table('items_idx')")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'tenant')")
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"

@@ -141,7 +141,8 @@ def test_a_role_that_may_not_record_encodes(bare: HashIndex, as_role: As) -> Non
         "GRANT SELECT, UPDATE ON items TO worker; GRANT USAGE ON SCHEMA hashindex TO worker; "
         "GRANT SELECT ON hashindex.model, hashindex.model_part, hashindex.index TO worker; "
         "GRANT SELECT, INSERT, DELETE ON hashindex.items_idx_codes TO worker; "
-        "GRANT SELECT ON hashindex.job TO worker"
+        "GRANT UPDATE ON hashindex.index TO worker; GRANT ALL ON hashindex.claim TO worker; "
+        "GRANT SELECT ON hashindex.job, hashindex.jobs TO worker"
     )
     add_job(bare.connection, "encode", "items_idx")
     assert HashIndex.open(worker, "items_idx").encode() == 300

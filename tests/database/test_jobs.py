@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from fixtures.jobs import LOCK, add_job, every_job, states
+from fixtures.jobs import add_job, every_job, run_job, states
 from fixtures.roles import As
 
 from pg_hashindex.database import Connection, connect
@@ -51,7 +51,7 @@ def test_rate_and_time_left(connection: Connection, other: Connection) -> None:
         "started_at = now() - interval '1 hour', phase_started_at = now() - interval '110 s', "
         "heartbeat_at = now() - interval '10 s'"
     )
-    connection.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, number])
+    run_job(connection, number)
     (seen,) = every_job(other)
     assert (seen.state, seen.rows_per_second) == ("running", 10)
     assert seen.time_left == timedelta(seconds=300)
@@ -69,16 +69,20 @@ def test_a_job_is_dead_where_nobody_holds_its_lock(
 ) -> None:
     number = add_job(connection, "encode", "i")
     assert states(other) == [("encode", "i", "dead")]
-    # Nor do locks of other kinds, or of other databases.
-    for lock in (f"{LOCK}, {number + 1}", f"{number}, {LOCK}", f"{(LOCK << 32) + number}::bigint"):
-        connection.execute(f"SELECT pg_advisory_lock({lock})".encode())
+    run_job(connection, number)
+    assert states(other) == [("encode", "i", "running")]
+    (lock,) = connection.execute("SELECT lock FROM hashindex.job").fetchone() or (0,)
+    connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
+    assert states(other) == [("encode", "i", "dead")]
+    # Nor do locks of other kinds, of other sessions, or of other databases.
+    connection.execute("SELECT pg_advisory_lock(%s, %s)", [lock >> 32 & 0x7FFFFFFF, 1])
     with psycopg.connect(make_database("template_vector")) as elsewhere:
-        elsewhere.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, number])
-        assert states(other) == [("encode", "i", "dead")]
-        connection.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, number])
-        assert states(other) == [("encode", "i", "running")]
-        connection.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, number])
-        assert states(other) == [("encode", "i", "dead")]
+        for session in (elsewhere, other):
+            session.execute("SELECT pg_advisory_lock(%s)", [lock])
+            assert states(other) == [("encode", "i", "dead")]
+            session.execute("SELECT pg_advisory_unlock(%s)", [lock])
+    connection.execute("SELECT pg_advisory_lock(%s)", [lock])
+    assert states(other) == [("encode", "i", "running")]
     connection.execute("UPDATE hashindex.job SET state = 'done'")
     assert states(other) == [("encode", "i", "done")]
 

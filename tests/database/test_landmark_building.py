@@ -339,7 +339,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(hashtextextended('hashindex.access:items_idx', 0))")
+        other.execute("SELECT hashindex._claim('access', 'items_idx')")
         with pytest.raises(InUseError, match="built by another session"):
             index.rebalance()
     with (

@@ -113,7 +113,8 @@ def test_row_security(connection: Connection, index: HashIndex) -> None:
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
         "CREATE POLICY few ON items USING (id % 100 = 0);"
-        "GRANT SELECT ON items TO list_reader; SELECT hashindex.grant_like_table('items_idx')"
+        "GRANT SELECT ON items TO list_reader;"
+        "SELECT hashindex.grant_reader('items_idx', 'list_reader', true)"
     )
     for ranking in ("hamming", "asymmetric"):
         index = index.configure(ranking=ranking)  # type: ignore[arg-type]

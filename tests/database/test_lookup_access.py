@@ -321,7 +321,7 @@ def test_rows_that_may_not_be_seen(index: HashIndex, access: Any) -> None:
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
         "CREATE POLICY own ON items USING (category = 'b');"
         "CREATE ROLE near_reader; GRANT SELECT ON items TO near_reader;"
-        "SELECT hashindex.grant_like_table('items_idx'); SET ROLE near_reader"
+        "SELECT hashindex.grant_reader('items_idx', 'near_reader', true); SET ROLE near_reader"
     )
     try:
         assert index.within(np.ones(8), 12) == visible

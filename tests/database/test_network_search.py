@@ -283,7 +283,7 @@ def test_who_may_read_the_table_may_search(
     try:
         encoded.connection.execute(
             "GRANT SELECT ON items TO network_reader; GRANT INSERT ON items TO network_writer;"
-            "SELECT hashindex.grant_like_table('items_idx')"
+            "SELECT hashindex.grant_reader('items_idx', 'network_reader')"
         )
         other.execute("SET ROLE network_reader")
         (index,) = list_indexes(other)

@@ -263,8 +263,9 @@ def test_needs_no_right_to_make_temporary_tables(
     )
     connection.execute(
         "GRANT SELECT, UPDATE ON items TO plain_encoder;"
-        "SELECT hashindex.grant_like_table('items_idx');"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON hashindex.items_idx_codes TO plain_encoder"
+        "SELECT hashindex.grant_reader('items_idx', 'plain_encoder');"
+        "GRANT UPDATE ON hashindex.index TO plain_encoder;"
+        "GRANT ALL ON hashindex.claim, hashindex.items_idx_codes TO plain_encoder"
     )
     connection.execute(
         f'REVOKE TEMPORARY ON DATABASE "{connection.info.dbname}" FROM PUBLIC, plain_encoder'

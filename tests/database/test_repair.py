@@ -517,12 +517,11 @@ def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
 
 
 def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
-    key = "hashtextextended('hashindex.repair:items_idx', 0)"
     with connect(url) as session:
-        session.execute(f"SELECT pg_advisory_lock({key})".encode())
+        session.execute("SELECT hashindex._claim('repair', 'items_idx')")
         with pytest.raises(InUseError, match="is being repaired by another session"):
             index.repair()
-        session.execute(f"SELECT pg_advisory_unlock({key})".encode())
+        session.execute("SELECT hashindex._release('repair', 'items_idx')")
         assert index.repair().done == ()
 
 

@@ -18,7 +18,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
 
 BOTH = ("many", "few")
-GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_like_table('notes_idx')"
+GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_reader('notes_idx', 'app', true)"
 TYPED = "SELECT id, distance FROM hashindex.search_notes_idx"
 
 # Of those that search in ways of their own under row security, or none.
@@ -66,7 +66,8 @@ def test_who_is_above_row_security_sees_all(
     owner, auditor = as_role("owner"), as_role("auditor")
     connection.execute(
         "ALTER TABLE notes OWNER TO owner; ALTER ROLE auditor BYPASSRLS;"
-        "GRANT SELECT ON notes TO auditor; SELECT hashindex.grant_like_table('notes_idx')"
+        "GRANT SELECT ON notes TO auditor; SELECT hashindex.grant_reader('notes_idx', r, true) "
+        "FROM unnest('{owner,auditor}'::text[]) r"
     )
     for session in (connection, owner, auditor):
         assert_sees(session, BOTH)
@@ -88,7 +89,7 @@ def test_one_session_that_changes_its_role(
     """A pool that connects as one role, and sets another for each request."""
     as_role("tenant")
     connection.execute("GRANT SELECT ON notes TO tenant")
-    connection.execute("SELECT hashindex.grant_like_table('notes_idx')")
+    connection.execute("SELECT hashindex.grant_reader('notes_idx', 'tenant', true)")
     become(connection, "few")
     connection.execute(f"PREPARE nearest (vector, integer) AS {TYPED}($1, $2)")
     execute = "EXECUTE nearest (%s, 12)"
@@ -164,7 +165,7 @@ def test_where_python_encodes(
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
         "CREATE POLICY own ON items USING (category = current_setting('app.tenant', true));"
-        "GRANT SELECT ON items TO app; SELECT hashindex.grant_like_table('items_idx')"
+        "GRANT SELECT ON items TO app; SELECT hashindex.grant_reader('items_idx', 'app', true)"
     )
     index = HashIndex.open(app, "items_idx")
     code = codes.to_postgres(encoded.loaded_model.encode(vectors[:1]), 12)[0]

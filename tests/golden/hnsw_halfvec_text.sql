@@ -10,6 +10,14 @@ AS $function$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
+BEGIN
+    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.notes.slug::pg_catalog.text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (%s
+) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1) + 0, public.notes.slug LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    END IF;
+    -- Who may not read codes may not read models either.
+    DECLARE
     hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
     hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
@@ -23,13 +31,9 @@ DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
     hashindex_set text;
-    hashindex_ids text[];
-BEGIN
-    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
-        RETURN QUERY EXECUTE format('SELECT public.notes.slug::text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (%s
-) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1) + 0, public.notes.slug LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
-        RETURN;
-    ELSIF $4 IS NOT NULL THEN
+    hashindex_ids pg_catalog.text[];
+    BEGIN
+    IF $4 IS NOT NULL THEN
         RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
 ) ORDER BY notes.hashindex_distance LIMIT $7', 'true', $4)
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
@@ -55,6 +59,7 @@ BEGIN
         );
     END IF;
     RETURN QUERY SELECT unnest(hashindex_ids);
+    END;
 END
 $function$;
 
@@ -62,6 +67,7 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_hnsw_halfvec_text(keys text[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_seqscan TO 'off'
  SET jit TO 'off'
@@ -99,7 +105,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.notes.slug::text AS id, public.notes.embedding OPERATOR(public.<#>) $1 AS distance
+    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) $1 AS distance
     FROM public.notes
     WHERE public.notes.slug = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, hashindex_n, $4, NULL, $5) c
@@ -117,7 +123,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_hnsw_halfvec_text()
  SET row_security TO 'off'
 AS $function$
 DECLARE
-    hashindex_touched text[];
+    hashindex_touched pg_catalog.text[];
 BEGIN
     -- A partition that was detached keeps its triggers; its rows are no longer the index's.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'notes') AND to_regclass('public.notes') IS NOT NULL

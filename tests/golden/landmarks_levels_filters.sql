@@ -12,6 +12,14 @@ DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     hashindex_probes integer := CASE WHEN coalesce($3, 24) BETWEEN 1 AND 1000 THEN coalesce($3, 24) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+BEGIN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
+        RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        RETURN;
+    END IF;
+    -- Who may not read codes may not read models either.
+    DECLARE
     hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
     hashindex_u1 bit varying := hashindex_codes[1];
@@ -24,13 +32,8 @@ DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     hashindex_set text;
     hashindex_lists integer[];
-    hashindex_ids bigint[];
-BEGIN
-    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
-        RETURN QUERY EXECUTE format('SELECT public.items.id::bigint FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
-        RETURN;
-    END IF;
+    hashindex_ids pg_catalog.int8[];
+    BEGIN
     -- Where lists hold too few codes, more lists are read, and all codes in the end.
     WHILE hashindex_probes <= 1000 LOOP
         IF hashindex_probes <= 64 THEN
@@ -66,6 +69,7 @@ BEGIN
     RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
     USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+    END;
 END
 $function$;
 
@@ -73,6 +77,7 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks_levels_filters(keys bigin
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
+ SET row_security TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_seqscan TO 'off'
  SET jit TO 'off'
@@ -110,7 +115,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::bigint AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, hashindex_n, $4, NULL, $5) c
@@ -128,7 +133,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_landmarks_levels_filters()
  SET row_security TO 'off'
 AS $function$
 DECLARE
-    hashindex_touched bigint[];
+    hashindex_touched pg_catalog.int8[];
 BEGIN
     -- A partition that was detached keeps its triggers; its rows are no longer the index's.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL

@@ -229,8 +229,8 @@ def test_dimensions_that_pgvector_has_not(url: str, dimension: Any) -> None:
         HashIndexVectorStore.create_table(url, dimension)
 
 
-def test_a_role_that_may_not_see_our_schema(make_store: Make, as_role: As) -> None:
-    """It searches too: all documents, as before there was an index."""
+def test_a_role_that_may_not_read_codes(make_store: Make, as_role: As) -> None:
+    """It searches too, by exact distance."""
     make_store().train_index(method="lsh", n_bits=16, force=True)
     session = as_role("langchain_reader")
     with connect(session.info.dsn.replace("langchain_reader", "postgres")) as owner:

@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.migrating import Project, indexes, offline, online
-from fixtures.roles import As
+from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
@@ -232,7 +232,7 @@ def test_a_batch(url: str, connection: Connection, model: Model) -> None:
 
 
 @pytest.mark.newest
-def test_an_owner_of_the_table_migrates_it(
+def test_an_administrator_migrates(
     url: str, connection: Connection, items: str, second: Model, as_role: As
 ) -> None:
     as_role("app").close()
@@ -240,7 +240,7 @@ def test_an_owner_of_the_table_migrates_it(
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT USAGE, CREATE ON SCHEMA public TO app"
     )
-    opened(connection).grant("app", as_="owner")
+    make_administrator(connection, "app")
 
     def change(op: Any) -> None:
         op.swap_hash_model("items_idx", "lsh:2")
@@ -292,9 +292,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute(
-            "SELECT pg_advisory_lock(hashtextextended('hashindex.swap:items_idx', 0))"
-        )
+        connection.execute("SELECT hashindex._claim('swap', 'items_idx')")
         with pytest.raises(InUseError, match="being swapped by another session"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
 
@@ -302,8 +300,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        lock = "SELECT pg_advisory_lock(hashtextextended('hashindex.encode:items_idx', 0))"
-        connection.execute(lock)
+        connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
         with pytest.raises(DatabaseStateError, match="being encoded or built"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.migrating import indexes, online
-from fixtures.roles import As
+from fixtures.roles import As, make_administrator
 from psycopg import IsolationLevel
 
 from pg_hashindex import store
@@ -148,7 +148,7 @@ def test_rows_that_security_hides(
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT USAGE, CREATE ON SCHEMA public TO app"
     )
-    HashIndex.open(connection, "items_idx").grant("app", as_="owner")
+    make_administrator(connection, "app")
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
         "CREATE POLICY own ON items USING (category = 'a');"

@@ -171,7 +171,6 @@ def attempts(connection: Connection, payload: str) -> dict[str, Callable[[], Any
             "swap model": lambda: index.swap(payload),
             "swap access": lambda: index.swap("lsh", access=payload),  # type: ignore[arg-type]
             "grant": lambda: index.grant(payload),
-            "grant as_": lambda: index.grant("postgres", as_=payload),  # type: ignore[arg-type]
             "revoke": lambda: index.revoke(payload),
             "load": lambda: store.load(connection, payload),
             "describe": lambda: store.describe(connection, payload),

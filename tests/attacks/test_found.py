@@ -1,0 +1,258 @@
+"""What an attacker once found, by its number in the list: each is impossible by design now."""
+
+import contextlib
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from fixtures.attackers import telling
+from fixtures.checks import assert_fresh
+from fixtures.roles import As, denied
+
+from pg_hashindex import schema, store
+from pg_hashindex.database import Connection
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.evaluate import evaluate
+from pg_hashindex.index import HashIndex
+from pg_hashindex.jobs import list_jobs
+from pg_hashindex.landmarks import train_landmarks
+
+pytestmark = pytest.mark.newest
+
+
+def upgrade(connection: Connection) -> None:
+    """Upgrade the schema, as whoever the connection is."""
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(connection.info.dsn)
+    )
+    try:
+        with engine.begin() as upgrading:
+            schema.upgrade(upgrading)
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def theirs(connection: Connection, keeper: Connection, mallory: Connection) -> HashIndex:
+    """The administrator's index of a table that mallory may read and write."""
+    connection.execute("GRANT ALL ON items TO mallory")
+    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
+    index.encode()
+    return index
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE hashindex.index SET code_schema = 'public', code_table = 'secret'",
+        "UPDATE hashindex.index SET id_type = 'bigint); ALTER ROLE mallory SUPERUSER; --'",
+        "UPDATE hashindex.index SET swap_of = 'items_idx', swap_state = 'previous'",
+        "UPDATE hashindex.index SET table_name = 'secret'",
+        "UPDATE hashindex.index SET storage = 'secret', landmark_table = 'model'",
+        "INSERT INTO hashindex.index SELECT * FROM hashindex.index",
+        "DELETE FROM hashindex.index",
+    ],
+)
+def test_1_to_3_the_catalog_is_the_administrator_s(
+    theirs: HashIndex, mallory: Connection, change: str
+) -> None:
+    with denied():
+        mallory.execute(change.encode())
+
+
+@pytest.mark.parametrize(
+    "id_type",
+    [
+        "bigint); ALTER ROLE mallory SUPERUSER; --",
+        "bigint[]) RETURNS void LANGUAGE sql AS $$ALTER ROLE mallory SUPERUSER$$; --",
+        "mallory.no_type",
+        "",
+    ],
+)
+def test_2_no_text_of_the_catalog_becomes_sql(
+    theirs: HashIndex, connection: Connection, mallory: Connection, id_type: str
+) -> None:
+    """Not even if it came there: it is read as the name of a type, and no more."""
+    connection.execute("UPDATE hashindex.index SET id_type = %s", [id_type])
+    for call in (
+        lambda: upgrade(connection),
+        lambda: HashIndex.open(connection, "items_idx").search([1.0] * 8),
+        lambda: HashIndex.open(connection, "items_idx").search_like(1),
+        lambda: HashIndex.open(connection, "items_idx").encode(),
+        lambda: HashIndex.open(connection, "items_idx").check(full=True),
+        lambda: connection.execute("SELECT hashindex.configure_index('items_idx', 'landmarks')"),
+        lambda: connection.execute("SELECT hashindex.code_of('items_idx', '1')"),
+        lambda: HashIndex.open(connection, "items_idx").repair(),
+    ):
+        with contextlib.suppress(HashIndexError, psycopg.Error):
+            call()
+        assert connection.execute(
+            "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"
+        ).fetchone() == (False,)
+
+
+def test_3_a_schema_that_looks_like_a_run_of_tune(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    """What repair drops of killed runs is the administrator's own."""
+    connection.execute("CREATE SCHEMA hashindex_tune_0123456789ab AUTHORIZATION mallory")
+    mallory.execute("CREATE TABLE hashindex_tune_0123456789ab.own (id int)")
+    assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
+
+
+def test_4_a_tenant_leaves_the_codes_of_others(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    connection.execute(
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items "
+        "USING (category = 'a') WITH CHECK (true)"
+    )
+    near = [hit.id for hit in theirs.search([1.0] * 8, 50)]
+    mallory.execute("UPDATE items SET embedding = NULL")
+    mallory.execute("DELETE FROM items")
+    mallory.execute("INSERT INTO items VALUES (9001, 'b', '[1,2,3,4,5,6,7,8]')")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        mallory.execute("INSERT INTO items VALUES (2, 'a', '[9,9,9,9,9,9,9,9]')")
+    assert_fresh(theirs)
+    left = {hit.id for hit in theirs.search([1.0] * 8, 300)}
+    assert {key for key in near if key % 3 != 1} <= left
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE FUNCTION hashindex.to_come(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION hashindex._layers_of(integer) RETURNS hashindex.layer[] "
+        "LANGUAGE sql AS 'SELECT NULL::hashindex.layer[]'",
+        "CREATE TABLE hashindex.to_come (id int)",
+        "CREATE TYPE hashindex.to_come AS ENUM ('x')",
+        "CREATE VIEW hashindex.to_come AS SELECT 1",
+        "CREATE FUNCTION mallory.same(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+        "CREATE OPERATOR hashindex.<~> (LEFTARG = text, RIGHTARG = text, FUNCTION = mallory.same)",
+    ],
+)
+def test_5_and_6_what_a_stranger_planted_is_refused(
+    theirs: HashIndex, connection: Connection, mallory: Connection, planted: str
+) -> None:
+    with denied():
+        mallory.execute(planted.encode())
+    connection.execute("GRANT CREATE ON SCHEMA hashindex TO mallory")
+    mallory.execute(planted.encode())
+    connection.execute("REVOKE CREATE ON SCHEMA hashindex FROM mallory")
+    with pytest.raises(HashIndexError, match="belongs to role mallory, not to the owner"):
+        upgrade(connection)
+    assert theirs.check().as_dict()["status"] == "broken"
+
+
+def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(
+    theirs: HashIndex, connection: Connection
+) -> None:
+    connection.execute("DROP FUNCTION hashindex.recall")
+    upgrade(connection)
+    rows = connection.execute(
+        "SELECT DISTINCT proowner::regrole::text FROM pg_proc "
+        "WHERE pronamespace = 'hashindex'::regnamespace"
+    ).fetchall()
+    assert rows == [("keeper",)]
+
+
+def test_8_no_landmark_is_the_vector_of_a_row(vectors: np.ndarray) -> None:
+    """Each is the mean of three rows or more."""
+    for metric in ("l2", "cosine"):
+        landmarks = train_landmarks(vectors, 60, spherical=metric == "cosine", random_state=0)
+        rows = vectors.astype(np.float64)
+        if metric == "cosine":
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        distances = np.linalg.norm(landmarks[:, None] - rows[None], axis=2)
+        assert distances.min() > 0.05
+
+
+def test_9_to_11_what_indexes_share(
+    theirs: HashIndex, connection: Connection, mallory: Connection, as_role: As
+) -> None:
+    """Not read, forged or deleted by anybody but the administrator."""
+    as_role("other_role")
+    connection.execute("REVOKE ALL ON items FROM mallory; GRANT INSERT ON items TO mallory")
+    theirs.revoke("mallory")
+    for table in ("saved_query", "query_set", "recall_history", "job", "model_part"):
+        for statement in (
+            "TABLE hashindex.{}",
+            "DELETE FROM hashindex.{}",
+            "TRUNCATE hashindex.{}",
+        ):
+            with denied():
+                mallory.execute(statement.format(table).encode())
+    for statement in (
+        "TABLE hashindex.items_idx_codes",
+        "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "INSERT INTO hashindex.model (name, version) VALUES ('lsh', 2)",
+        "INSERT INTO hashindex.model (id, name, version) OVERRIDING SYSTEM VALUE "
+        "VALUES (1, 'lsh', 1)",
+        "INSERT INTO hashindex.model_part VALUES (1, 0, '')",
+        "SELECT layers FROM hashindex.model",
+    ):
+        with denied():
+            mallory.execute(statement.encode())
+
+
+def test_10_rights_on_one_column_give_no_codes(
+    keeper: Connection, connection: Connection, mallory: Connection
+) -> None:
+    connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
+    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
+    index.configure(access="landmarks").encode()
+    held = connection.execute(
+        "SELECT c.relname FROM pg_class c, aclexplode(c.relacl) acl "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND acl.grantee = 'mallory'::regrole"
+    ).fetchall()
+    assert held == []
+
+
+def test_12_a_view_in_the_place_of_a_code_table(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    """Nobody but the administrator can put one there; and a superuser's commands run no more."""
+    for statement in (
+        "ALTER TABLE hashindex.items_idx_codes RENAME TO away",
+        "DROP TABLE hashindex.items_idx_codes",
+        "CREATE VIEW hashindex.items_idx_codes AS SELECT mallory.tells(1)",
+    ):
+        with denied():
+            mallory.execute(statement.encode())
+    with telling(connection) as ran:
+        index = HashIndex.open(connection, "items_idx")
+        index.summary()
+        evaluate(index, queries=3, k=2, candidates=[300])
+    assert ran == []
+
+
+def test_nobody_keeps_the_administrator_from_work(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    """Advisory locks are anybody's to take: none that could be known before is waited for."""
+    for work in ("encode", "access", "repair", "swap", "model"):
+        for name in ("items_idx", "items_idx~2", "lsh"):
+            mallory.execute(
+                "SELECT pg_advisory_lock(hashtextextended(%s, 0))", [f"hashindex.{work}:{name}"]
+            )
+        with denied():
+            mallory.execute("SELECT hashindex._claim(%s, 'items_idx')", [work])
+    for number in range(100):
+        mallory.execute("SELECT pg_advisory_lock(1751805794, %s)", [number])
+    with denied():
+        mallory.execute("INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)")
+    theirs.configure(access="landmarks").encode()
+    HashIndex.open(theirs.connection, "items_idx").rebalance()
+    theirs.repair()
+    store.save(theirs.connection, theirs.loaded_model)
+    assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
+    # What is held while it works is held by its process: to wait in line for it gains nothing.
+    theirs.connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+    (lock,) = connection.execute("SELECT lock FROM hashindex.claim").fetchone() or (0,)
+    mallory.execute("SET lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        mallory.execute("SELECT pg_advisory_lock(%s)", [lock])
+    theirs.connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
+    mallory.execute("SELECT pg_advisory_lock(%s)", [lock])
+    assert HashIndex.open(connection, "items_idx").encode() == 0

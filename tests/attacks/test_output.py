@@ -1,0 +1,142 @@
+"""What reaches a terminal, a file or a log: no secret, no trick of a name's."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from pg_hashindex.cli._shared import escaped
+
+from pg_hashindex.database import Connection, connect
+from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import HashIndex
+from pg_hashindex.model import Model
+
+pytestmark = pytest.mark.newest
+
+SECRETS = (
+    "hunter2",
+    "s3cr@t",
+    "s3cr/t",
+    "a@b/c@d",
+    "s3cr?t",
+    "s3cr#t",
+    "12/34@x",
+    "p@host:5432/db",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid", "[::1]:1"])
+def test_a_password_shows_in_no_error(secret: str, host: str) -> None:
+    """Whatever the URL looks like."""
+    for url in (
+        f"postgresql://me:{secret}@{host}/db",
+        f"postgresql+psycopg://me:{secret}@{host}/db?connect_timeout=2",
+        f"postgresql://me:{secret}@{host}",
+        f"postgres://me@{host}/db?password={secret}",
+        f"postgresql://me@{host}/db?options=-c%20app.key%3D{secret}",
+        f"host=127.0.0.1 port=1 user=me password='{secret}'",
+        f"host=127.0.0.1 port=1 user=me options='-c app.key={secret}'",
+        f"host=127.0.0.1 port=1 user=me password={secret} extra",
+    ):
+        with pytest.raises(ConnectionFailedError) as caught:
+            connect(url)
+        shown = f"{caught.value!s} {caught.value.__cause__!s}"
+        for part in (secret, *[part for part in secret.split("@") if len(part) > 1]):
+            assert part not in shown.replace("/db", "").replace("host:5432", "").replace(
+                "HOST:PORT", ""
+            ).replace("host", ""), url
+
+
+HOSTILE = "\u009b31m\u202eevil\r\n\x1b[2J\x07\u2028name"
+
+
+def test_names_are_printed_escaped(on, connection: Connection, items: str, model: Model) -> None:
+    """Controls, line breaks, and what turns text around."""
+    connection.execute(
+        psycopg.sql.SQL("ALTER TABLE items RENAME TO {}").format(psycopg.sql.Identifier(HOSTILE))
+    )
+    name = HOSTILE[:8]
+    HashIndex.create(
+        connection,
+        name,
+        table=psycopg.sql.Identifier(HOSTILE).as_string(connection),
+        column="embedding",
+        model="lsh",
+    ).encode()
+    for arguments in (
+        ("index", "list"),
+        ("index", "list", "--json"),
+        ("index", "show", name),
+        ("index", "show", name, "--json"),
+        ("index", "check", name),
+        ("index", "check", name, "--json"),
+        ("index", "configure", name, "--candidates", "50"),
+        ("jobs", "--all"),
+        ("index", "drop", name, "--yes"),
+    ):
+        said = on(*arguments, code=None).output
+        for line in said.split("\n"):
+            assert escaped(line) == line, arguments
+    assert escaped(HOSTILE) == "\\x9b31m\\u202eevil\\r\\n\\x1b[2J\\x07\\u2028name"
+
+
+def test_json_is_the_name_all_the_same(
+    on, connection: Connection, items: str, model: Model
+) -> None:
+    HashIndex.create(connection, "\u202ex\u009b", table=items, column="embedding", model="lsh")
+    said = on("index", "list", "--json").output
+    assert "\u202e" not in said
+    assert json.loads(said)[0]["name"] == "\u202ex\u009b"
+
+
+def test_an_error_is_printed_escaped(on, connection: Connection) -> None:
+    said = on("index", "show", HOSTILE, code=1).output
+    for line in said.split("\n"):
+        assert escaped(line) == line
+
+
+def test_an_export_replaces_nothing_unasked(on, model: Model, tmp_path: Path) -> None:
+    target, link = tmp_path / "lsh.model", tmp_path / "link"
+    on("model", "export", "lsh", str(target))
+    before = target.read_bytes()
+    target.write_bytes(b"mine")
+    assert "give --force" in on("model", "export", "lsh", str(target), code=1).output
+    assert target.read_bytes() == b"mine"
+    # Nor through a link, also one that leads nowhere.
+    link.symlink_to(target)
+    on("model", "export", "lsh", str(link), code=1)
+    on("model", "export", "lsh", str(link), "--force")
+    assert (target.read_bytes(), link.read_bytes()) == (b"mine", before)
+    assert not link.is_symlink()
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere")
+    on("model", "export", "lsh", str(link), code=1)
+    assert not (tmp_path / "nowhere").exists()
+    on("model", "export", "lsh", str(target), "--force")
+    assert target.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "lsh.model"]
+
+
+def test_a_model_file_that_says_it_is_larger_is_not_unpacked() -> None:
+    rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
+    data = LSH(n_bits=12, random_state=0).fit(rows).to_model("lsh").to_bytes()
+    assert Model.from_bytes(data).n_bits == 12
+    bomb = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as original,
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for member in original.namelist():
+            archive.writestr(member, original.read(member))
+        array = io.BytesIO()
+        np.save(array, np.zeros(50_000_000, np.uint8))
+        archive.writestr("weights_1.npy", array.getvalue())
+    assert len(bomb.getvalue()) < 200_000
+    with pytest.raises(InvalidInputError, match="holds more than it does"):
+        Model.from_bytes(bomb.getvalue())

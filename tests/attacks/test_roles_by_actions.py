@@ -1,0 +1,185 @@
+"""What each role may do, as one table: the one of docs/security.md."""
+
+import psycopg
+import pytest
+from fixtures.roles import As
+from pgvector import Vector
+
+from pg_hashindex.database import Connection
+from pg_hashindex.errors import DatabaseStateError, MissingRightsError
+from pg_hashindex.index import HashIndex
+
+pytestmark = pytest.mark.newest
+
+QUERY = "'[1,2,3,4,5,6,7,8]'::vector"
+ROW = "(1001, 'a', '[1,2,3,4,5,6,7,8]')"
+
+#: What is tried, by what it is called in the table below.
+ACTIONS: dict[str, dict[str, str]] = {
+    "search": {
+        "typed": f"SELECT * FROM hashindex.search_items_idx({QUERY})",
+        "by name": f"SELECT * FROM hashindex.search('items_idx', {QUERY})",
+        "filtered": f"SELECT * FROM hashindex.search('items_idx', {QUERY}, filter => 'id > 5')",
+        "exact": f"SELECT * FROM hashindex.exact_search('items_idx', {QUERY})",
+        "candidates": f"SELECT * FROM hashindex.candidates_items_idx({QUERY})",
+    },
+    "read codes": {
+        "codes": "SELECT * FROM hashindex.items_idx_codes",
+        "within": f"SELECT * FROM hashindex.within_items_idx({QUERY}, 5)",
+        "code_of": "SELECT hashindex.code_of('items_idx', '1')",
+        "models": "SELECT layers, parameters FROM hashindex.model",
+        "encode": f"SELECT hashindex.encode('lsh', {QUERY})",
+        "parts of models": "SELECT * FROM hashindex.model_part",
+    },
+    "insert": {
+        "insert": f"INSERT INTO items VALUES {ROW}",
+    },
+    # PostgreSQL has no COPY FROM under row security.
+    "copy": {"copy": "COPY items FROM STDIN"},
+    "update": {
+        "update": "UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9",
+        "move": "UPDATE items SET id = id + 5000 WHERE id = 1",
+    },
+    "delete": {"delete": "DELETE FROM items WHERE id < 9"},
+    "administer": {
+        "saved queries": "SELECT * FROM hashindex.saved_query",
+        "recall": "SELECT * FROM hashindex.recall_history",
+        "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
+        "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "
+        "('items_idx', 'lsh:1', 'scan', 'hamming', 1, 1, 1, 1, 1, 1)",
+        "jobs": "SELECT * FROM hashindex.jobs",
+        "forge a job": "INSERT INTO hashindex.job (kind, subject, phase) VALUES ('tune', 'x', 'y')",
+        "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
+        "catalog": "UPDATE hashindex.index SET id_type = 'int); DROP TABLE items; --'",
+        "attach to another": "UPDATE hashindex.index SET swap_of = name, swap_state = 'next'",
+        "forge a model": "INSERT INTO hashindex.model OVERRIDING SYSTEM VALUE "
+        "SELECT (m).* FROM hashindex.model m WHERE false",
+        "forge a network": "INSERT INTO hashindex.model_part SELECT 1, 1, '' WHERE false",
+        "drop a model": "DELETE FROM hashindex.model WHERE false",
+        "make a function": "CREATE FUNCTION hashindex.layers_of(integer) RETURNS int "
+        "LANGUAGE sql AS 'SELECT 1'",
+        "make a table": "CREATE TABLE hashindex.own (id int)",
+        "replace a function": "CREATE OR REPLACE FUNCTION hashindex._refuse_code(query_code "
+        "bit varying) RETURNS vector LANGUAGE sql AS 'SELECT NULL::vector'",
+        "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
+        "encode rows": "SELECT hashindex.encode_rows('items_idx')",
+        "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
+        "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', "
+        "trust_owner => true)",
+        "drop": "SELECT hashindex.drop_index('items_idx')",
+        "drop orphans": "SELECT * FROM hashindex.drop_orphans()",
+        "drop unused": "SELECT hashindex.drop_unused('items_idx') "
+        "FROM hashindex._locked_index('items_idx')",
+        "grant": "SELECT hashindex.grant_reader('items_idx', 'other_role')",
+        "revoke": "SELECT hashindex.revoke_reader('items_idx', 'other_role')",
+        "disable": "ALTER TABLE hashindex.items_idx_codes DISABLE TRIGGER ALL",
+    },
+}
+
+WRITES = {"insert", "copy", "update", "delete"}
+#: What a role is given, and what it may do then. Nothing else.
+ROLES: dict[str, tuple[str, set[str]]] = {
+    "administrator": ("GRANT keeper TO tried", {*ACTIONS}),
+    "owner of the table": (
+        "ALTER TABLE items OWNER TO tried; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper",
+        {"search", *WRITES},
+    ),
+    "writer": ("GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried", {"search", *WRITES}),
+    "insert-only": ("GRANT INSERT ON items TO tried", {"insert", "copy"}),
+    "one column": ("GRANT SELECT (category) ON items TO tried", set()),
+    "reader": ("GRANT SELECT ON items TO tried", {"search"}),
+    "reader with codes": (
+        "GRANT SELECT ON items TO tried; SELECT hashindex.grant_reader('items_idx', 'tried')",
+        {"search", "read codes"},
+    ),
+    "tenant": (
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items USING "
+        "(category = 'a'); GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried",
+        {"search", *WRITES} - {"copy"},
+    ),
+    "tenant with codes": (
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items USING "
+        "(category = 'a'); GRANT SELECT ON items TO tried; "
+        "SELECT hashindex.grant_reader('items_idx', 'tried', true)",
+        {"search", "read codes"},
+    ),
+    "nobody": ("", set()),
+}
+
+
+@pytest.fixture
+def made(connection: Connection, keeper: Connection, as_role: As) -> Connection:
+    HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh").encode()
+    tried = as_role("tried")
+    as_role("other_role")
+    connection.execute(
+        "GRANT SELECT ON items TO other_role; GRANT CREATE ON SCHEMA public TO tried"
+    )
+    return tried
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role(role: str, made: Connection, connection: Connection) -> None:
+    given, allowed = ROLES[role]
+    connection.execute(given.encode())
+    for kind, actions in ACTIONS.items():
+        for name, statement in actions.items():
+            error = attempt(made, statement)
+            if kind in allowed:
+                assert error is None, f"{role} may not {name}: {error}"
+            else:
+                refused = (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported)
+                assert isinstance(error, refused), f"{role} may {name}: {error}"
+    # Whatever was tried, codes are right.
+    index = HashIndex.open(connection, "items_idx")
+    assert index.check(full=True).as_dict()["status"] != "broken"
+
+
+def attempt(session: Connection, statement: str) -> psycopg.Error | None:
+    """Run a statement and take it back; return its error."""
+    with session.transaction(force_rollback=True):
+        try:
+            if statement.startswith("COPY"):
+                with session.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+                    copy.write_row((1002, "a", Vector([1.0] * 8)))
+            else:
+                with session.transaction():
+                    session.execute(statement.encode())
+        except psycopg.Error as error:
+            return error
+    return None
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_in_python(role: str, made: Connection, connection: Connection) -> None:
+    given, allowed = ROLES[role]
+    connection.execute(given.encode())
+    index = HashIndex.open(made, "items_idx")
+
+    def may(kind: str, call) -> None:  # type: ignore[no-untyped-def]
+        if kind in allowed:
+            call()
+        else:
+            with pytest.raises((MissingRightsError, DatabaseStateError)):
+                call()
+
+    may("search", lambda: index.search([1.0] * 8, 5))
+    may("search", lambda: index.search([1.0] * 8, 5, filter="id > 7"))
+    may("search", lambda: index.search_like(1, 5))
+    may("read codes", lambda: index.within([1.0] * 8, 5))
+    may("administer", index.encode)
+    may("administer", lambda: index.configure(candidates=50))
+    may("administer", lambda: index.grant("other_role"))
+    may("administer", index.repair)
+    may("administer", lambda: HashIndex.open(made, "items_idx").drop())
+
+
+def test_answers_are_the_same_by_codes_and_without(
+    made: Connection, connection: Connection
+) -> None:
+    connection.execute("GRANT SELECT ON items TO tried")
+    index = HashIndex.open(made, "items_idx")
+    exact = [hit.id for hit in index.search([1.0] * 8, 5, candidates=300)]
+    HashIndex.open(connection, "items_idx").grant("tried")
+    assert [hit.id for hit in index.search([1.0] * 8, 5, candidates=300)] == exact
