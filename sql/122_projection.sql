@@ -10,7 +10,7 @@
 CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint)
 RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     kept hashindex.layer[];
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
 CREATE OR REPLACE FUNCTION hashindex._weights_of(model_id bigint, place integer)
 RETURNS vector[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN ((hashindex._layers_of(model_id))[place]).weights;
@@ -44,7 +44,7 @@ COMMENT ON FUNCTION hashindex._weights_of(bigint, integer) IS
 CREATE OR REPLACE FUNCTION hashindex._bias_of(model_id bigint, place integer)
 RETURNS vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN ((hashindex._layers_of(model_id))[place]).bias;
