@@ -28,7 +28,7 @@ _BUILDING: LiteralString = """
 # Decided once: the b-trees of a run that was cut off are of the same chunks.
 _SET_CHUNKS: LiteralString = """
     UPDATE hashindex.index i
-    SET chunks = hashindex._lookup_chunks({bits}, (SELECT count({code}) FROM {codes}))
+    SET chunks = hashindex._lookup_chunks({bits}, (SELECT pg_catalog.count({code}) FROM {codes}))
     WHERE i.name = $1 AND i.building = 'lookup' AND i.chunks IS NULL
 """
 

@@ -342,7 +342,7 @@ class _Build:
     def _begin(self) -> bool:
         """Train landmarks, and have triggers log what is written; False without a row."""
         self.job.phase("training landmarks")
-        (rows,) = self._execute("SELECT count({column}) FROM {table}").fetchone()
+        (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
         sample = self._sample(rows)
         if not len(sample):
             return False
@@ -429,7 +429,8 @@ class _Build:
         # A run that goes on has not seen all rows, and leaves landmarks as they were trained.
         means = ListMeans(landmarks) if place == _START else None
         (rows,) = self._execute(
-            "SELECT (SELECT count({column}) FROM {table}) - (SELECT count(*) FROM {staged})"
+            "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
+            "- (SELECT count(*) FROM {staged})"
         ).fetchone()
         self.job.phase("reading rows", max(0, rows))
         try:

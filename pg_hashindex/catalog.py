@@ -53,7 +53,7 @@ _WAITING: dict[Layout, LiteralString] = {
 _INDEX_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(pg_relation_size(to_regclass(x.index_name))), 0)::bigint
-        FROM hashindex.index i, unnest(ARRAY[i.access, i.building]) path,
+        FROM hashindex.index i, pg_catalog.unnest(ARRAY[i.access, i.building]) path,
              hashindex._code_indexes(i, path) x
         WHERE i.name = {name} AND path IN ('lookup', 'hnsw')
     )
@@ -81,18 +81,18 @@ _LANDMARK_BYTES: LiteralString = """
 
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
-        SELECT count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
+        SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
                pg_total_relation_size({codes_name}::regclass) - {indexes} - {lists} AS code_bytes,
                {indexes} + {landmarks} AS access_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
+               coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
     """,
     "column": """
-        SELECT count({column}) AS rows, count({code}) AS codes,
-               coalesce(sum(pg_column_size({code})), 0)::bigint AS code_bytes,
+        SELECT pg_catalog.count({column}) AS rows, pg_catalog.count({code}) AS codes,
+               coalesce(sum(pg_catalog.pg_column_size({code})), 0)::bigint AS code_bytes,
                {indexes} AS access_bytes,
-               coalesce(sum(pg_column_size({column})), 0)::bigint AS vector_bytes,
+               coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
     """,
@@ -109,7 +109,7 @@ _LANDMARKS: LiteralString = """
 _LISTS: LiteralString = """
     SELECT (SELECT count(*) FROM {landmarks}) AS landmarks,
            coalesce(sum(l.codes), 0)::bigint AS codes,
-           coalesce(max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
+           coalesce(pg_catalog.max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
            coalesce(sum(l.codes) FILTER (WHERE l.landmark IS NULL), 0)::bigint AS unlisted,
            $1::bigint AS trained_rows
     FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l

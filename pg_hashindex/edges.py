@@ -37,7 +37,7 @@ FROM (
            dense_rank() OVER (ORDER BY line.object) AS object, line.weight
     FROM {lines}
     LEFT JOIN {table} base ON base.{key} = line.key
-    LEFT JOIN unnest($1::text[]::{type}[]) WITH ORDINALITY drawn(key, number)
+    LEFT JOIN pg_catalog.unnest($1::text[]::{type}[]) WITH ORDINALITY drawn(key, number)
         ON drawn.key = line.key
     WHERE drawn.number IS NOT NULL OR line.bad OR base.{key} IS NULL
 ) numbered

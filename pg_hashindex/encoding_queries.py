@@ -65,7 +65,8 @@ SAMPLED_MISSING: dict[Layout, LiteralString] = {
 
 # $1, $2 and $3 are the keys, versions and codes of a page; a cast of the third to bit[] would cut
 # each code down to one bit. What is asked of the index holds until the end: our lock on where the
-# codes go keeps it from being dropped, and is taken before the statement's snapshot.
+# codes go keeps it from being dropped, and is taken before the statement's snapshot. Of several
+# arrays unnest is PostgreSQL's own under any search_path; pg_catalog.unnest takes one.
 WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (

@@ -46,7 +46,7 @@ _SAMPLED_IDS: LiteralString = """
 """
 
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {code}::text FROM unnest($1::text[]) k(id)
+    SELECT b.{column}, {code}::text FROM pg_catalog.unnest($1::text[]) k(id)
     JOIN {table} b ON b.{id} = k.id::{type} WHERE b.{column} IS NOT NULL
 """
 

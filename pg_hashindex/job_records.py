@@ -33,7 +33,7 @@ _MAY_RECORD: LiteralString = """
 
 _PRUNE: LiteralString = """
     DELETE FROM hashindex.job
-    WHERE id <= (SELECT max(id) FROM hashindex.job) - $1 AND state <> 'running'
+    WHERE id <= (SELECT pg_catalog.max(id) FROM hashindex.job) - $1 AND state <> 'running'
 """
 
 _BEGIN: LiteralString = """

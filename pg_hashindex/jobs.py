@@ -32,7 +32,7 @@ _LIST: LiteralString = """
     SELECT j.id, j.kind, j.subject, j.phase, j.state, j.rows_done, j.rows_total, j.rows_per_second,
            j.time_left, j.started_at, j.heartbeat_at, j.ended_at, j.role, j.pid, j.message,
            EXISTS (SELECT FROM hashindex.index i WHERE i.name = j.subject) AS is_index,
-           (SELECT format('%s:%s', m.name, m.version)
+           (SELECT pg_catalog.format('%s:%s', m.name, m.version)
             FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id
             WHERE x.swap_of = j.subject AND x.swap_state IN ('next', 'ready')) AS next_model
     FROM hashindex.jobs j

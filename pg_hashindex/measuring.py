@@ -235,7 +235,7 @@ def _resolved(index: IndexEntry, queries: QuerySet) -> list[_Asked]:
             .execute(
                 sql.SQL(
                     "SELECT b.{id}, b.{id}::text "
-                    "FROM unnest($1::text[]) WITH ORDINALITY s(id, number) "
+                    "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
                     "LEFT JOIN {table} b ON b.{id} = s.id::{type} AND b.{column} IS NOT NULL "
                     "ORDER BY s.number"
                 ).format(

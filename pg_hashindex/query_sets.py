@@ -158,7 +158,8 @@ def list_sets(index: IndexEntry) -> list[QuerySetSummary]:
         cursor = index.connection.cursor(row_factory=class_row(QuerySetSummary))
         return cursor.execute(
             """
-            SELECT s.name, s.created_at, count(q.*) AS queries, count(q.row_id) AS rows
+            SELECT s.name, s.created_at, pg_catalog.count(q.*) AS queries,
+                   pg_catalog.count(q.row_id) AS rows
             FROM hashindex.query_set s
             LEFT JOIN hashindex.saved_query q
                 ON (q.index_name, q.query_set) = (s.index_name, s.name)

@@ -36,8 +36,8 @@ _FITTING: LiteralString = """
 
 # Other indexes' code columns are known.
 _COLUMNS: LiteralString = """
-    SELECT array_agg(a.attname::text) FILTER (WHERE NOT a.attisdropped),
-           coalesce(bool_or(a.attisdropped), false),
+    SELECT pg_catalog.array_agg(a.attname::text) FILTER (WHERE NOT a.attisdropped),
+           coalesce(pg_catalog.bool_or(a.attisdropped), false),
            ARRAY(SELECT i.code_column FROM hashindex.index i
                  WHERE i.layout = 'column' AND i.name <> $1)
     FROM pg_attribute a WHERE a.attrelid = {base} AND a.attnum > 0

@@ -21,7 +21,8 @@ _OBSTACLE: LiteralString = """
         WHEN current_setting('transaction_read_only')::boolean THEN 'the session is read-only'
         WHEN NOT (has_schema_privilege('hashindex', 'USAGE')
                   AND has_table_privilege('hashindex.recall_history', 'INSERT'))
-            THEN format('role %s may not INSERT into hashindex.recall_history', current_user)
+            THEN pg_catalog.format(
+                'role %s may not INSERT into hashindex.recall_history', current_user)
     END
 """
 

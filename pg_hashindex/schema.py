@@ -256,7 +256,18 @@ def _functions(*, before_tables: bool) -> list[str]:
         for file in files
         if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables
     ]
-    return texts if before_tables else [_templates(), *texts]
+    return texts if before_tables else [_templates(), *map(_naming_pgvector, texts)]
+
+
+def _naming_pgvector(text: str) -> str:
+    """Put the schema of pgvector, which the database knows, in the place of ``{ext}``."""
+    if "{ext}" not in text:
+        return text
+    return (
+        f"DO $install$ BEGIN EXECUTE replace($text${text}$text$, '{{ext}}', "  # noqa: S608
+        "(SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n "
+        "ON n.oid = e.extnamespace WHERE e.extname = 'vector')); END $install$;\n"
+    )
 
 
 def _templates() -> str:

@@ -115,7 +115,8 @@ def save(connection: Connection, model: Model) -> Model:
                     name, version, method, dimension, n_bits, metric, parameters, training,
                     checksum, bit_weights, network, profile, levels, layers
                 )
-                SELECT %s, coalesce(max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                SELECT %s, coalesce(pg_catalog.max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s,
+                       %s, %s,
                        %s,
                        ARRAY[{", ".join(layers)}]
                 FROM hashindex.model WHERE name = %s
@@ -198,7 +199,8 @@ def loading(reference: str) -> Steps[Model]:
         )
         row = rows[0]
         layers = yield Statement(
-            "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest FROM hashindex.model m, unnest("
+            "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest "
+            "FROM hashindex.model m, pg_catalog.unnest("
             "m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position) "
             "WHERE m.id = $1 ORDER BY l.position",
             [row[0]],
@@ -303,12 +305,12 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
             f"""
             SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
                    m.training, m.checksum, m.created_at,
-                   pg_column_size(m.layers) + coalesce((
+                   pg_catalog.pg_column_size(m.layers) + coalesce((
                        SELECT sum(octet_length(p.data)) FROM hashindex.model_part p
                        WHERE p.model_id = m.id
                    ), 0)::bigint AS size_bytes,
                    ARRAY(
-                       SELECT l.kind FROM unnest(m.layers) WITH ORDINALITY
+                       SELECT l.kind FROM pg_catalog.unnest(m.layers) WITH ORDINALITY
                            AS l(kind, weights, bias, scale, nearest, position)
                        WHERE l.kind IS DISTINCT FROM 'network' ORDER BY l.position
                    ) AS layer_kinds,

@@ -195,7 +195,7 @@ class TableSource:
         condition = "{} IS NOT NULL"
         if self.several:
             condition = (
-                "EXISTS (SELECT FROM unnest({}::text[]) hashindex_label(name) "
+                "EXISTS (SELECT FROM pg_catalog.unnest({}::text[]) hashindex_label(name) "
                 "WHERE hashindex_label.name IS NOT NULL"
                 + " AND hashindex_label.name <> '-1'" * self.numbered
                 + ")"
@@ -259,7 +259,7 @@ class TableSource:
         if self.labels is not None:
             # An array may be one of arrays: their elements then.
             label = sql.SQL(
-                "ARRAY(SELECT unnest({}::text[]))" if self.several else "{}::text"
+                "ARRAY(SELECT pg_catalog.unnest({}::text[]))" if self.several else "{}::text"
             ).format(sql.Identifier(self.labels))
         key: sql.Composable = sql.SQL("NULL::text")
         if self.key is not None:

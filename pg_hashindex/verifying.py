@@ -45,7 +45,7 @@ _PAGE: dict[Layout, LiteralString] = {
 
 _COUNT: dict[Layout, LiteralString] = {
     "table": "SELECT count(*) FROM {table} b JOIN {codes} c ON c.id = b.{id}",
-    "column": "SELECT count(b.{code}) FROM {table} b",
+    "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
 }
 
 # $1 is a percentage, $2 the most rows. Of pages of the codes, where there are some.
@@ -68,7 +68,8 @@ _TAKE: dict[Layout, LiteralString] = {
         WHERE c.id = s.id::{type} AND c.code::text = s.code AND {current}
     """,
     "column": """
-        UPDATE {table} b SET {code} = NULL FROM unnest($1::text[], $2::text[]) s(id, code)
+        UPDATE {table} b SET {code} = NULL
+        FROM unnest($1::text[], $2::text[]) s(id, code)
         WHERE b.{id} = s.id::{type} AND b.{code}::text = s.code AND {current}
     """,
 }
@@ -149,7 +150,7 @@ class Verifier:
 
     def sample(self) -> tuple[int, int]:
         """Look at some codes; return how many are not those of their rows, and of how many."""
-        (rows,) = self._execute("SELECT count({code}) FROM {codes}").fetchone()
+        (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
         part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
         page = self._page(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
         return int(self._wrong(page).sum()), len(page)

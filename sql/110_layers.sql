@@ -1,14 +1,14 @@
 -- Evaluates the layers of a model. Reads no table, so it may be used anywhere. The same layers in
--- Python: pg_hashindex/layers.py.
+-- Python: pg_hashindex/layers.py. Triggers call it, so all of pgvector is named in full: {ext} is the schema that it is in.
 
 CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v vector)
 RETURNS vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     layer hashindex.layer;
-    x vector := v;
+    x {ext}.vector := v;
     expected integer;
     distances double precision[];
     least_distance double precision;
@@ -38,33 +38,33 @@ BEGIN
             WHEN layer.kind IN ('normalize', 'relu', 'tanh', 'sin', 'cos', 'network') THEN false
             ELSE true
         END) THEN
-            RAISE EXCEPTION 'a layer is malformed: %', hashindex._layer_problem(layer, vector_dims(x))
+            RAISE EXCEPTION 'a layer is malformed: %', hashindex._layer_problem(layer, {ext}.vector_dims(x))
                 USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
         END IF;
-        expected := vector_dims(coalesce(layer.weights[1], layer.bias));
-        IF expected <> vector_dims(x) THEN
+        expected := {ext}.vector_dims(coalesce(layer.weights[1], layer.bias));
+        IF expected <> {ext}.vector_dims(x) THEN
             RAISE EXCEPTION 'the vector has % dimensions, the model takes %',
-                vector_dims(x), expected
+                {ext}.vector_dims(x), expected
                 USING ERRCODE = 'invalid_parameter_value',
                       HINT = 'Use a vector from the same source as the rows that the model was trained on.';
         END IF;
         CASE layer.kind
             WHEN 'normalize' THEN
-                x := l2_normalize(x);
+                x := {ext}.l2_normalize(x);
             WHEN 'shift' THEN
-                x := x + layer.bias;
+                x := x OPERATOR({ext}.+) layer.bias;
             WHEN 'affine' THEN
-                x := ARRAY(SELECT inner_product(w, x) FROM unnest(layer.weights) w)::vector
-                    + layer.bias;
+                x := ARRAY(SELECT {ext}.inner_product(w, x) FROM unnest(layer.weights) w)::{ext}.vector
+                    OPERATOR({ext}.+) layer.bias;
             WHEN 'rbf' THEN
                 -- exp() of less than about -745 is an underflow error, not 0.
                 x := ARRAY(
-                    SELECT exp(greatest(-layer.scale * vector_l2_squared_distance(w, x), -700))
+                    SELECT exp(greatest(-layer.scale * {ext}.vector_l2_squared_distance(w, x), -700))
                     FROM unnest(layer.weights) w
-                )::vector;
+                )::{ext}.vector;
             WHEN 'affinity' THEN
                 distances := ARRAY(
-                    SELECT vector_l2_squared_distance(w, x) FROM unnest(layer.weights) w
+                    SELECT {ext}.vector_l2_squared_distance(w, x) FROM unnest(layer.weights) w
                 );
                 -- Those distances are float32 sums. Where rounding could decide which anchors are
                 -- the nearest, those in question are compared again by float64 sums, as in Python.
@@ -98,15 +98,15 @@ BEGIN
                     );
                 END LOOP;
                 total := sum(s) FROM unnest(shares) s;
-                x := ARRAY(SELECT s / total FROM unnest(shares) s)::vector;
+                x := ARRAY(SELECT s / total FROM unnest(shares) s)::{ext}.vector;
             WHEN 'relu' THEN
-                x := ARRAY(SELECT greatest(e, 0) FROM unnest(x::real[]) e)::vector;
+                x := ARRAY(SELECT greatest(e, 0) FROM unnest(x::real[]) e)::{ext}.vector;
             WHEN 'tanh' THEN
-                x := ARRAY(SELECT tanh(e::double precision) FROM unnest(x::real[]) e)::vector;
+                x := ARRAY(SELECT tanh(e::double precision) FROM unnest(x::real[]) e)::{ext}.vector;
             WHEN 'sin' THEN
-                x := ARRAY(SELECT sin(e::double precision) FROM unnest(x::real[]) e)::vector;
+                x := ARRAY(SELECT sin(e::double precision) FROM unnest(x::real[]) e)::{ext}.vector;
             WHEN 'cos' THEN
-                x := ARRAY(SELECT cos(e::double precision) FROM unnest(x::real[]) e)::vector;
+                x := ARRAY(SELECT cos(e::double precision) FROM unnest(x::real[]) e)::{ext}.vector;
             WHEN 'network' THEN
                 RAISE EXCEPTION 'the model is evaluated in Python, not in SQL'
                     USING ERRCODE = 'feature_not_supported',
@@ -126,25 +126,25 @@ COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], vector) IS
 CREATE OR REPLACE FUNCTION hashindex._quantize(projection vector, levels integer)
 RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    n integer := vector_dims(projection);
+    n integer := {ext}.vector_dims(projection);
     deviation real := 1 / sqrt(n);
-    p vector;
+    p {ext}.vector;
     positive bit varying;
 BEGIN
     IF levels = 2 THEN
-        RETURN binary_quantize(projection);
+        RETURN {ext}.binary_quantize(projection);
     ELSIF levels <> 4 THEN
         RAISE EXCEPTION 'levels is %; codes keep 2 or 4 levels of a projection', levels
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the levels of the stored model.';
     END IF;
-    p := l2_normalize(projection);
-    positive := binary_quantize(p);
+    p := {ext}.l2_normalize(projection);
+    positive := {ext}.binary_quantize(p);
     RETURN positive || ~(positive # (
-        binary_quantize(p - array_fill(deviation, ARRAY[n])::vector)
-        | binary_quantize(array_fill(-deviation, ARRAY[n])::vector - p)
+        {ext}.binary_quantize(p OPERATOR({ext}.-) array_fill(deviation, ARRAY[n])::{ext}.vector)
+        | {ext}.binary_quantize(array_fill(-deviation, ARRAY[n])::{ext}.vector OPERATOR({ext}.-) p)
     ));
 END
 $$;

@@ -10,7 +10,7 @@
 CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint)
 RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     kept hashindex.layer[];

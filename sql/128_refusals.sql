@@ -17,14 +17,14 @@ COMMENT ON FUNCTION hashindex._refuse(text, integer, text) IS 'the error of an a
 CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given vector, wanted integer)
 RETURNS vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF given IS NULL THEN
         RAISE EXCEPTION 'the query vector is NULL'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a vector.';
     END IF;
-    RAISE EXCEPTION 'the vector has % dimensions, the model takes %', vector_dims(given), wanted
+    RAISE EXCEPTION 'the vector has % dimensions, the model takes %', {ext}.vector_dims(given), wanted
         USING ERRCODE = 'invalid_parameter_value',
               HINT = 'Use a vector from the same source as the rows that the model was trained on.';
 END

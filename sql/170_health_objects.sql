@@ -184,6 +184,7 @@ DECLARE
     administrator oid := hashindex._administrator();
     trigger_function text := format('hashindex.%I()', 'sync_' || i.storage);
     distrusted record;
+    intruder record;
     wrong text[] := ARRAY(
         SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
         UNION ALL
@@ -212,6 +213,16 @@ BEGIN
             format('%s belongs to role %s since the index was made, and its owner can run code as %s', distrusted.part, distrusted.owner,
                    administrator::regrole),
             format('if he may be trusted with that: GRANT EXECUTE ON FUNCTION %s TO %s; else drop the index', trigger_function, distrusted.owner);
+        RETURN;
+    END IF;
+    -- Functions that do not run as the administrator look names up there, too.
+    SELECT quote_ident(n.nspname) AS schema, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END AS role INTO intruder
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN LATERAL aclexplode(n.nspacl) acl
+    WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator) ORDER BY 2 LIMIT 1;
+    IF FOUND THEN
+        RETURN QUERY SELECT 'rights', 'warning', 1::double precision,
+            format('role %s may create functions in schema %s, beside pgvector, which searches could call', intruder.role, intruder.schema),
+            format('REVOKE CREATE ON SCHEMA %s FROM %s, or trust it; or have pgvector in a schema of its own', intruder.schema, intruder.role);
     ELSE
         RETURN QUERY SELECT 'rights', 'ok', 0::double precision,
             format('all belongs to role %s, and the owner of the table is trusted', administrator::regrole), NULL::text;

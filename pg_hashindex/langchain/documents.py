@@ -49,7 +49,8 @@ _CREATE: LiteralString = """
 _WRITE: LiteralString = """
     INSERT INTO {table} (id, content, metadata, embedding)
     SELECT u.id, u.content, u.metadata::jsonb, u.embedding
-    FROM unnest($1::text[], $2::text[], $3::text[], $4) u(id, content, metadata, embedding)
+    FROM unnest($1::text[], $2::text[], $3::text[], $4)
+        u(id, content, metadata, embedding)
     ORDER BY u.id COLLATE "C"
     ON CONFLICT (id) DO UPDATE
     SET content = excluded.content, metadata = excluded.metadata, embedding = excluded.embedding

@@ -34,7 +34,7 @@ _OBJECTS = """
         UNION
         SELECT 'index', n.nspname, t.relname, c.relname
         FROM hashindex.index i
-        CROSS JOIN unnest(ARRAY[i.access, i.building]) path
+        CROSS JOIN pg_catalog.unnest(ARRAY[i.access, i.building]) path
         CROSS JOIN hashindex._code_indexes(i, path) x
         JOIN pg_class c ON c.oid = to_regclass(x.index_name)
         JOIN pg_namespace n ON n.oid = c.relnamespace

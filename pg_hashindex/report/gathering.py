@@ -36,7 +36,7 @@ T = TypeVar("T")
 _LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = %s"
 
 _LENGTHS: LiteralString = """
-    SELECT count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
+    SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
     GROUP BY l.landmark ORDER BY 1
 """
 

@@ -22,7 +22,7 @@ __all__ = ["Scratch", "scratch"]
 _PREFIX = "hashindex_tune_"
 
 _MISSING_RIGHTS = """
-    SELECT quote_ident(current_user), array_remove(ARRAY[
+    SELECT quote_ident(current_user), pg_catalog.array_remove(ARRAY[
         CASE WHEN NOT has_database_privilege(current_database(), 'CREATE')
             THEN 'CREATE ON DATABASE ' || quote_ident(current_database()) END,
         CASE WHEN NOT has_schema_privilege('hashindex', 'CREATE')
@@ -117,7 +117,8 @@ class Scratch:
                 [self.schema],
             )
             self._execute(
-                "DELETE FROM hashindex.model m WHERE starts_with(m.name, $1)", [self.token]
+                "DELETE FROM hashindex.model m WHERE pg_catalog.starts_with(m.name, $1)",
+                [self.token],
             )
             # Another run may have swept it.
             self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")

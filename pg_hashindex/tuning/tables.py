@@ -70,7 +70,7 @@ def counted(source: TableSource) -> tuple[TableSource, int]:
         sql.Literal(100 * share)
     )
     row = connection.execute(
-        sql.SQL("SELECT count(*), count({}) FROM {} {}").format(
+        sql.SQL("SELECT count(*), pg_catalog.count({}) FROM {} {}").format(
             sql.Identifier(source.vector), source.table, sample
         )
     ).fetchone()

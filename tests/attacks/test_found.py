@@ -1,22 +1,26 @@
 """What an attacker once found, by its number in the list: each is impossible by design now."""
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
-from fixtures.attackers import telling
+from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
 from fixtures.roles import As, denied
+from pgvector import Vector
 
 from pg_hashindex import schema, store
-from pg_hashindex.database import Connection
+from pg_hashindex.database import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.evaluate import evaluate
+from pg_hashindex.hashers import AGH, LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.jobs import list_jobs
 from pg_hashindex.landmarks import train_landmarks
+from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
 
@@ -256,3 +260,125 @@ def test_nobody_keeps_the_administrator_from_work(
     theirs.connection.execute("SELECT pg_advisory_unlock(%s)", [lock])
     mallory.execute("SELECT pg_advisory_lock(%s)", [lock])
     assert HashIndex.open(connection, "items_idx").encode() == 0
+
+
+#: Nearer matches for calls of ours than PostgreSQL's own, which are polymorphic or variadic.
+NEARER = (
+    ("unnest", "bigint[]"), ("unnest", "real[]"), ("unnest", "text[]"),
+    ("cardinality", "bigint[]"), ("cardinality", "hashindex.layer[]"),
+    ("format", "text, text"), ("format", "text, integer"), ("array_fill", "real, integer[]"),
+    ("sqrt", "integer"), ("exp", "real"), ("array_agg", "bigint"), ("to_regclass", "name"),
+    ("concat", "text, text"), ("concat_ws", "text, text, text"), ("count", "bigint"),
+)  # fmt: skip
+
+
+def plant(mallory: Connection, *more: tuple[str, str]) -> None:
+    """Have mallory make functions in schema public, where he may."""
+    for name, arguments in (*NEARER, *more):
+        mallory.execute(
+            f"CREATE FUNCTION public.{name}({arguments}) RETURNS boolean LANGUAGE sql "
+            "AS 'SELECT mallory.tells(1)'".encode()
+        )
+
+
+@pytest.mark.parametrize("kind", ["lsh-table", "lsh-column", "agh-table", "lsh4-table"])
+def test_functions_beside_pgvector(
+    connection: Connection, keeper: Connection, mallory: Connection, kind: str
+) -> None:
+    """Who may create where pgvector lives runs nothing as the administrator; a check warns."""
+    name, layout = kind.split("-")
+    rows = np.array(
+        [row[0].to_numpy() for row in connection.execute("SELECT embedding FROM items")]
+    )
+    if name == "agh":
+        store.save(keeper, AGH(n_bits=4, n_anchors=20).fit(rows).to_model("agh"))
+    elif name == "lsh4":
+        store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh4", levels=4))
+    index = HashIndex.create(
+        keeper,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model=name,
+        layout=layout,  # type: ignore[arg-type]
+    )
+    connection.execute("GRANT CREATE ON SCHEMA public TO mallory; GRANT ALL ON items TO mallory")
+    finding = next(f for f in index.check().findings if f.check == "rights")
+    assert finding.status == "warning"
+    assert "role mallory may create functions in schema public" in finding.detail
+    plant(mallory, ("unnest", "vector[]"))
+    with telling(mallory) as ran:
+        mallory.execute("UPDATE items SET embedding = embedding * embedding WHERE id < 20")
+        mallory.execute("INSERT INTO items VALUES (5000, 'x', '[1,2,3,4,5,6,7,8]')")
+        mallory.execute("UPDATE items SET id = id + 9000 WHERE id BETWEEN 50 AND 60")
+        mallory.execute("DELETE FROM items WHERE id = 5000")
+        with pytest.raises(psycopg.Error):
+            mallory.execute("UPDATE items SET embedding = '[1]'")
+    assert "keeper" not in ran
+
+
+@pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
+def test_7_pgvector_in_a_schema_of_its_own(
+    server: EmbeddedServer, make_database: Callable[[str], str], as_role: As, access: str
+) -> None:
+    """Then schema public is nobody's to trust: nothing of it runs in what a caller asks."""
+    url = make_database("template0")
+    with psycopg.connect(url, autocommit=True) as bare:
+        bare.execute("CREATE SCHEMA ext; CREATE EXTENSION vector SCHEMA ext")
+    engine = create_engine(url)
+    with engine.begin() as upgrading:
+        schema.upgrade(upgrading)
+    engine.dispose()
+    as_role("mallory")
+    with connect(url) as owner:
+        owner.execute(TELLING)
+        owner.execute("GRANT CREATE ON SCHEMA public TO mallory; SET search_path TO public, ext")
+        owner.execute(
+            "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, n int, "
+            "embedding ext.vector(8)); GRANT USAGE ON SCHEMA ext TO PUBLIC"
+        )
+        rows = np.random.default_rng(3).standard_normal((400, 8)).astype(np.float32)
+        with owner.cursor() as cursor, cursor.copy("COPY shop.items FROM STDIN") as copy:
+            for number, row in enumerate(rows):
+                copy.write_row((number, number % 10, Vector(row)))
+        store.save(owner, LSH(n_bits=12, random_state=0).fit(rows).to_model("lsh"))
+        owner.execute("SET ROLE mallory; SET search_path TO public, mallory, ext")
+        plant(owner, ("unnest", "ext.vector[]"), ("encode_with", "hashindex.layer[], ext.vector"))
+        owner.execute("RESET ROLE")
+        for path in ("public, ext", "public"):
+            owner.execute(f"SET search_path TO {path}".encode())
+            with telling(owner) as ran:
+                index = HashIndex.create(
+                    owner,
+                    f"{access}_{len(path)}",
+                    table="shop.items",
+                    column="embedding",
+                    model="lsh",
+                    access=access,  # type: ignore[arg-type]
+                    filter_columns=["n"],
+                )
+                index.encode()
+                index = HashIndex.open(owner, index.name)
+                few, many = sa.column("n") == 3, sa.column("n") < 9
+                for where in (few, many):
+                    assert index.search(rows[3], 5, where=where)[0].id == 3
+                for filter_ in ("n = 3", "n < 9", "id % 2 = 1"):
+                    assert index.search(rows[3], 5, filter=filter_)[0].id == 3
+                index.search_like(5, 3)
+                index.within(rows[3], 3)
+                evaluate(index, queries=3, k=2, candidates=[300])
+                for call in (
+                    "hashindex.search(%(n)s, %(q)s, filter => 'n = 3')",
+                    "hashindex.search(%(n)s, %(q)s, where_equals => '{\"n\": 3}')",
+                    "hashindex.exact_search(%(n)s, %(q)s)",
+                    "hashindex.health(%(n)s)",
+                ):
+                    owner.execute(
+                        f"SELECT * FROM {call}".encode(), {"n": index.name, "q": Vector(rows[3])}
+                    ).fetchall()
+                index.repair(full=True)
+                index.swap("lsh", force=True, queries=3)
+                index.rollback()
+                owner.execute("UPDATE shop.items SET embedding = embedding WHERE id < 9")
+            assert ran == []
+        owner.execute("DROP OWNED BY mallory CASCADE")

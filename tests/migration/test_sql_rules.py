@@ -141,6 +141,28 @@ def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes: Connect
     assert closed == (len(KINDS),)
 
 
+def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(
+    with_indexes: Connection,
+) -> None:
+    """Trigger functions, and all that they call."""
+    found = functions(with_indexes)
+    reached = {f.name for f in found if f.definer}
+    while True:
+        called = {
+            name
+            for f in found
+            if f.name in reached
+            for name in re.findall(r'hashindex\."?(\w+)"?\s*\(', f.source)
+        }
+        if called <= reached:
+            break
+        reached |= called
+    assert {"_refuse_vector", "_weights_of", "_layers_of", "refresh_by_table"} <= reached
+    for function in found:
+        if function.name in reached and not function.standard_body:
+            assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature
+
+
 def test_names_that_triggers_use_are_qualified(with_indexes: Connection) -> None:
     """pgvector is not on their path, and what is there is nobody's but PostgreSQL's."""
     for function in functions(with_indexes):
@@ -306,7 +328,7 @@ def test_every_file_may_be_run_again(connection: Connection, items: str, path: o
         with connection.transaction():
             for file in FILES:
                 if file in (FILES[0], path):
-                    connection.execute(file.read_bytes())
+                    connection.execute(schema._naming_pgvector(file.read_text()).encode())
     assert catalog(connection) == before
 
 
@@ -314,5 +336,5 @@ def test_every_file_may_be_run_again_beside_indexes(with_indexes: Connection) ->
     before = catalog(with_indexes)
     with with_indexes.transaction():
         for file in FILES:
-            with_indexes.execute(file.read_bytes())
+            with_indexes.execute(schema._naming_pgvector(file.read_text()).encode())
     assert catalog(with_indexes) == before
