@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
 
@@ -38,9 +37,12 @@ def load(connection: Connection, rows: NDArray[np.float32], first: int, table: s
     began = time.monotonic()
     for start in range(0, len(rows), 1000):
         block = rows[start : start + 1000]
-        with connection.cursor() as cursor, cursor.copy(
-            f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)".encode()
-        ) as copy:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(
+                f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)".encode()
+            ) as copy,
+        ):
             copy.set_types(["int8", "vector"])
             for number, row in enumerate(block, start=first + start):
                 copy.write_row((number, Vector(row)))
