@@ -19,8 +19,8 @@ __all__ = ["distribute"]
 def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> None:
     """Bring index NAME to the shards of its table, which Citus distributes.
 
-    Its codes are distributed beside their rows, models are copied to every node, and each shard
-    gets a trigger. 'index create' does so by itself where the table is distributed already. May be
+    Its codes are distributed beside their rows, its model is copied to every node, and each shard
+    gets triggers. 'index create' does so by itself where the table is distributed already. May be
     run again at any time.
     """
     with connected(database_url) as connection:

@@ -145,6 +145,8 @@ class _Shards:
             self.change((_LOCK, None))
             with self.connection.transaction():
                 self.execute(_PRUNE, [self.index.name])
+            # In a transaction of its own: Citus does not mix it with what this node runs itself.
+            with self.connection.transaction():
                 self.execute("ANALYZE {codes}")
         return written
 

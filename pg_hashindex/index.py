@@ -290,7 +290,7 @@ class HashIndex(BuiltIndex):
         ------
         DatabaseStateError
             If Citus is not installed, or the table is not distributed by the index's key; or the
-            model is evaluated in Python, or the access path is not "scan".
+            model is evaluated in Python, or the access path is neither "scan" nor "landmarks".
         """
         from .citus import distribute
 
