@@ -74,8 +74,11 @@ _OTHERS = {
     "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
     "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
     "repair": ("repair", "Bring index NAME back into order, and print what was done."),
-    "grant": ("grant", "Let roles search index NAME, or maintain it."),
-    "revoke": ("grant", "Take from roles what they hold on index NAME."),
+    "grant": ("grant", "Let roles search index NAME by its codes."),
+    "revoke": (
+        "grant",
+        "Take the codes of index NAME from roles; rights on the table stay as they are.",
+    ),
     "distribute": (
         "distribute",
         "Bring index NAME to the shards of its table, which Citus distributes.",
