@@ -154,6 +154,9 @@ BEGIN
     IF reads OR NOT EXISTS (SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r = role) THEN
         EXECUTE verb || ' SELECT (parameters, training, layers, checksum, bit_weights, profile) ON hashindex.model' || grantee;
         EXECUTE verb || ' SELECT ON hashindex.model_part' || grantee;
+        IF to_regclass('hashindex.node_index') IS NOT NULL THEN
+            EXECUTE verb || ' SELECT (layers) ON hashindex.node_index' || grantee;
+        END IF;
     END IF;
 END
 $$;

@@ -176,6 +176,8 @@ BEGIN
         COMMENT ON TABLE hashindex.node_index IS
             'indexes of distributed tables as every node of a Citus cluster has to know them: what searches there and triggers go by';
         EXECUTE 'SELECT create_reference_table(''hashindex.node_index'')';
+        -- As of the tables that it is made from: hashindex._let_read grants the layers.
+        GRANT SELECT (name, generation, model_id) ON hashindex.node_index TO PUBLIC;
     END IF;
     EXECUTE 'INSERT INTO hashindex.node_index AS n VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE '
             'SET generation = excluded.generation, model_id = excluded.model_id, layers = excluded.layers'
