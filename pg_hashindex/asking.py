@@ -151,8 +151,12 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
             ).format(
                 id=sql.Identifier(index.id_column),
                 column=sql.Identifier(index.column_name),
-                # Not every reader may read it.
-                code=sql.SQL("NULL") if index.encoded_in == "sql" else index.code_of_row,
+                # Not every reader may read it. Where none is needed: is the index still there?
+                code=sql.SQL("(SELECT NULL FROM hashindex.find_index({}))").format(
+                    sql.Literal(index.name)
+                )
+                if index.encoded_in == "sql"
+                else index.code_of_row,
                 table=index.table,
                 type=sql.SQL(index.key_type),
             ),

@@ -85,8 +85,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS
-    'refuses a table that the administrator cannot keep an index of, or whose owner is not trusted';
+COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS 'refuses a table that the administrator cannot keep an index of, or whose owner is not trusted';
 
 -- Members of the administrator, and superusers, make them as themselves.
 CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index)
@@ -161,8 +160,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._let_read(hashindex.index, text, boolean) IS
-    'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
+COMMENT ON FUNCTION hashindex._let_read(hashindex.index, text, boolean) IS 'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
 
 CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
 RETURNS void
@@ -187,8 +185,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS
-    'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
+COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS 'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
 
 CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text)
 RETURNS void
