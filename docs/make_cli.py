@@ -23,8 +23,11 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
     if not isinstance(command, click.Group):
         yield path, command
         return
-    for name, child in sorted(command.commands.items()):
-        yield from commands(child, f"{path} {name}")
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        # Some are imported when they are asked for.
+        if child := command.get_command(context, name):
+            yield from commands(child, f"{path} {name}")
 
 
 def text() -> str:

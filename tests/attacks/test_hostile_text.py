@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
 from fixtures.canary import PAYLOADS, assert_unharmed
+from fixtures.commands import children
 from fixtures.functions import TEXTS, Function, functions
 from pg_hashindex.cli import main
 
@@ -218,7 +219,7 @@ def texts_of(command: click.Command) -> Iterator[click.Parameter]:
 def commands(
     group: click.Group, before: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
+    for name, command in children(group).items():
         path = (*before, name)
         if isinstance(command, click.Group):
             yield from commands(command, path)

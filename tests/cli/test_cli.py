@@ -10,6 +10,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from fixtures.commands import children
 from fixtures.servers import make_folder
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
@@ -40,7 +41,7 @@ def docs(connection: Connection, rows: NDArray[np.float32]) -> str:
 def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        for name, child in children(command).items():
             yield from commands(child, f"{path} {name}".strip())
 
 

@@ -9,7 +9,7 @@ import click
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
-from fixtures.commands import Run
+from fixtures.commands import Run, children
 from fixtures.tagged import Tagged
 from pg_hashindex.cli import main
 from pgvector import Vector
@@ -24,7 +24,7 @@ TRAIN = ("model", "train", "m", "--bits", "12", "--method", "tagged")
 @pytest.fixture(autouse=True)
 def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HASHERS, Tagged.method, Tagged)
-    group = main.commands["model"]
+    group = children(main)["model"]
     assert isinstance(group, click.Group)
     (option,) = [given for given in group.commands["train"].params if given.name == "method"]
     monkeypatch.setattr(option, "type", click.Choice(list(HASHERS)))
