@@ -117,8 +117,7 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     secured boolean := bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
 BEGIN
-    RETURN QUERY
-    SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
+    RETURN QUERY SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
     FROM (
         -- Partitions are read directly, too.
         SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
@@ -153,9 +152,7 @@ BEGIN
     IF reads OR NOT EXISTS (SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r = role) THEN
         EXECUTE verb || ' SELECT (parameters, training, layers, checksum, bit_weights, profile) ON hashindex.model' || grantee;
         EXECUTE verb || ' SELECT ON hashindex.model_part' || grantee;
-        IF to_regclass('hashindex.node_index') IS NOT NULL THEN
-            EXECUTE verb || ' SELECT (layers) ON hashindex.node_index' || grantee;
-        END IF;
+        IF to_regclass('hashindex.node_index') IS NOT NULL THEN EXECUTE verb || ' SELECT (layers) ON hashindex.node_index' || grantee; END IF;
     END IF;
 END
 $$;
