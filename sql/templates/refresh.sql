@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
-SET row_security = off
 AS $body$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');

@@ -67,7 +67,6 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_hnsw_halfvec_text(keys text[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET row_security TO 'off'
 AS $function$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');

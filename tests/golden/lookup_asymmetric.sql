@@ -72,7 +72,6 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_lookup_asymmetric(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET row_security TO 'off'
 AS $function$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
