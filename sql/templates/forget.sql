@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
-SET row_security = off
 AS $body$
 BEGIN
     PERFORM hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension})

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
-SET row_security = off
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET jit = off

@@ -77,7 +77,6 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks_levels_filters(keys bigin
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET row_security TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_seqscan TO 'off'
  SET jit TO 'off'

@@ -45,7 +45,6 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_network(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET row_security TO 'off'
 AS $function$
 BEGIN
     PERFORM hashindex._refuse_vector(b.embedding::public.vector, 8)

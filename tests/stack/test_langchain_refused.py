@@ -183,7 +183,7 @@ def test_a_role_that_may_not_save_models(
         "GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO langchain_trainer"
     )
     monkeypatch.delattr(training, "train")
-    with pytest.raises(MissingRightsError, match="langchain_trainer may not save models"):
+    with pytest.raises(MissingRightsError, match="_trainer. does not administer schema"):
         HashIndexVectorStore(EMBEDDINGS, session).train_index(method="lsh", n_bits=16, force=True)
 
 
