@@ -59,7 +59,7 @@ BEGIN
     i.ranking := coalesce(configure_index.ranking, i.ranking);
     i.candidates := coalesce(configure_index.candidates, i.candidates);
     IF 'landmarks' IN (meant, i.access) THEN
-        i.probes := coalesce(configure_index.probes, i.probes, 24);
+        i.probes := coalesce(configure_index.probes, i.probes, 64);
     END IF;
     given_up := nullif(i.building, meant);
     i.building := CASE WHEN meant <> i.access THEN meant END;

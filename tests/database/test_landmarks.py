@@ -31,7 +31,7 @@ def index(listed: HashIndex) -> HashIndex:
 
 
 def test_every_row_is_in_one_list(index: HashIndex) -> None:
-    assert (index.access, index.building, index.probes) == ("landmarks", None, 24)
+    assert (index.access, index.building, index.probes) == ("landmarks", None, 64)
     assert_listed(index)
     lists = index.lists()
     assert lists is not None

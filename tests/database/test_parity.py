@@ -85,7 +85,9 @@ def assert_steps_agree(
 ) -> None:
     """The expression in the functions of an index gives the very numbers of hashindex.project."""
     row = connection.execute(
-        "SELECT hashindex._projection(hashindex.find_model(%s), '$1')", [reference]
+        "SELECT hashindex._projection(m, '$1', format('hashindex._layers_of(%%s)', m.id)) "
+        "FROM hashindex.find_model(%s) m",
+        [reference],
     ).fetchone()
     assert row is not None
     connection.execute(
