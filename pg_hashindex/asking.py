@@ -144,6 +144,8 @@ def _as_now(index: Row) -> Steps[Row]:
 def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
     """Read a row's key and vector, and its code where searches have to bring that."""
     with translated_errors(index):
+        # Is it still there? Apart from the row, which Citus may read on another node.
+        yield Statement(sql.SQL("SELECT FROM hashindex.find_index($1)"), [index.name])
         rows = yield Statement(
             sql.SQL(
                 "SELECT b.{id}, b.{column}, {code}::text FROM {table} b "
@@ -151,12 +153,8 @@ def _row(index: IndexRow, row_id: Any) -> Steps[tuple[Any, Vector, Bit | None]]:
             ).format(
                 id=sql.Identifier(index.id_column),
                 column=sql.Identifier(index.column_name),
-                # Not every reader may read it. Where none is needed: is the index still there?
-                code=sql.SQL("(SELECT NULL FROM hashindex.find_index({}))").format(
-                    sql.Literal(index.name)
-                )
-                if index.encoded_in == "sql"
-                else index.code_of_row,
+                # Not every reader may read it.
+                code=sql.SQL("NULL") if index.encoded_in == "sql" else index.code_of_row,
                 table=index.table,
                 type=sql.SQL(index.key_type),
             ),

@@ -282,7 +282,10 @@ BEGIN
         'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
             'row_security_active(%s) OR NOT has_table_privilege(%s, ''SELECT'') OR NOT %s',
             parts ->> 'table_literal', parts ->> 'code_table_literal', seen
-        ) ELSE format('NOT %s', seen) END,
+        ) ELSE format(
+            'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
+            'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
+        ) END,
         -- Weights of bits are few: they need no copy on the nodes.
         'query_codes', CASE WHEN i.ranking = 'weighted' THEN format(
             'hashindex._weighted_codes(%s, hashindex._weight_planes(%L::%s.vector))', parts ->> 'code', used.bit_weights::text, parts ->> 'ext'

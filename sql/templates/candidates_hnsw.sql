@@ -20,46 +20,46 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := {projection};
-    hashindex_code bit({n_bits}) := {code};
-    hashindex_codes bit varying[] := {query_codes};
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := {pool};
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
-    hashindex_set text;
-    hashindex_ids {key_type}[];
+        hashindex_projection vector := {projection};
+        hashindex_code bit({n_bits}) := {code};
+        hashindex_codes bit varying[] := {query_codes};
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := {pool};
+        hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
+        hashindex_set text;
+        hashindex_ids {key_type}[];
     BEGIN
-    IF $4 IS NOT NULL THEN
-        RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-        RETURN;
-    END IF;
-    -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
-    hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
-    -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
-    hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
-    hashindex_ids := ARRAY(
-        SELECT c.id FROM (
-            SELECT c.id, c.code FROM {codes} c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
-        ) c ORDER BY {distance} LIMIT hashindex_n
-    );
-    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
-    hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
-    IF cardinality(hashindex_ids) < hashindex_n THEN
-        -- The graph does not lead everywhere.
+        IF $4 IS NOT NULL THEN
+            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+            RETURN;
+        END IF;
+        -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+        hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
+        -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
+        hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
         hashindex_ids := ARRAY(
             SELECT c.id FROM (
-                SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
+                SELECT c.id, c.code FROM {codes} c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
             ) c ORDER BY {distance} LIMIT hashindex_n
         );
-    END IF;
-    RETURN QUERY SELECT unnest(hashindex_ids);
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
+        IF cardinality(hashindex_ids) < hashindex_n THEN
+            -- The graph does not lead everywhere.
+            hashindex_ids := ARRAY(
+                SELECT c.id FROM (
+                    SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
+                ) c ORDER BY {distance} LIMIT hashindex_n
+            );
+        END IF;
+        RETURN QUERY SELECT unnest(hashindex_ids);
     END;
 END
 $body$

@@ -21,51 +21,51 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := {projection};
-    hashindex_code bit({n_bits}) := {code};
-    hashindex_codes bit varying[] := {query_codes};
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := {pool};
-    -- Constants, computed once a session.
-    hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});
-    hashindex_sizes integer[] := {ball_sizes};
-    -- All chunks are looked up within the same radius, so none is after hashindex_more.
-    hashindex_more integer := {chunks};
-    hashindex_wide integer;
-    hashindex_narrow integer := 0;
-    hashindex_radius integer := -1;
-    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = {code_table_literal}::regclass;
-    hashindex_ids {key_type}[];
+        hashindex_projection vector := {projection};
+        hashindex_code bit({n_bits}) := {code};
+        hashindex_codes bit varying[] := {query_codes};
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := {pool};
+        -- Constants, computed once a session.
+        hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});
+        hashindex_sizes integer[] := {ball_sizes};
+        -- All chunks are looked up within the same radius, so none is after hashindex_more.
+        hashindex_more integer := {chunks};
+        hashindex_wide integer;
+        hashindex_narrow integer := 0;
+        hashindex_radius integer := -1;
+        hashindex_rows double precision := reltuples FROM pg_class WHERE oid = {code_table_literal}::regclass;
+        hashindex_ids {key_type}[];
     BEGIN
-    IF $4 IS NOT NULL THEN
-        RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-        RETURN;
-    END IF;
-    FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
-        -- A scan costs less from here on.
-        EXIT WHEN NOT {lookup_pays};
-        hashindex_radius := hashindex_radius + {chunks};
-        hashindex_ids := ARRAY(
-            SELECT c.id FROM {codes} c
-            WHERE {lookup} AND bit_count(c.code # hashindex_code) <= hashindex_radius
-            ORDER BY {distance}
-        );
-        IF cardinality(hashindex_ids) >= hashindex_pool THEN
-            RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
+        IF $4 IS NOT NULL THEN
+            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
             RETURN;
         END IF;
-        -- One step finds about ten times as many.
-        EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
-    END LOOP;
-    RETURN QUERY SELECT c.id FROM (
-        SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-    ) c ORDER BY {distance} LIMIT hashindex_n;
+        FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
+            -- A scan costs less from here on.
+            EXIT WHEN NOT {lookup_pays};
+            hashindex_radius := hashindex_radius + {chunks};
+            hashindex_ids := ARRAY(
+                SELECT c.id FROM {codes} c
+                WHERE {lookup} AND bit_count(c.code # hashindex_code) <= hashindex_radius
+                ORDER BY {distance}
+            );
+            IF cardinality(hashindex_ids) >= hashindex_pool THEN
+                RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
+                RETURN;
+            END IF;
+            -- One step finds about ten times as many.
+            EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
+        END LOOP;
+        RETURN QUERY SELECT c.id FROM (
+            SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
+        ) c ORDER BY {distance} LIMIT hashindex_n;
     END;
 END
 $body$

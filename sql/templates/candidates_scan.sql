@@ -20,24 +20,24 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := {projection};
-    hashindex_codes bit varying[] := {query_codes};
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := {pool};
+        hashindex_projection vector := {projection};
+        hashindex_codes bit varying[] := {query_codes};
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := {pool};
     BEGIN
-    IF $4 IS NULL THEN
-        RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-        ) c ORDER BY {distance} LIMIT hashindex_n;
-    ELSE
-        RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-    END IF;
+        IF $4 IS NULL THEN
+            RETURN QUERY SELECT c.id FROM (
+                SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
+            ) c ORDER BY {distance} LIMIT hashindex_n;
+        ELSE
+            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        END IF;
     END;
 END
 $body$

@@ -13,24 +13,30 @@ AS $body$
 DECLARE
     hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
-    hashindex_projection vector := {projection};
-    hashindex_codes bit varying[] := {query_codes};
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_ids {key_type}[];
 BEGIN
     IF {codes_are_hidden} THEN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
-    ELSIF $4 IS NULL THEN
-        hashindex_ids := ARRAY(SELECT c.id FROM {codes} c ORDER BY {distance} LIMIT hashindex_n);
-        RETURN QUERY SELECT unnest(hashindex_ids);
-    ELSE
-        RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        RETURN;
     END IF;
+    -- Who may not read codes may not read models either.
+    DECLARE
+        hashindex_projection vector := {projection};
+        hashindex_codes bit varying[] := {query_codes};
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_ids {key_type}[];
+    BEGIN
+        IF $4 IS NULL THEN
+            hashindex_ids := ARRAY(SELECT c.id FROM {codes} c ORDER BY {distance} LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
+        ELSE
+            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        END IF;
+    END;
 END
 $body$

@@ -189,7 +189,6 @@ def test_row_security_gives_the_exact_answer_of_what_is_seen(spread: HashIndex) 
     connection.execute(f"GRANT SELECT ON {TABLE} TO citus_tests_reader".encode())
     connection.execute(f"ALTER TABLE {TABLE} ENABLE ROW LEVEL SECURITY".encode())
     connection.execute(f"CREATE POLICY only_b ON {TABLE} USING (category = 'b')".encode())
-    connection.execute("SELECT hashindex.grant_like_table(%s)", [INDEX])
     connection.execute("SET ROLE citus_tests_reader")
     try:
         found = [hit.id for hit in spread.search(QUERY, 5, candidates=2000)]

@@ -18,25 +18,25 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
-    hashindex_codes bit varying[] := hashindex._weighted_codes(hashindex._quantize(hashindex_projection, 2), hashindex._planes_of(MODEL));
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
+        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_codes bit varying[] := hashindex._weighted_codes(hashindex._quantize(hashindex_projection, 2), hashindex._planes_of(MODEL));
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
-    IF $4 IS NULL THEN
-        RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-        ) c ORDER BY 15 * (c.code <~> hashindex_u1) + (c.code <~> hashindex_u2) + 2 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 8 * (c.code <~> hashindex_u5) LIMIT hashindex_n;
-    ELSE
-        RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
+        IF $4 IS NULL THEN
+            RETURN QUERY SELECT c.id FROM (
+                SELECT c.id, c.code FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+            ) c ORDER BY 15 * (c.code <~> hashindex_u1) + (c.code <~> hashindex_u2) + 2 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 8 * (c.code <~> hashindex_u5) LIMIT hashindex_n;
+        ELSE
+            RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
 ) ORDER BY 15 * (public.items.column_weighted_code <~> $1) + (public.items.column_weighted_code <~> $2) + 2 * (public.items.column_weighted_code <~> $3) + 4 * (public.items.column_weighted_code <~> $4) + 8 * (public.items.column_weighted_code <~> $5) LIMIT $7', 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-    END IF;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        END IF;
     END;
 END
 $function$;

@@ -18,47 +18,47 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
-    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
-    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
-    hashindex_set text;
-    hashindex_ids pg_catalog.text[];
+        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
+        hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
+        hashindex_set text;
+        hashindex_ids pg_catalog.text[];
     BEGIN
-    IF $4 IS NOT NULL THEN
-        RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
+        IF $4 IS NOT NULL THEN
+            RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
 ) ORDER BY notes.hashindex_distance LIMIT $7', 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-        RETURN;
-    END IF;
-    -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
-    hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
-    -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
-    hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
-    hashindex_ids := ARRAY(
-        SELECT c.id FROM (
-            SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
-        ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n
-    );
-    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
-    hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
-    IF cardinality(hashindex_ids) < hashindex_n THEN
-        -- The graph does not lead everywhere.
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+            RETURN;
+        END IF;
+        -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+        hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
+        -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
+        hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
         hashindex_ids := ARRAY(
             SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
             ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n
         );
-    END IF;
-    RETURN QUERY SELECT unnest(hashindex_ids);
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
+        IF cardinality(hashindex_ids) < hashindex_n THEN
+            -- The graph does not lead everywhere.
+            hashindex_ids := ARRAY(
+                SELECT c.id FROM (
+                    SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+                ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n
+            );
+        END IF;
+        RETURN QUERY SELECT unnest(hashindex_ids);
     END;
 END
 $function$;

@@ -20,55 +20,55 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
-    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_point halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_set text;
-    hashindex_lists integer[];
-    hashindex_ids pg_catalog.int8[];
+        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_point halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
+        hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        hashindex_set text;
+        hashindex_lists integer[];
+        hashindex_ids pg_catalog.int8[];
     BEGIN
-    -- Where lists hold too few codes, more lists are read, and all codes in the end.
-    WHILE hashindex_probes <= 1000 LOOP
-        IF hashindex_probes <= 64 THEN
-            -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
-            hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
-            hashindex_lists := ARRAY(
-                SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) hashindex_point LIMIT hashindex_probes
-            );
-            hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
-        ELSE
-            -- Comparing all landmarks takes less than that much of the graph. "+ 0" hides the order from it.
-            hashindex_lists := ARRAY(
-                SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) hashindex_point) + 0 LIMIT hashindex_probes
-            );
-        END IF;
-        IF $4 IS NULL THEN
-            hashindex_ids := ARRAY(
-                SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code <~> hashindex_u1) + 6 * (c.code <~> hashindex_u2) + 3 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 2 * (c.code <~> hashindex_u5) + (c.code <~> hashindex_u6) LIMIT hashindex_n
-            );
-        ELSE
-            -- The planner would look each list of $8 itself up in its statistics.
-            EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+        -- Where lists hold too few codes, more lists are read, and all codes in the end.
+        WHILE hashindex_probes <= 1000 LOOP
+            IF hashindex_probes <= 64 THEN
+                -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+                hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) hashindex_point LIMIT hashindex_probes
+                );
+                hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+            ELSE
+                -- Comparing all landmarks takes less than that much of the graph. "+ 0" hides the order from it.
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) hashindex_point) + 0 LIMIT hashindex_probes
+                );
+            END IF;
+            IF $4 IS NULL THEN
+                hashindex_ids := ARRAY(
+                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code <~> hashindex_u1) + 6 * (c.code <~> hashindex_u2) + 3 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 2 * (c.code <~> hashindex_u5) + (c.code <~> hashindex_u6) LIMIT hashindex_n
+                );
+            ELSE
+                -- The planner would look each list of $8 itself up in its statistics.
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
-        END IF;
-        IF cardinality(hashindex_ids) = hashindex_n THEN
-            RETURN QUERY SELECT unnest(hashindex_ids);
-            RETURN;
-        END IF;
-        hashindex_probes := 8 * hashindex_probes;
-    END LOOP;
-    hashindex_set := set_config('enable_seqscan', 'on', true);
-    RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
+            END IF;
+            IF cardinality(hashindex_ids) = hashindex_n THEN
+                RETURN QUERY SELECT unnest(hashindex_ids);
+                RETURN;
+            END IF;
+            hashindex_probes := 8 * hashindex_probes;
+        END LOOP;
+        hashindex_set := set_config('enable_seqscan', 'on', true);
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
-    USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
     END;
 END
 $function$;

@@ -18,52 +18,52 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
-    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
-    hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
-    -- Constants, computed once a session.
-    hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
-    hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
-    -- All chunks are looked up within the same radius, so none is after hashindex_more.
-    hashindex_more integer := 1;
-    hashindex_wide integer;
-    hashindex_narrow integer := 0;
-    hashindex_radius integer := -1;
-    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
-    hashindex_ids pg_catalog.int8[];
+        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
+        -- Constants, computed once a session.
+        hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
+        hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
+        -- All chunks are looked up within the same radius, so none is after hashindex_more.
+        hashindex_more integer := 1;
+        hashindex_wide integer;
+        hashindex_narrow integer := 0;
+        hashindex_radius integer := -1;
+        hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
+        hashindex_ids pg_catalog.int8[];
     BEGIN
-    IF $4 IS NOT NULL THEN
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.lookup_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
+        IF $4 IS NOT NULL THEN
+            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.lookup_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-        RETURN;
-    END IF;
-    FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
-        -- A scan costs less from here on.
-        EXIT WHEN NOT coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false);
-        hashindex_radius := hashindex_radius + 1;
-        hashindex_ids := ARRAY(
-            SELECT c.id FROM hashindex.lookup_asymmetric_codes c
-            WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
-            ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3)
-        );
-        IF cardinality(hashindex_ids) >= hashindex_pool THEN
-            RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
             RETURN;
         END IF;
-        -- One step finds about ten times as many.
-        EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
-    END LOOP;
-    RETURN QUERY SELECT c.id FROM (
-        SELECT c.id, c.code FROM hashindex.lookup_asymmetric_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-    ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n;
+        FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
+            -- A scan costs less from here on.
+            EXIT WHEN NOT coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false);
+            hashindex_radius := hashindex_radius + 1;
+            hashindex_ids := ARRAY(
+                SELECT c.id FROM hashindex.lookup_asymmetric_codes c
+                WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
+                ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3)
+            );
+            IF cardinality(hashindex_ids) >= hashindex_pool THEN
+                RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
+                RETURN;
+            END IF;
+            -- One step finds about ten times as many.
+            EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
+        END LOOP;
+        RETURN QUERY SELECT c.id FROM (
+            SELECT c.id, c.code FROM hashindex.lookup_asymmetric_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+        ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n;
     END;
 END
 $function$;

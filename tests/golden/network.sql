@@ -18,25 +18,25 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-    hashindex_projection vector := NULL;
-    hashindex_codes bit varying[] := ARRAY[hashindex._checked_code(query_code, 16)];
-    hashindex_u1 bit varying := hashindex_codes[1];
-    hashindex_u2 bit varying := hashindex_codes[2];
-    hashindex_u3 bit varying := hashindex_codes[3];
-    hashindex_u4 bit varying := hashindex_codes[4];
-    hashindex_u5 bit varying := hashindex_codes[5];
-    hashindex_u6 bit varying := hashindex_codes[6];
-    hashindex_pool bigint := hashindex_n;
+        hashindex_projection vector := NULL;
+        hashindex_codes bit varying[] := ARRAY[hashindex._checked_code(query_code, 16)];
+        hashindex_u1 bit varying := hashindex_codes[1];
+        hashindex_u2 bit varying := hashindex_codes[2];
+        hashindex_u3 bit varying := hashindex_codes[3];
+        hashindex_u4 bit varying := hashindex_codes[4];
+        hashindex_u5 bit varying := hashindex_codes[5];
+        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_pool bigint := hashindex_n;
     BEGIN
-    IF $4 IS NULL THEN
-        RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-        ) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_n;
-    ELSE
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code <~> $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
+        IF $4 IS NULL THEN
+            RETURN QUERY SELECT c.id FROM (
+                SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
+            ) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_n;
+        ELSE
+            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code <~> $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
-    END IF;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        END IF;
     END;
 END
 $function$;
