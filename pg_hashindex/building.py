@@ -380,14 +380,7 @@ class _Build:
 
     def _begin_logging(self) -> None:
         self._lock_table()
-        row = self._execute(
-            "SELECT FROM hashindex.index i WHERE i.name = $1 "
-            "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
-            "FOR UPDATE",
-            [self.index.name, self._access, self._building],
-        ).fetchone()
-        if row is None:
-            raise self._configured_otherwise()
+        self._lock_entry()
         self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
         row = self._execute(
             "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
@@ -396,6 +389,17 @@ class _Build:
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier(*row[1:])
+
+    def _lock_entry(self) -> None:
+        """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
+        row = self._execute(
+            "SELECT FROM hashindex.index i WHERE i.name = $1 "
+            "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
+            "FOR UPDATE",
+            [self.index.name, self._access, self._building],
+        ).fetchone()
+        if row is None:
+            raise self._configured_otherwise()
 
     def _lock_table(self) -> None:
         # Whoever has waited for a lock must see what was written until then.

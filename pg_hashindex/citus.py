@@ -239,14 +239,7 @@ class ShardBuild(_Build):
 
     def _make_landmarks(self, centres: NDArray[np.float32]) -> None:
         with self.connection.transaction():
-            row = self._execute(
-                "SELECT FROM hashindex.index i WHERE i.name = $1 "
-                "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
-                "FOR UPDATE",
-                [self.index.name, self._access, self._building],
-            ).fetchone()
-            if row is None:
-                raise self._configured_otherwise()
+            self._lock_entry()
             (generation,) = self._execute(
                 "SELECT hashindex._begin_shard_landmarks($1)", [self.index.name]
             ).fetchone()

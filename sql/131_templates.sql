@@ -117,7 +117,7 @@ BEGIN
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
         'ext', ext, 'operator', hashindex._distance_operator(i.metric),
-        'dimension', used.dimension, 'n_bits', used.n_bits, 'levels', used.levels, 'model_id', used.id,
+        'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1)
     ) || jsonb_build_object(
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
