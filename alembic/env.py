@@ -1,8 +1,8 @@
-"""Runs the migrations of schema hashindex on the connection that pg_hashindex.schema hands over."""
+"""Runs the migrations of schema hashindex on the connection that pg_hashindex.db.schema hands over."""
 
 from alembic import context
 
-from pg_hashindex.tables import SCHEMA, metadata
+from pg_hashindex.db.tables import SCHEMA, metadata
 
 options = {"target_metadata": metadata, "version_table_schema": SCHEMA, "include_schemas": True}
 

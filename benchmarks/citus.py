@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import schema, store
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.hashers import ITQ
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "packages.npz"
 QUERIES = 100

@@ -24,9 +24,9 @@ from hashing_bars import check_bars
 from hashing_entrants import BITS, ENTRANTS, Entrant
 from numpy.typing import NDArray
 
-from pg_hashindex.comparison import Measures, Outcome, Split, Truth, compare, load_split
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import HASHERS
+from pg_hashindex.quality.comparison import Measures, Outcome, Split, Truth, compare, load_split
 
 ROOT = Path(__file__).resolve().parent.parent
 

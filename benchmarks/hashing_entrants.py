@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pg_hashindex.comparison import Method, Split
+from pg_hashindex.quality.comparison import Method, Split
 
 # 60 bits are what CGHash and what it is compared with are measured at.
 _BOTH = {"mnist": (32, 64), "usps": (32, 64)}

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pg_hashindex.codes import hamming_distances, pack
 from pg_hashindex.hashers import make_hasher
-from pg_hashindex.quantization import code_distances, quantize, query_codes
+from pg_hashindex.models.codes import hamming_distances, pack
+from pg_hashindex.models.quantization import code_distances, quantize, query_codes
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINED = 8_000

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import schema, store
-from pg_hashindex.database import Connection, connect, create_engine
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.training import train
 

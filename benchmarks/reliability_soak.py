@@ -27,11 +27,11 @@ from reliability_clients import (
     read_from_python,
 )
 
-from pg_hashindex import demo, schema, store
-from pg_hashindex.database import connect, create_engine
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.hashers import ITQ, LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.server import EmbeddedServer, demo
 
 #: Seconds before and after an exchange in which a statement counts as one beside it.
 BESIDE = 0.25

@@ -16,7 +16,7 @@ from psycopg import RawCursor
 from retrieval_data import FILTERS, Drawn
 
 from pg_hashindex import schema
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.server import EmbeddedServer
 
 # The graph of HNSW over a million rows of 384 dimensions takes about 2 GB while it is built.

@@ -15,7 +15,7 @@ from retrieval_data import FILTERS
 from retrieval_server import Database
 
 from pg_hashindex import store
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 #: Bits of every model: projections, of which each gives one bit with 2 levels and two with 4.
 BITS = 256

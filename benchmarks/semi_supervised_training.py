@@ -12,9 +12,9 @@ from semi_supervised_entrants import ENTRANTS, Entrant
 from semi_supervised_runs import COSTS, NAMES, Key, Run, as_json
 from threadpoolctl import threadpool_info
 
-from pg_hashindex.comparison import Truth
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.metrics import mean_average_precision
+from pg_hashindex.quality.comparison import Truth
 
 try:
     # Before any training, which would count the seconds that importing it takes.

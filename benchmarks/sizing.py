@@ -15,9 +15,9 @@ import psycopg
 from packages import DATA, ROWS, SETTINGS, load
 
 from pg_hashindex import schema, store
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.hashers import make_hasher
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer
 
 RESULTS = Path(__file__).with_name("results") / "sizing.json"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pg_hashindex.comparison import Outcome
+from pg_hashindex.quality.comparison import Outcome
 
 from ._shared import echo, note, print_table
 

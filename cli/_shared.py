@@ -14,8 +14,8 @@ import click
 from pg_hashindex.errors import HashIndexError
 
 if TYPE_CHECKING:
-    from pg_hashindex.database import Connection
-    from pg_hashindex.evaluate import Evaluation
+    from pg_hashindex.db.connection import Connection
+    from pg_hashindex.quality.evaluate import Evaluation
 
 __all__ = [
     "LANGUAGES",
@@ -116,7 +116,7 @@ class LateGroup(CatchingGroup):
 @contextmanager
 def connected(url: str) -> "Iterator[Connection]":
     """Open a connection for one command."""
-    from pg_hashindex.database import connect
+    from pg_hashindex.db.connection import connect
 
     with connect(url) as connection:
         yield connection

@@ -6,7 +6,11 @@ from typing import Any, get_args
 
 import click
 
-from pg_hashindex.comparison import (
+from pg_hashindex.hashers import HASHERS
+from pg_hashindex.metrics import Ties
+from pg_hashindex.models.model import MAX_BITS
+from pg_hashindex.models.quantization import Levels
+from pg_hashindex.quality.comparison import (
     QUERIES,
     TRAIN_ROWS,
     Measures,
@@ -18,11 +22,7 @@ from pg_hashindex.comparison import (
     default_methods,
     load_split,
 )
-from pg_hashindex.hashers import HASHERS
-from pg_hashindex.metrics import Ties
-from pg_hashindex.model import MAX_BITS
-from pg_hashindex.plots import check_plot, save_plot
-from pg_hashindex.quantization import Levels
+from pg_hashindex.quality.plots import check_plot, save_plot
 
 from ._outcomes import note_outcome, print_outcomes
 from ._shared import json_option, note, parameter, print_json

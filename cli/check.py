@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.health import Health, Status
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations.health import Health, Status
 
 from ._shared import connected, database_option, echo, json_option, print_json, print_table
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from pg_hashindex import store
-from pg_hashindex.data import Packages
-from pg_hashindex.database import Connection, connect
-from pg_hashindex.demo import DATABASE, TABLE, create_database
-from pg_hashindex.evaluate import evaluate
-from pg_hashindex.index import HashIndex
-from pg_hashindex.sampling import sample_table
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
+from pg_hashindex.server.data import Packages
+from pg_hashindex.server.demo import DATABASE, TABLE, create_database
 from pg_hashindex.training import train
+from pg_hashindex.training.sampling import sample_table
 
 from ._shared import echo, note, print_evaluation
 

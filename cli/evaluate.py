@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from pg_hashindex import query_sets, recall_history
-from pg_hashindex.code_scores import score_codes
-from pg_hashindex.comparison import Scores
-from pg_hashindex.evaluate import CANDIDATES, Evaluation, default_candidates
-from pg_hashindex.evaluate import evaluate as measure
-from pg_hashindex.index import HashIndex
-from pg_hashindex.plots import check_plot, save_evaluation, save_history
-from pg_hashindex.query_sets import QuerySet
-from pg_hashindex.recall_history import HistoryPoint
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality import query_sets, recall_history
+from pg_hashindex.quality.code_scores import score_codes
+from pg_hashindex.quality.comparison import Scores
+from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
+from pg_hashindex.quality.evaluate import evaluate as measure
+from pg_hashindex.quality.plots import check_plot, save_evaluation, save_history
+from pg_hashindex.quality.query_sets import QuerySet
+from pg_hashindex.quality.recall_history import HistoryPoint
 
 from ._shared import (
     connected,

@@ -2,7 +2,7 @@
 
 import click
 
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 from ._shared import connected, database_option, json_option, note, print_json
 

@@ -6,17 +6,10 @@ from typing import Any, get_args
 
 import click
 
+from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index import (
-    Access,
-    HashIndex,
-    Layout,
-    ListSummary,
-    Ranking,
-    list_indexes,
-)
-from pg_hashindex.locks import PATIENCE
-from pg_hashindex.model import Metric
+from pg_hashindex.index.handle import Access, HashIndex, Layout, ListSummary, Ranking, list_indexes
+from pg_hashindex.models.model import Metric
 
 from ._shared import (
     LANGUAGES,

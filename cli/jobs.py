@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import click
 
-from pg_hashindex.jobs import JobRow, end_dead, list_jobs
+from pg_hashindex.db.jobs import JobRow, end_dead, list_jobs
 
 from ._shared import connected, database_option, json_option, note, print_json, print_table
 

@@ -8,18 +8,13 @@ import click
 
 from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.model import Metric, Model
-from pg_hashindex.quantization import Levels
-from pg_hashindex.sampling import (
-    SAMPLE_ROWS,
-    UNSUPERVISED_ROWS,
-    sample_rows,
-    sample_table,
-)
+from pg_hashindex.models.model import Metric, Model
+from pg_hashindex.models.quantization import Levels
 from pg_hashindex.training import check_method_takes, train
-from pg_hashindex.whole_tables import train_on_table
+from pg_hashindex.training.files import load_sample
+from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
+from pg_hashindex.training.whole_tables import train_on_table
 
 from ._shared import (
     LANGUAGES,

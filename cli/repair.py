@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import click
 
-from pg_hashindex.index import HashIndex
-from pg_hashindex.orphans import drop_orphans
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations.orphans import drop_orphans
 
 from ._shared import connected, database_option, echo, json_option, note, print_json
 

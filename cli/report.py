@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from pg_hashindex.evaluate import CANDIDATES
-from pg_hashindex.index import HashIndex
-from pg_hashindex.report import check_page, gather, page, save_page
-from pg_hashindex.tuning import read_advice
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations.report import check_page, gather, page, save_page
+from pg_hashindex.quality.evaluate import CANDIDATES
+from pg_hashindex.quality.tuning import read_advice
 
 from ._shared import connected, database_option, note
 

@@ -3,7 +3,7 @@
 import click
 
 from pg_hashindex import schema as installed
-from pg_hashindex.database import create_engine, translated_errors
+from pg_hashindex.db.connection import create_engine, translated_errors
 
 from ._shared import database_option, json_option, note, print_json, print_table
 

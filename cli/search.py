@@ -5,7 +5,7 @@ import json
 import click
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 from ._shared import connected, database_option, json_option, print_json, print_table
 

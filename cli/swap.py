@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 import click
 
-from pg_hashindex.catalog import Access
-from pg_hashindex.index import HashIndex
-from pg_hashindex.query_sets import load
+from pg_hashindex.index.catalog import Access
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.query_sets import load
 
 from ._shared import connected, database_option, json_option, note, print_json, print_table
 from .index import access_option, throttle_option

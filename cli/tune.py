@@ -5,13 +5,22 @@ from typing import Any, get_args
 
 import click
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Metric
-from pg_hashindex.plots import check_plot, save_frontier
-from pg_hashindex.quantization import bits_of
-from pg_hashindex.tuning import Advice, Effort, Goal, Trial, apply, frontier, tune_index, tune_table
-from pg_hashindex.tuning.applying import check_free
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Metric
+from pg_hashindex.models.quantization import bits_of
+from pg_hashindex.quality.plots import check_plot, save_frontier
+from pg_hashindex.quality.tuning import (
+    Advice,
+    Effort,
+    Goal,
+    Trial,
+    apply,
+    frontier,
+    tune_index,
+    tune_table,
+)
+from pg_hashindex.quality.tuning.applying import check_free
 
 from ._shared import connected, database_option, echo, json_option, note, print_json, print_table
 

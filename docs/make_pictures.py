@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pg_hashindex.data import load_packages
 from pg_hashindex.hashers import ITQ, LSH
+from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing

@@ -4,15 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import comparison, evaluate, hashers, metrics, sampling, schema, store, training, tuning
-    from .async_index import AsyncHashIndex
-    from .database import connect
+    from . import hashers, metrics, training
+    from .db import schema
+    from .db.connection import connect
     from .errors import HashIndexError
-    from .index import HashIndex, IndexSummary, list_indexes
-    from .layers import Layer
-    from .model import Model
-    from .search_by_name import search
-    from .searching import Hit
+    from .index.async_index import AsyncHashIndex
+    from .index.handle import HashIndex, IndexSummary, list_indexes
+    from .index.search import Hit
+    from .index.search_by_name import search
+    from .models import store
+    from .models.layers import Layer
+    from .models.model import Model
+    from .quality import comparison, evaluate, tuning
+    from .training import sampling
 
 __all__ = [
     "AsyncHashIndex",
@@ -38,16 +42,16 @@ __all__ = [
 
 # What is no module of its own, and where it is.
 _MODULES = {
-    "AsyncHashIndex": "async_index",
-    "HashIndex": "index",
+    "AsyncHashIndex": "index.async_index",
+    "HashIndex": "index.handle",
     "HashIndexError": "errors",
-    "Hit": "searching",
-    "IndexSummary": "index",
-    "Layer": "layers",
-    "Model": "model",
-    "connect": "database",
-    "list_indexes": "index",
-    "search": "search_by_name",
+    "Hit": "index.search",
+    "IndexSummary": "index.handle",
+    "Layer": "models.layers",
+    "Model": "models.model",
+    "connect": "db.connection",
+    "list_indexes": "index.handle",
+    "search": "index.search_by_name",
 }
 
 

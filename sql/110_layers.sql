@@ -1,5 +1,5 @@
 -- Evaluates the layers of a model. Reads no table, so it may be used anywhere. The same layers in
--- Python: pg_hashindex/layers.py. Triggers call it, so all of pgvector is named in full: {ext} is the schema that it is in.
+-- Python: pg_hashindex/models/layers.py. Triggers call it, so all of pgvector is named in full: {ext} is the schema that it is in.
 
 CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v vector)
 RETURNS vector
@@ -120,7 +120,7 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
--- The levels of a projection as bits: pg_hashindex/quantization.py says why these. With 4 levels the
+-- The levels of a projection as bits: pg_hashindex/models/quantization.py says why these. With 4 levels the
 -- first half holds the signs, the second whether each projection is beyond one standard deviation of
 -- the row's own, the bit turned round where the projection is above 0.
 CREATE OR REPLACE FUNCTION hashindex._quantize(projection vector, levels integer)

@@ -1,4 +1,4 @@
--- What the layers of a model must be like: the same that pg_hashindex/layers.py and model.py ask for.
+-- What the layers of a model must be like: the same that pg_hashindex/models/layers.py and model.py ask for.
 -- Models are data, which others may write too. Layers that do not fit are refused when they come in.
 
 -- NULL where nothing is wrong with it.

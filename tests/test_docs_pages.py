@@ -11,8 +11,8 @@ import pytest
 from fixtures.databases import run_as_admin
 from fixtures.pages import REPOSITORY, RUN, SHOWN, Reader, blocks_of, is_run, lines_of
 
-from pg_hashindex.demo import DATABASE, create_database
 from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.server.demo import DATABASE, create_database
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 # A page with this line goes on where the five minutes of the README end.

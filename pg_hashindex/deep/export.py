@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ..layers import Layer, affine, shift
+from ..models.layers import Layer, affine, shift
 from .networks import Affine, HashNetwork, linear_layers
 
 __all__ = ["to_layers"]

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
-from ..codes import pack
 from ..errors import InvalidInputError, TrainingError
-from ..hashers.bipartite import BipartiteGraph
-from ..hashers.supervision import Labels
+from ..hashers._common.bipartite import BipartiteGraph
+from ..hashers._common.supervision import Labels
 from ..metrics import mean_average_precision
+from ..models.codes import pack
 from .checkpoints import Checkpoint
 from .losses import GraphLoss, PairwiseLoss, graph_loss, quantization
 from .networks import HashNetwork

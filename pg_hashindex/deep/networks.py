@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..errors import InvalidInputError
-from ..network import Network
+from ..models.network import Network
 from .cnn import CNNF
 
 __all__ = ["Affine", "Architecture", "HashNetwork", "evaluate", "linear_layers"]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..model import UNREADABLE
+from ..models.model import UNREADABLE
 
 __all__ = ["read_weights", "write_weights"]
 

@@ -5,14 +5,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInputError
+from ._common.rows import BlockSource, RowsLike
 from .base import Hasher
-from .rows import BlockSource, RowsLike
 
 if TYPE_CHECKING:
+    from ..deep.bgdh import BGDH
+    from ..deep.dpsh import DPSH
     from .agh import AGH
-    from .bgdh import BGDH
     from .cghash import CGHash
-    from .dpsh import DPSH
     from .fsdh import FSDH
     from .itq import ITQ
     from .itq_cca import ITQCCA
@@ -54,7 +54,9 @@ __all__ = [
     "make_hasher",
 ]
 
-# A method is the module of its name, with an underscore for a dash; and its class.
+# The class of each method. Its module has its name, with an underscore for a dash; in `deep` are
+# those that train a neural network.
+_DEEP = ("dpsh", "bgdh")
 _CLASSES = {
     "sign": "Sign",
     "lsh": "LSH",
@@ -86,7 +88,8 @@ class _Methods(MutableMapping[str, type[Hasher]]):
     def __getitem__(self, method: str) -> type[Hasher]:
         found = self._found[method]
         if found is None:
-            module = import_module(f".{method.replace('-', '_')}", __name__)
+            room = "..deep" if method in _DEEP else ""
+            module = import_module(f"{room}.{method.replace('-', '_')}", __name__)
             found = self._found[method] = getattr(module, _CLASSES[method])
         return found
 

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, affine, affinity
-from .anchor_graph import AnchorGraph, two_layers
+from ..models.layers import MAX_DIMENSION, Layer, affine, affinity
+from ._common.anchor_graph import AnchorGraph, two_layers
+from ._common.checks import check_integer
+from ._common.kernels import check_size, choose_anchors
+from ._common.kmeans import sample_centres
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize
-from .checks import check_integer
-from .kernels import check_size, choose_anchors
-from .kmeans import sample_centres
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["AGH"]
 

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, shift
+from ..models.layers import MAX_DIMENSION, Layer, shift
+from ._common.checks import check_choice, check_integer, check_within
+from ._common.column_generation import LOSSES, RestrictedProblem
+from ._common.kernels import choose_anchors, gaussian, kernel_values
+from ._common.rows import RowSource
+from ._common.supervision import Labels, Supervision, check_classes
+from ._common.triplets import Comparisons, label_triplets
+from ._common.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
 from .base import Hasher, Normalize
-from .checks import check_choice, check_integer, check_within
-from .column_generation import LOSSES, RestrictedProblem
-from .kernels import choose_anchors, gaussian, kernel_values
-from .rows import RowSource
-from .supervision import Labels, Supervision, check_classes
-from .triplets import Comparisons, label_triplets
-from .weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
 
 __all__ = ["CGHash"]
 

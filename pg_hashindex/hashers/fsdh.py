@@ -1,6 +1,6 @@
 """FSDH: fast supervised discrete hashing (Gui, Liu, Sun, Tao & Tan, TPAMI 2018)."""
 
-from .code_steps import LabelsToCodes
+from ._common.code_steps import LabelsToCodes
 from .sdh import SDH
 
 __all__ = ["FSDH"]

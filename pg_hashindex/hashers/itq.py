@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer
+from ..models.layers import Layer
+from ._common.checks import check_integer
+from ._common.kernels import kernel_values
+from ._common.rows import RowSource, row_slices
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, centred_affine
-from .checks import check_integer
-from .kernels import kernel_values
 from .pcah import principal_directions
-from .rows import RowSource, row_slices
-from .supervision import Supervision
 
 __all__ = ["ITQ", "learn_rotation", "random_rotation"]
 

@@ -9,13 +9,13 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, affine, shift
+from ..models.layers import MAX_DIMENSION, Layer, affine, shift
+from ._common.checks import check_integer, check_within
+from ._common.kernels import choose_anchors, gaussian
+from ._common.label_sets import LabelSets
+from ._common.rows import RowSource
+from ._common.supervision import Labels, Supervision, check_classes
 from .base import Hasher, Normalize, with_fixed_signs
-from .checks import check_integer, check_within
-from .kernels import choose_anchors, gaussian
-from .label_sets import LabelSets
-from .rows import RowSource
-from .supervision import Labels, Supervision, check_classes
 
 __all__ = ["KSH"]
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..layers import Layer
+from ..models.layers import Layer
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, centred_affine
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["LSH"]
 

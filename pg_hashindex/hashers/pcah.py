@@ -7,10 +7,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer
+from ..models.layers import Layer
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, centred_affine, with_fixed_signs
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["PCAH", "principal_directions"]
 

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer
+from ..models.layers import Layer
+from ._common.checks import check_choice, check_integer, check_within
+from ._common.rows import RowSource, row_slices
+from ._common.sequential import DirectionSequence, VaryingSpace
+from ._common.sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
+from ._common.supervision import Supervision, check_classes
 from .base import Hasher, Normalize
-from .checks import check_choice, check_integer, check_within
-from .rows import RowSource, row_slices
-from .sequential import DirectionSequence, VaryingSpace
-from .sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
-from .supervision import Supervision, check_classes
 
 __all__ = ["S3PLH"]
 

@@ -5,16 +5,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..codes import pack
-from ..layers import Layer
+from ..models.codes import pack
+from ..models.layers import Layer
+from ._common.checks import check_within
+from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
+from ._common.discrete import Start, check_learning, random_codes, start_codes
+from ._common.features import Features
+from ._common.label_sets import LabelSets
+from ._common.rows import RowSource, scratch_array
+from ._common.supervision import Labels, Supervision, labelled_rows
 from .base import Hasher, Normalize
-from .checks import check_within
-from .code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
-from .discrete import Start, check_learning, random_codes, start_codes
-from .features import Features
-from .label_sets import LabelSets
-from .rows import RowSource, scratch_array
-from .supervision import Labels, Supervision, labelled_rows
 
 __all__ = ["SDH"]
 

@@ -8,12 +8,12 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
+from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
+from ._common.checks import check_choice, check_integer, check_positive
+from ._common.kernels import choose_anchors, mean_squared_distance
+from ._common.rows import RowSource, row_slices, scratch_array
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, with_fixed_signs
-from .checks import check_choice, check_integer, check_positive
-from .kernels import choose_anchors, mean_squared_distance
-from .rows import RowSource, row_slices, scratch_array
-from .supervision import Supervision
 
 __all__ = ["SGH"]
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layers import Layer, affine
+from ..models.layers import Layer, affine
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, centred_affine
 from .pcah import principal_directions
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["SH"]
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer, shift
+from ..models.layers import Layer, shift
+from ._common.checks import check_choice
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize
-from .checks import check_choice
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["Sign"]
 

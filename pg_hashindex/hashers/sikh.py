@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer, affine, shift
+from ..models.layers import Layer, affine, shift
+from ._common.checks import check_positive
+from ._common.kernels import mean_squared_distance
+from ._common.rows import RowSource
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize, centred_affine
-from .checks import check_positive
-from .kernels import mean_squared_distance
-from .rows import RowSource
-from .supervision import Supervision
 
 __all__ = ["SIKH"]
 

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..layers import Layer
+from ..models.layers import Layer
+from ._common.checks import check_integer, check_positive
+from ._common.rows import RowSource, row_slices
+from ._common.sequential import DirectionSequence, VaryingSpace
+from ._common.supervision import Supervision
 from .base import Hasher, Normalize
-from .checks import check_integer, check_positive
-from .rows import RowSource, row_slices
-from .sequential import DirectionSequence, VaryingSpace
-from .supervision import Supervision
 
 __all__ = ["USPLH"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..vectors import as_rows
+from ..models.vectors import as_rows
 
 __all__ = ["as_vectors", "check_count", "check_relevant", "mark_nearest", "query_blocks"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..codes import hamming_distances
 from ..errors import InvalidInputError
+from ..models.codes import hamming_distances
 from .blocks import check_relevant, query_blocks
 from .ranking import Curve
 

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..codes import hamming_distances, weighted_distances
 from ..errors import InvalidInputError
-from ..quantization import code_distances
+from ..models.codes import hamming_distances, weighted_distances
+from ..models.quantization import code_distances
 from .blocks import check_relevant, query_blocks
 
 __all__ = ["Hits", "Measure", "Ties", "check_ties", "mean_over_queries", "ranking_distances"]

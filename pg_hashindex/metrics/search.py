@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import squared_distances
-from ..model import Metric
+from ..models.layers import squared_distances
+from ..models.model import Metric
 from .blocks import as_vectors, check_count, mark_nearest, query_blocks
 from .ranks import ranking_distances
 

@@ -7,7 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..layers import squared_distances
+from ..models.layers import squared_distances
 from .blocks import as_vectors, check_count, mark_nearest, query_blocks
 
 __all__ = ["nearest_fraction", "nearest_k", "same_label"]

@@ -6,8 +6,8 @@ from fixtures.roles import As
 from fixtures.tenants import QUERY, ROWS
 from pgvector import Vector
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 MOST = 2**31 - 1

@@ -13,13 +13,13 @@ from fixtures.roles import As, denied
 from pgvector import Vector
 
 from pg_hashindex import schema, store
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.evaluate import evaluate
 from pg_hashindex.hashers import AGH, LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.jobs import list_jobs
-from pg_hashindex.landmarks import train_landmarks
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks import train_landmarks
+from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from pg_hashindex.cli import main
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.files import load_sample
 from pg_hashindex.hashers import LSH
+from pg_hashindex.training.files import load_sample
 
 
 def saved(kind: str) -> bytes:

@@ -9,9 +9,9 @@ import pytest
 from psycopg import RawCursor
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
-from pg_hashindex.layers import Layer, affine, affinity, normalize, rbf, shift
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.models.layers import Layer, affine, affinity, normalize, rbf, shift
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

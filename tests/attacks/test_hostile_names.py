@@ -16,12 +16,12 @@ from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.evaluate import evaluate
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex, Layout
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 

@@ -10,13 +10,14 @@ from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import query_sets, schema, store
-from pg_hashindex.database import Connection
-from pg_hashindex.evaluate import evaluate
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex, Layout, list_indexes
-from pg_hashindex.jobs import list_jobs
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex, Layout, list_indexes
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality import query_sets
+from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 

@@ -15,13 +15,14 @@ from fixtures.commands import children
 from fixtures.functions import TEXTS, Function, functions
 from pg_hashindex.cli import main
 
-from pg_hashindex import query_sets, store
-from pg_hashindex.database import Connection
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
-from pg_hashindex.sampling import sample_table
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality import query_sets
+from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
 

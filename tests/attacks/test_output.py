@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from pg_hashindex.cli._shared import escaped
 
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

@@ -5,9 +5,9 @@ import pytest
 from fixtures.roles import As
 from pgvector import Vector
 
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 

@@ -10,9 +10,9 @@ from fixtures.checks import assert_fresh
 from fixtures.roles import As, denied
 from pgvector import Vector
 
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 

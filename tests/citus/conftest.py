@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.hashers import ITQ, LSH
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import pytest
 from fixtures.citus import Cluster
 from fixtures.pages import REPOSITORY, Reader, blocks_of
 
-from pg_hashindex.database import connect
-from pg_hashindex.index import list_indexes
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import list_indexes
 
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
 

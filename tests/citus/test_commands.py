@@ -9,9 +9,9 @@ from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, ex
 from pg_hashindex.cli import main
 
 from pg_hashindex import schema
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.citus
 
@@ -202,7 +202,7 @@ def test_a_build_that_was_cut_off_goes_on(make: Callable[..., HashIndex]) -> Non
         def cut(*_: object, **__: object) -> None:
             raise CutError
 
-        patch.setattr("pg_hashindex.citus._Shards.encode", cut)
+        patch.setattr("pg_hashindex.index.citus._Shards.encode", cut)
         with pytest.raises(CutError):
             index.encode()
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())

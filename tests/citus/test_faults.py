@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, one
 
-from pg_hashindex import citus
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index import citus
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
 
@@ -165,7 +165,7 @@ def test_a_worker_stops_in_a_swap(
 ) -> None:  # fmt: skip
     with Load(filled) as load:
         with monkeypatch.context() as patch:
-            from pg_hashindex import swapping
+            from pg_hashindex.index import swap as swapping
 
             if step == "encode":
                 encoding = HashIndex.encode

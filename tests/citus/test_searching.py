@@ -10,10 +10,10 @@ from fixtures.citus import INDEX, QUERY, TABLE, Cluster, assert_fresh, bits_of, 
 from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
-from pg_hashindex.database import connect
-from pg_hashindex.evaluate import evaluate
-from pg_hashindex.index import HashIndex
-from pg_hashindex.sampling import sample_table
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.citus
 

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from fixtures.citus import INDEX, QUERY, TABLE, Cluster, assert_fresh, one
 
-from pg_hashindex.database import connect
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.citus
 

@@ -15,8 +15,8 @@ from click.testing import Result
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 
-from pg_hashindex.comparison import Method, Truth, compare, draw_split
 from pg_hashindex.hashers import HASHERS
+from pg_hashindex.quality.comparison import Method, Truth, compare, draw_split
 
 Run = Callable[..., Result]
 

@@ -11,9 +11,9 @@ from fixtures.health import profiled
 from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

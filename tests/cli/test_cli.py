@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pg_hashindex.cli import main
 from pgvector import Vector
 
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.server import EmbeddedServer
 
 Run = Callable[..., Result]

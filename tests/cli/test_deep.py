@@ -16,9 +16,10 @@ from fixtures.known import assert_queued
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import codes, store
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
 
 pytest.importorskip("torch")
 

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from click.testing import Result
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

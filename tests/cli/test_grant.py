@@ -5,8 +5,8 @@ import json
 import pytest
 from fixtures.roles import As, denied, make_administrator
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 

@@ -14,7 +14,7 @@ from fixtures.tagged import Tagged
 from pg_hashindex.cli import main
 from pgvector import Vector
 
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import HASHERS
 
 TABLE = ("--table", "things", "--column", "v", "--labels", "topic", "--force")

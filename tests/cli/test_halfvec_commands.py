@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 
 pytestmark = pytest.mark.newest
 

@@ -7,10 +7,10 @@ import pytest
 from click.testing import Result
 from fixtures.jobs import add_job
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.jobs import Job
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.jobs import Job
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

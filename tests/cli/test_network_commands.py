@@ -9,8 +9,8 @@ from fixtures.known import OTHERS
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.models.model import Model
 
 Run = Callable[..., Result]
 

@@ -11,13 +11,13 @@ from click.testing import Result
 from fixtures.report_pages import SECTIONS, Page, create, words
 from numpy.typing import NDArray
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
-from pg_hashindex.report import saving
-from pg_hashindex.report.gathering import gather
-from pg_hashindex.tuning import Goal, Trial
-from pg_hashindex.tuning.advice import Advice
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations.report import saving
+from pg_hashindex.operations.report.gathering import gather
+from pg_hashindex.quality.tuning import Goal, Trial
+from pg_hashindex.quality.tuning.advice import Advice
 
 pytestmark = pytest.mark.newest
 

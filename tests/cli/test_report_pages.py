@@ -10,10 +10,10 @@ from click.testing import Result
 from fixtures.report_pages import QUICK, SECTIONS, Page, create, words
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection, connect
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
-from pg_hashindex.report.gathering import gather
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations.report.gathering import gather
 
 pytestmark = pytest.mark.newest
 

@@ -11,9 +11,10 @@ from fixtures.clusters import clustered
 from fixtures.commands import Run
 from pgvector import Vector
 
-from pg_hashindex import codes, store
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
 
 TRAIN = ("model", "train", "m", "--table", "things", "--column", "v", "--bits", "12")
 CLICKS = """

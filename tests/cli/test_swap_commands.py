@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
-from pg_hashindex.evaluate import evaluate
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 

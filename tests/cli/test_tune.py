@@ -10,14 +10,15 @@ import pytest
 from click.testing import Result
 from pgvector import Vector
 
-from pg_hashindex import encoding, store
-from pg_hashindex.database import Connection
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.plots import draw_frontier
-from pg_hashindex.tuning import Goal, Trial, models, running
-from pg_hashindex.tuning.advice import Advice
+from pg_hashindex.index import encoding
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.plots import draw_frontier
+from pg_hashindex.quality.tuning import Goal, Trial, models, running
+from pg_hashindex.quality.tuning.advice import Advice
 
 Run = Callable[..., Result]
 QUICK = ("--queries", "30", "--minutes", "2")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 Run = Callable[..., Result]
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from pgvector import Vector
 
-from pg_hashindex import codes, store
-from pg_hashindex.model import Model
+from pg_hashindex import store
+from pg_hashindex.models import codes
+from pg_hashindex.models.model import Model
 
 torch = pytest.importorskip("torch")
 

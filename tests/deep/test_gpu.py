@@ -5,8 +5,8 @@ import pytest
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 
-from pg_hashindex import codes
 from pg_hashindex.hashers import BGDH
+from pg_hashindex.models import codes
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse
 
 from pg_hashindex.errors import TrainingError
-from pg_hashindex.hashers.bipartite import BipartiteGraph
-from pg_hashindex.hashers.supervision import Labels
+from pg_hashindex.hashers._common.bipartite import BipartiteGraph
+from pg_hashindex.hashers._common.supervision import Labels
 
 torch = pytest.importorskip("torch")
 

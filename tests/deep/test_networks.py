@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.model import Model
-from pg_hashindex.network import Network
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import Network
 
 torch = pytest.importorskip("torch")
 

@@ -28,13 +28,13 @@ from hypothesis.stateful import initialize, precondition, rule
 from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.catalog import Access, Layout
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
-from pg_hashindex.network import known_rows
+from pg_hashindex.index.catalog import Access, Layout
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import known_rows
 
 BITS = 16
 

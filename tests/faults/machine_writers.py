@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from pgvector import Vector
 from psycopg.pq import TransactionStatus
 
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 
 DIMENSION = 4
 # Vectors of small integers, so that ties are many; the last ones no model of known rows knows.

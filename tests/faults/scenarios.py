@@ -9,11 +9,11 @@ import numpy as np
 from fixtures.outdated import outdate
 
 from pg_hashindex import schema
-from pg_hashindex.catalog import Access, Layout
-from pg_hashindex.database import connect, create_engine, translated_errors
+from pg_hashindex.db.connection import connect, create_engine, translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
-from pg_hashindex.index import HashIndex
-from pg_hashindex.tuning import Effort, Goal, tune_index
+from pg_hashindex.index.catalog import Access, Layout
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.tuning import Effort, Goal, tune_index
 
 BATCH = 100
 QUERIES = 8

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from pg_hashindex import codes, schema, store
-from pg_hashindex.catalog import read_entries
-from pg_hashindex.database import Connection, connect, create_engine
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
-from pg_hashindex.network import known_rows
+from pg_hashindex.index.catalog import read_entries
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import known_rows
 
 ROWS = 1_200
 DIMENSION = 8

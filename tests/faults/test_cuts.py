@@ -14,9 +14,9 @@ from fixtures.faults import FaultServer, eventually, name_of, record
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
 
-from pg_hashindex.database import connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import ConnectionFailedError
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 
 class Cutter:

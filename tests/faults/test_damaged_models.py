@@ -10,11 +10,11 @@ from fixtures.faults import FaultServer, name_of, record
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.database import connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.layers import Layer
-from pg_hashindex.model import Model
+from pg_hashindex.models.layers import Layer
+from pg_hashindex.models.model import Model
 
 _LAYER = "ARRAY[ROW({kind}, {weights}, {bias}, {scale}, NULL)::hashindex.layer]"
 

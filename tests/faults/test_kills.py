@@ -167,7 +167,7 @@ def test_cut_off(
 def settle(url: str) -> None:
     from faults.tables import indexes
 
-    from pg_hashindex.database import connect
+    from pg_hashindex.db.connection import connect
 
     with connect(url) as connection:
         for index in indexes(connection):

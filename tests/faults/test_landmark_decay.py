@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.database import Connection
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import ITQ
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
 

@@ -25,9 +25,10 @@ from faults.tables import OTHERS, ROWS, check_all, install
 from fixtures.faults import MOMENTS, FaultServer, name_of, record
 from pgvector import Vector
 
-from pg_hashindex import encoding, locks
-from pg_hashindex.database import connect
+from pg_hashindex.db import locks
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index import encoding
 
 WORK: dict[str, tuple[Step, Step]] = {
     "encode": (create("lsh"), encode),

@@ -13,12 +13,13 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import locks, store
-from pg_hashindex.database import Connection, connect
+from pg_hashindex import store
+from pg_hashindex.db import locks
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 

@@ -21,9 +21,10 @@ from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes, install
 from fixtures.faults import FaultServer, eventually, record
 from pgvector import Vector
 
-from pg_hashindex import building, swapping
-from pg_hashindex.database import connect
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index import building
+from pg_hashindex.index import swap as swapping
+from pg_hashindex.index.handle import HashIndex
 
 QUERY = OTHERS[0]
 _HELD = 77

@@ -24,7 +24,7 @@ from faults.tables import check_all, indexes, install
 from fixtures.catalog import catalog
 from fixtures.faults import MOMENTS, FaultServer, name_of, record, watch
 
-from pg_hashindex.database import connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import (
     DatabaseStateError,
     DuplicateNameError,
@@ -32,7 +32,7 @@ from pg_hashindex.errors import (
     InUseError,
     UnknownIndexError,
 )
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index.handle import HashIndex
 
 #: What PostgreSQL says of its own catalogs, and no operator understands; and what is not so.
 UNCLEAR = re.compile(

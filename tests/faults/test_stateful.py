@@ -10,7 +10,8 @@ from fixtures.faults import FaultServer, record
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from pg_hashindex import encoding, locks
+from pg_hashindex.db import locks
+from pg_hashindex.index import encoding
 
 #: Runs for each layout and kind of model, and steps of a run.
 EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "4"))
@@ -30,7 +31,7 @@ def test_whatever_happens(
 ) -> None:
     # Everything is one thread here: who holds a lock will not let go of it while we wait.
     monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
-    monkeypatch.setattr("pg_hashindex.encoding.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("pg_hashindex.index.encoding.time.sleep", lambda seconds: None)
     monkeypatch.setattr(locks, "PATIENCE", 0.0)
     monkeypatch.setattr(locks, "_LOCK_MS", 20)
     monkeypatch.setattr(locks, "_PAUSE", 0.0)

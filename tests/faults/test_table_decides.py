@@ -10,9 +10,9 @@ from fixtures.roles import As
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
-from pg_hashindex.model import Model
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 
 KINDS = (("table", "scan"), ("table", "landmarks"), ("column", "scan"))
 ROWS = 30

@@ -9,8 +9,8 @@ from fixtures.checks import assert_fresh
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex.database import Connection
-from pg_hashindex.index import HashIndex
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
 
 #: The indexed table is in schema public, its twin in schema plain.
 SCHEMAS = ("plain", "public")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
-from pg_hashindex.hashers.rows import RowSource
+from pg_hashindex.hashers._common.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
+from pg_hashindex.hashers._common.rows import RowSource
 
 DRAWS = 200_000
 
@@ -248,7 +248,7 @@ def in_blocks(X):
 @pytest.mark.parametrize("k", [1, 5, 50])
 def test_rows_are_joined_to_their_nearest_landmarks(rows, k, weights, rho, offset, monkeypatch):
     # Blocks of less than the rows come out, too.
-    monkeypatch.setattr("pg_hashindex.hashers.rows._MAX_BLOCK_ROWS", 64)
+    monkeypatch.setattr("pg_hashindex.hashers._common.rows._MAX_BLOCK_ROWS", 64)
     X = rows + np.float32(offset)
     # One beside each of 40 rows: landmarks may be anything.
     landmarks = X[::10] + np.float32(0.125)
@@ -281,7 +281,7 @@ def test_edges_stay_edges_however_narrow_the_heat(rows):
 @pytest.mark.parametrize(("weights", "rho"), [("heat", 20.0), ("heat", None), ("binary", None)])
 @pytest.mark.parametrize("k", [2, 500])
 def test_rows_are_joined_to_their_nearest_other_rows(rows, k, weights, rho, offset, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.hashers.rows._MAX_BLOCK_ROWS", 64)
+    monkeypatch.setattr("pg_hashindex.hashers._common.rows._MAX_BLOCK_ROWS", 64)
     X = rows[:150] + np.float32(offset)
     squares = squared(X, X)
     np.fill_diagonal(squares, np.inf)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from pg_hashindex import codes, metrics
+from pg_hashindex import metrics
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, LSH, S3PLH, CGHash
+from pg_hashindex.models import codes
 
 
 def by_one_dimension(X, n=2_000, seed=5):

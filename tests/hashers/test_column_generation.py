@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from pg_hashindex.hashers.column_generation import LOSSES, RestrictedProblem
-from pg_hashindex.hashers.triplets import Comparisons
+from pg_hashindex.hashers._common.column_generation import LOSSES, RestrictedProblem
+from pg_hashindex.hashers._common.triplets import Comparisons
 
 LITERAL = {
     "squared_hinge": lambda rho: max(0.0, 1 - rho) ** 2,

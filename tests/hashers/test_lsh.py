@@ -1,7 +1,7 @@
 import numpy as np
 
-from pg_hashindex import codes
 from pg_hashindex.hashers import LSH
+from pg_hashindex.models import codes
 
 
 def test_directions_are_gaussian_through_the_mean(rows):

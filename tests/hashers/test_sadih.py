@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SADIH
-from pg_hashindex.hashers.discrete import start_codes
-from pg_hashindex.hashers.label_sets import LabelSets
-from pg_hashindex.hashers.semantic import Alternation
-from pg_hashindex.hashers.supervision import Labels
+from pg_hashindex.hashers._common.discrete import start_codes
+from pg_hashindex.hashers._common.label_sets import LabelSets
+from pg_hashindex.hashers._common.semantic import Alternation
+from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
+from pg_hashindex.models import codes
 
 
 def several_labels(n=400, c=6, seed=1):

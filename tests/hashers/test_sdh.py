@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
-from pg_hashindex.hashers.discrete import cyclic_descent, spread_codewords, start_codes
-from pg_hashindex.hashers.label_sets import LabelSets
-from pg_hashindex.hashers.supervision import Labels
+from pg_hashindex.hashers._common.discrete import cyclic_descent, spread_codewords, start_codes
+from pg_hashindex.hashers._common.label_sets import LabelSets
+from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
+from pg_hashindex.models import codes
 
 
 def several_labels(n=400, c=6, seed=1):

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from pg_hashindex import codes
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import Sign
+from pg_hashindex.models import codes
 
 
 @pytest.mark.parametrize(

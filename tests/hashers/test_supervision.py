@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers.kernels import choose_anchors, kernel_values, mean_squared_distance
-from pg_hashindex.hashers.rows import RowSource
-from pg_hashindex.hashers.supervision import Labels, Supervision, labelled_rows
-from pg_hashindex.layers import rbf
+from pg_hashindex.hashers._common.kernels import (
+    choose_anchors,
+    kernel_values,
+    mean_squared_distance,
+)
+from pg_hashindex.hashers._common.rows import RowSource
+from pg_hashindex.hashers._common.supervision import Labels, Supervision, labelled_rows
+from pg_hashindex.models.layers import rbf
 
 
 def test_labels_of_one_a_row():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pg_hashindex import codes, metrics
+from pg_hashindex import metrics
+from pg_hashindex.models import codes
 
 
 @pytest.fixture(params=[1 << 22, 500], ids=["one block", "blocks"])
@@ -11,7 +12,7 @@ def data(request, monkeypatch):
     """Yield 25 queries and 300 rows of 10-bit codes."""
     monkeypatch.setattr("pg_hashindex.metrics.blocks._BLOCK_PAIRS", request.param)
     monkeypatch.setattr("pg_hashindex.metrics.truth._BLOCK_VALUES", request.param)
-    monkeypatch.setattr("pg_hashindex.codes._BLOCK_BITS", request.param)
+    monkeypatch.setattr("pg_hashindex.models.codes._BLOCK_BITS", request.param)
     rng = np.random.default_rng(1)
     X = rng.integers(-3, 4, (325, 4)).astype(np.float32)
     X[~X.any(axis=1)] = 1

@@ -11,9 +11,9 @@ from fixtures.house import House, check_moved, furnish, run
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
-from pg_hashindex.database import connect, create_engine
-from pg_hashindex.index import list_indexes
-from pg_hashindex.orphans import drop_orphans, list_orphans
+from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.index.handle import list_indexes
+from pg_hashindex.operations.orphans import drop_orphans, list_orphans
 from pg_hashindex.server import EmbeddedServer
 
 

@@ -14,11 +14,10 @@ from fixtures.servers import SETTINGS, make_folder
 from pg_hashindex.cli import main
 from pgvector import Vector
 
-from pg_hashindex import _server_files as files
-from pg_hashindex import _server_user as users
-from pg_hashindex.database import connect
-from pg_hashindex.index import HashIndex, list_indexes
-from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.server import EmbeddedServer, files
+from pg_hashindex.server import user as users
 
 pytestmark = pytest.mark.slow
 

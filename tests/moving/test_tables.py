@@ -12,10 +12,10 @@ from fixtures.house import run
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.database import Connection, connect
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index import HashIndex, list_indexes
-from pg_hashindex.model import Model
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.models.model import Model
 from pg_hashindex.server import EmbeddedServer
 
 RANGE = """

@@ -5,7 +5,7 @@ from collections import Counter
 from pgvector import Vector
 
 from pg_hashindex import connect
-from pg_hashindex.data import load_packages
+from pg_hashindex.server.data import load_packages
 
 from .settings import database_url
 

@@ -4,7 +4,7 @@ from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import BigInteger, ForeignKey, Identity
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from pg_hashindex.sqlalchemy import HashIndex
+from pg_hashindex.contrib.sqlalchemy import HashIndex
 
 __all__ = ["DIMENSION", "INDEX", "Base", "Package", "Tag"]
 

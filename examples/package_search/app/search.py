@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import selectinload, undefer
 
-from pg_hashindex.sqlalchemy import nearest
+from pg_hashindex.contrib.sqlalchemy import nearest
 
 from .database import Session
 from .models import Package, Tag

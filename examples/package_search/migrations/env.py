@@ -8,7 +8,7 @@ from app.models import Base
 from app.settings import engine_url
 
 # All that alembic needs to know of indexes: what they are called in revisions, and to compare them.
-import pg_hashindex.migrations  # noqa: F401
+import pg_hashindex.contrib.alembic  # noqa: F401
 
 
 def run(**options: Any) -> None:

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from pgvector.sqlalchemy import VECTOR
 
-from pg_hashindex.migrations import install_hashindex, uninstall_hashindex
+from pg_hashindex.contrib.alembic import install_hashindex, uninstall_hashindex
 
 revision = "0001"
 down_revision = None

@@ -1,6 +1,6 @@
 """The index, which needs model packages_128: trained on the rows of revision 0001, or imported."""
 
-from pg_hashindex.migrations import create_hash_index, drop_hash_index
+from pg_hashindex.contrib.alembic import create_hash_index, drop_hash_index
 
 revision = "0002"
 down_revision = "0001"

@@ -1,6 +1,6 @@
 """Codes of 192 bits instead of 128: another model for the index, which is searched as before."""
 
-from pg_hashindex.migrations import swap_hash_model
+from pg_hashindex.contrib.alembic import swap_hash_model
 
 revision = "0003"
 down_revision = "0002"

@@ -1,0 +1,41 @@
+"""Indexes in migrations of alembic: ``import pg_hashindex.contrib.alembic`` in env.py is all it takes.
+
+``alembic.op`` then has the functions below as its methods, and autogenerate compares the indexes
+that are declared beside tables (`pg_hashindex.contrib.sqlalchemy.HashIndex`) with those of the database.
+The functions themselves are for code that is checked with mypy, which knows of no such methods.
+"""
+
+from . import comparing, rendering, running  # noqa: F401
+from .functions import (
+    configure_hash_index,
+    create_hash_index,
+    drop_hash_index,
+    install_hashindex,
+    swap_hash_model,
+    uninstall_hashindex,
+)
+from .operations import (
+    ChangeHashIndexOps,
+    ConfigureHashIndexOp,
+    CreateHashIndexOp,
+    DropHashIndexOp,
+    InstallHashIndexOp,
+    SwapHashModelOp,
+    UninstallHashIndexOp,
+)
+
+__all__ = [
+    "ChangeHashIndexOps",
+    "ConfigureHashIndexOp",
+    "CreateHashIndexOp",
+    "DropHashIndexOp",
+    "InstallHashIndexOp",
+    "SwapHashModelOp",
+    "UninstallHashIndexOp",
+    "configure_hash_index",
+    "create_hash_index",
+    "drop_hash_index",
+    "install_hashindex",
+    "swap_hash_model",
+    "uninstall_hashindex",
+]

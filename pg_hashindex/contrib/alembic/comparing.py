@@ -1,0 +1,301 @@
+"""Autogenerate: the indexes that are declared, against those that the database has."""
+
+import logging
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from alembic.autogenerate import comparators
+from alembic.autogenerate.api import AutogenContext
+from alembic.operations import MigrateOperation, ops
+from pgvector.sqlalchemy import VECTOR
+
+from ...db.tables import SCHEMA
+from ..sqlalchemy.declared import HashIndex, declared_on
+from ..sqlalchemy.specification import IndexSpec
+from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
+from .operations import (
+    ChangeHashIndexOps,
+    ConfigureHashIndexOp,
+    CreateHashIndexOp,
+    DropHashIndexOp,
+    SwapHashModelOp,
+)
+
+__all__: list[str] = []
+
+_log = logging.getLogger("alembic.autogenerate.pg_hashindex")
+
+_SETTINGS = ("access", "ranking", "candidates", "probes")
+
+# From alembic 1.18 on comparators have an order; those of earlier releases run after alembic's own.
+_first: dict[str, Any] = {}
+_last: dict[str, Any] = {}
+try:
+    from alembic.util import DispatchPriority
+except ImportError:  # pragma: no cover
+    pass
+else:
+    _first["priority"] = DispatchPriority.FIRST
+    _last["priority"] = DispatchPriority.LAST
+
+
+# Without a qualifier: in earlier releases one with it would run instead of alembic's own.
+@comparators.dispatch_for("schema", **_first)
+def _leave_our_schema(
+    context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
+) -> None:
+    if not _maps_our_schema(context):
+        schemas.difference_update({name for name in schemas if _is_ours(name)})
+
+
+@comparators.dispatch_for("schema", **_last)
+def _compare(
+    context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
+) -> None:
+    connection = context.connection
+    if connection is None or connection.dialect.name != "postgresql":
+        return
+    default_schema = connection.dialect.default_schema_name
+    _leave_our_objects(
+        upgrade_ops, objects_in_tables(connection, default_schema), _maps_our_schema(context)
+    )
+    existing = existing_indexes(connection, default_schema)
+    sizes = model_sizes(connection)
+    dropped, made = [], []
+    for name, declared, found in _pairs(context, upgrade_ops, existing, default_schema):
+        before, after = _changes(name, declared, found, sizes, default_schema)
+        dropped += before
+        made += after
+    upgrade_ops.ops[:] = [*dropped, *upgrade_ops.ops, *made]
+
+
+def _pairs(
+    context: AutogenContext,
+    upgrade_ops: ops.UpgradeOps,
+    existing: dict[str, Existing],
+    default_schema: str | None,
+) -> Iterator[tuple[str, HashIndex | None, Existing | None]]:
+    """Pair what is declared with what is there, of the tables that are compared at all."""
+    tables = {
+        _place(table.schema, table.name, default_schema): table
+        for table in context.sorted_tables
+        if context.run_object_filters(table, table.name, "table", False, None)
+    }
+    declared = {
+        name: index for table in tables.values() for name, index in declared_on(table).items()
+    }
+    gone = {
+        (operation.schema, operation.table_name)
+        for operation in upgrade_ops.ops
+        if isinstance(operation, ops.DropTableOp)
+    }
+    compared = {*gone, *tables}
+    existing = {name: _as_compared(found, compared) for name, found in existing.items()}
+    for name, index in sorted(declared.items()):
+        found = existing.get(name)
+        if found is not None and not found.is_there:
+            _log.warning(
+                "hash index %r is there already, of table %s, which does not exist; if that was "
+                "renamed, run pg-hashindex index repair, and else pg-hashindex index drop, with %s",
+                name,
+                found.spec.qualified_table,
+                shlex.quote(name),
+            )
+            found = None
+        elif found is not None and (found.spec.schema, found.spec.table) not in compared:
+            _log.warning(
+                "hash index %r is there already, of table %s, which is not compared; choose "
+                "another name",
+                name,
+                found.spec.qualified_table,
+            )
+            found = None
+        if context.run_object_filters(
+            index, name, _KIND, False, None if found is None else _as_item(found)
+        ):
+            yield name, index, found
+    for name, found in existing.items():
+        if (
+            name not in declared
+            and found.is_there
+            and (found.spec.schema, found.spec.table) in compared
+            and context.run_object_filters(_as_item(found), name, _KIND, True, None)
+        ):
+            yield name, None, found
+
+
+def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
+    """Name the table as the metadata does: without its schema, where the search_path finds it."""
+    place = (found.spec.schema, found.spec.table)
+    if place in compared or not found.visible or (None, found.spec.table) not in compared:
+        return found
+    return replace(found, spec=replace(found.spec, schema=None))
+
+
+# For include_object, beside alembic's own kinds.
+_KIND: Any = "hash_index"
+
+
+def _as_item(found: Existing) -> HashIndex:
+    spec = found.spec
+    options = {key: value for key, value in spec.options().items() if key != "schema"}
+    column = sa.Column(spec.column, VECTOR(found.dimension))
+    table = sa.Table(spec.table, sa.MetaData(), column, schema=spec.schema)
+    return HashIndex(spec.name, table.c[spec.column], model=_model(found), **options)
+
+
+def _changes(
+    name: str,
+    declared: HashIndex | None,
+    found: Existing | None,
+    sizes: ModelSize,
+    default_schema: str | None,
+) -> tuple[list[MigrateOperation], list[MigrateOperation]]:
+    """Return what comes before all changes of tables, and what comes after them."""
+    drop: list[MigrateOperation] = []
+    if found is not None:
+        drop = [DropHashIndexOp(name, _to_be_made(found))]
+    if declared is None:
+        _log.info("Detected removed hash index %r", name)
+        return drop, []
+    spec = replace(
+        declared.spec(),
+        schema=_place(declared.column.table.schema, "", default_schema)[0],
+    )
+    _check_dimension(declared, spec, sizes)
+    if found is None:
+        if spec.defer and _size(spec, sizes) is None:
+            _log.warning(
+                "hash index %r is left for later: its model %r does not exist here",
+                name,
+                spec.model,
+            )
+            return [], []
+        _log.info("Detected added hash index %r", name)
+        return [], [CreateHashIndexOp(spec)]
+    if _is_another(spec, found) or declared.dimension not in (None, found.dimension):
+        _log.info("Detected hash index %r, to be made anew", name)
+        return drop, [CreateHashIndexOp(spec)]
+    changes: list[MigrateOperation] = []
+    if spec.model not in (found.spec.model, _model(found)):
+        _log.info("Detected model %r of hash index %r", spec.model, name)
+        changes.append(SwapHashModelOp(name, spec.model, _model(found)))
+    settings = {
+        key: value
+        for key in _SETTINGS
+        if (value := getattr(spec, key)) not in (None, getattr(found.spec, key))
+    }
+    if settings:
+        _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
+        # With another access path the probes of landmarks go.
+        lost = {*settings, "probes"} if "access" in settings else {*settings}
+        before = {
+            key: value
+            for key in _SETTINGS
+            if key in lost and (value := getattr(found.spec, key)) is not None
+        }
+        changes.append(ConfigureHashIndexOp(name, settings, before))
+    return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
+
+
+def _is_another(spec: IndexSpec, found: Existing) -> bool:
+    was = found.spec
+    return (spec.schema, spec.table, spec.column, spec.layout) != (
+        was.schema,
+        was.table,
+        was.column,
+        was.layout,
+    ) or any(
+        _in_any_order(getattr(spec, key)) not in (None, _in_any_order(getattr(was, key)))
+        for key in ("key", "metric", "filter_columns")
+    )
+
+
+def _in_any_order(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list | tuple) else value
+
+
+def _to_be_made(found: Existing) -> IndexSpec:
+    """Return what makes an index again as it was."""
+    as_usual: dict[str, Any] = {
+        key: None for key, value in found.defaults.items() if getattr(found.spec, key) == value
+    }
+    return replace(found.spec, model=_model(found), **as_usual)
+
+
+def _model(found: Existing) -> str:
+    return f"{found.spec.model}:{found.version}"
+
+
+def _size(spec: IndexSpec, sizes: ModelSize) -> int | None:
+    name, _, version = spec.model.partition(":")
+    of_name = {key[1]: size for key, size in sizes.items() if key[0] == name}
+    return of_name.get(int(version)) if version else of_name.get(max(of_name, default=0))
+
+
+def _check_dimension(declared: HashIndex, spec: IndexSpec, sizes: ModelSize) -> None:
+    size = _size(spec, sizes)
+    if None not in (size, declared.dimension) and size != declared.dimension:
+        _log.warning(
+            "hash index %r cannot be made: model %r takes %s dimensions, column %s is declared "
+            "with %s; train a model on the changed column before the revision is run",
+            spec.name,
+            spec.model,
+            size,
+            declared.column,
+            declared.dimension,
+        )
+
+
+def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[str | None, str]:
+    return (None if schema == default_schema else schema, table)
+
+
+def _is_ours(schema: str | None) -> bool:
+    return schema == SCHEMA or (schema or "").startswith("hashindex_tune_")
+
+
+def _maps_our_schema(context: AutogenContext) -> bool:
+    return any(table.schema == SCHEMA for table in context.sorted_tables)
+
+
+def _leave_our_objects(
+    upgrade_ops: ops.UpgradeOps,
+    objects: set[tuple[str, str | None, str, str]],
+    maps_our_schema: bool,
+) -> None:
+    """Take back what alembic would do to what belongs to indexes."""
+
+    def ours(operation: MigrateOperation) -> bool:
+        if isinstance(operation, ops.DropColumnOp):
+            key = ("column", operation.schema, operation.table_name, operation.column_name)
+        elif isinstance(operation, ops.DropIndexOp):
+            key = ("index", operation.schema, str(operation.table_name), str(operation.index_name))
+        else:
+            return False
+        return key in objects
+
+    kept: list[MigrateOperation] = []
+    for operation in upgrade_ops.ops:
+        if not maps_our_schema and _is_ours(getattr(operation, "schema", None)):
+            continue
+        if isinstance(operation, ops.CreateTableOp):
+            # It would be written as an argument.
+            operation.info.pop("hash_indexes", None)
+        if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
+            # A downgrade makes them with the index.
+            place = ("column", operation.schema, operation.table_name)
+            operation._reverse.columns = [
+                item
+                for item in operation._reverse.columns
+                if not (isinstance(item, sa.Column) and (*place, item.name) in objects)
+            ]
+        if isinstance(operation, ops.ModifyTableOps):
+            operation.ops[:] = [inner for inner in operation.ops if not ours(inner)]
+            if operation.is_empty():
+                continue
+        kept.append(operation)
+    upgrade_ops.ops[:] = kept

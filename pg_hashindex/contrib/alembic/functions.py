@@ -1,0 +1,247 @@
+"""The operations as functions with types, for revisions of alembic."""
+
+from collections.abc import Sequence
+
+from alembic import op
+
+from ...errors import InvalidInputError
+from ...index.catalog import Access, Layout, Ranking
+from ...models.model import Metric
+from ..sqlalchemy.specification import IndexSpec
+from .operations import (
+    ConfigureHashIndexOp,
+    CreateHashIndexOp,
+    DropHashIndexOp,
+    InstallHashIndexOp,
+    SwapHashModelOp,
+    UninstallHashIndexOp,
+)
+
+__all__ = [
+    "configure_hash_index",
+    "create_hash_index",
+    "drop_hash_index",
+    "install_hashindex",
+    "swap_hash_model",
+    "uninstall_hashindex",
+]
+
+
+def create_hash_index(
+    name: str,
+    table: str,
+    column: str,
+    *,
+    model: str,
+    schema: str | None = None,
+    key: str | None = None,
+    metric: Metric | None = None,
+    layout: Layout = "table",
+    access: Access | None = None,
+    ranking: Ranking | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    filter_columns: Sequence[str] | None = None,
+    defer: bool = False,
+    encode: bool = True,
+) -> None:
+    """Make an index, and encode the rows of its table, in the migration's transaction.
+
+    Writers wait until that ends, so for a large table leave the encoding to ``pg-hashindex index
+    encode``. That also encodes by models that are evaluated in Python, and builds access paths;
+    until then searches scan all codes.
+
+    Parameters
+    ----------
+    name : str
+        1 to 40 bytes.
+    table, column : str
+        By their bare names.
+    model : str
+        ``name`` (its latest version) or ``name:version``.
+    schema : str, optional
+        Of the table; by the search_path by default.
+    key, metric, layout, access, ranking, candidates, probes, filter_columns
+        As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+    defer : bool
+        Whether nothing is done, with a warning, where the model does not exist, and where the index
+        is there already.
+    encode : bool
+        Whether to encode the rows that are there.
+
+    Raises
+    ------
+    MissingSchemaError, UnknownModelError, InvalidInputError, DuplicateNameError
+        The migration then fails as a whole.
+    """
+    spec = IndexSpec(
+        name,
+        table,
+        column,
+        model,
+        schema=schema,
+        key=key,
+        metric=metric,
+        layout=layout,
+        access=access,
+        ranking=ranking,
+        candidates=candidates,
+        probes=probes,
+        filter_columns=filter_columns,
+        defer=defer,
+    )
+    op.invoke(CreateHashIndexOp(spec, encode=encode))
+
+
+def drop_hash_index(
+    name: str,
+    *,
+    if_exists: bool = False,
+    table: str | None = None,
+    column: str | None = None,
+    model: str | None = None,
+    schema: str | None = None,
+    key: str | None = None,
+    metric: Metric | None = None,
+    layout: Layout = "table",
+    access: Access | None = None,
+    ranking: Ranking | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    filter_columns: Sequence[str] | None = None,
+    defer: bool = False,
+) -> None:
+    """Drop an index with its codes; table and model stay.
+
+    Parameters
+    ----------
+    name : str
+    if_exists : bool
+        Whether nothing is done where there is none.
+    table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
+    filter_columns, defer
+        What the index was, so that the operation can be reversed; not needed to drop it.
+
+    Raises
+    ------
+    UnknownIndexError
+        If there is none, without if_exists.
+    """
+    spec = None
+    if table is not None and column is not None and model is not None:
+        spec = IndexSpec(
+            name,
+            table,
+            column,
+            model,
+            schema=schema,
+            key=key,
+            metric=metric,
+            layout=layout,
+            access=access,
+            ranking=ranking,
+            candidates=candidates,
+            probes=probes,
+            filter_columns=filter_columns,
+            defer=defer,
+        )
+    elif {table, column, model} != {None}:
+        raise InvalidInputError(
+            f"to say what index {name!r} was takes table, column and model; got {table!r}, "
+            f"{column!r}, {model!r}"
+        )
+    op.invoke(DropHashIndexOp(name, spec, if_exists=if_exists))
+
+
+def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> None:
+    """Give an index another model, whose codes are made in the migration's transaction.
+
+    Writers wait until that ends. For a large table run ``pg-hashindex index swap`` before the
+    migration: where the index has the model already, nothing is done. Recall is not compared. The
+    codes of before are kept fresh beside, for a downgrade to return to, until ``pg-hashindex index
+    prune`` or the next swap drops them.
+
+    Parameters
+    ----------
+    name : str
+    model : str
+        ``name`` (its latest version) or ``name:version``, of the same dimension; one that SQL
+        evaluates.
+    existing_model : str, optional
+        What the index had, so that the operation can be reversed.
+
+    Raises
+    ------
+    UnknownIndexError, UnknownModelError, InvalidInputError
+        If the model cannot serve the index, or is evaluated in Python.
+    InUseError
+        If another swap of the index is under way.
+    """
+    op.invoke(SwapHashModelOp(name, model, existing_model))
+
+
+def configure_hash_index(
+    name: str,
+    *,
+    access: Access | None = None,
+    ranking: Ranking | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    existing_access: Access | None = None,
+    existing_ranking: Ranking | None = None,
+    existing_candidates: int | None = None,
+    existing_probes: int | None = None,
+) -> None:
+    """Change how an index is searched by default; what is None stays as it is.
+
+    Another access path is built by ``pg-hashindex index encode``, not by the migration. Landmarks
+    that are left over are dropped by ``pg-hashindex index repair``.
+
+    Parameters
+    ----------
+    name : str
+    access, ranking, candidates, probes
+        As `pg_hashindex.HashIndex.configure`.
+    existing_access, existing_ranking, existing_candidates, existing_probes
+        What they were, so that the operation can be reversed.
+
+    Raises
+    ------
+    UnknownIndexError, InvalidInputError
+        If a value is out of range, or the index or its model cannot serve it.
+    """
+    settings = {"access": access, "ranking": ranking, "candidates": candidates, "probes": probes}
+    existing = {
+        "access": existing_access,
+        "ranking": existing_ranking,
+        "candidates": existing_candidates,
+        "probes": existing_probes,
+    }
+    op.invoke(
+        ConfigureHashIndexOp(
+            name,
+            {key: value for key, value in settings.items() if value is not None},
+            {key: value for key, value in existing.items() if value is not None},
+        )
+    )
+
+
+def install_hashindex() -> None:
+    """Install schema hashindex, or bring it up to this release; does nothing where it is.
+
+    In a script (``--sql``) only for a database that does not have it.
+    """
+    op.invoke(InstallHashIndexOp())
+
+
+def uninstall_hashindex() -> None:
+    """Remove schema hashindex with its models.
+
+    Raises
+    ------
+    InUseError
+        If there are indexes.
+    InvalidInputError
+        In a script (``--sql``).
+    """
+    op.invoke(UninstallHashIndexOp())

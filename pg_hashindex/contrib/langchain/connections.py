@@ -1,0 +1,105 @@
+"""Where a vector store gets its connections from: a URL, an engine or one connection."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Union
+
+import psycopg
+import sqlalchemy as sa
+
+from ...db.connection import Connection, connect, prepare, translated_errors
+from ...errors import ConnectionFailedError, InvalidInputError
+
+__all__ = ["Connections", "Source", "reading"]
+
+#: What a vector store can be made on.
+Source = Union[str, sa.Engine, Connection, "Connections"]
+
+
+class Connections:
+    """Lends connections to one thread at a time.
+
+    Parameters
+    ----------
+    source : str, sqlalchemy.Engine or psycopg.Connection
+        Of a URL an engine is made; it is disposed of by `close`, or with this object.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else, or an engine with another driver than psycopg 3.
+    """
+
+    def __init__(self, source: "str | sa.Engine | Connection") -> None:
+        self._engine: sa.Engine | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.RLock()
+        self._finalizer: Any = None
+        if isinstance(source, psycopg.Connection):
+            self._connection = source
+        elif isinstance(source, str):
+            self._engine = sa.create_engine(
+                "postgresql+psycopg://", creator=partial(connect, source), pool_pre_ping=True
+            )
+            self._finalizer = weakref.finalize(self, self._engine.dispose)
+        elif not isinstance(source, sa.Engine):
+            raise InvalidInputError(
+                "a vector store is made on a URL, an sqlalchemy.Engine or a psycopg.Connection, "
+                f"got {type(source).__name__}"
+            )
+        elif source.dialect.driver != "psycopg":
+            raise InvalidInputError(
+                f"the engine has driver {source.dialect.driver!r}; make it with psycopg 3: "
+                "create_engine('postgresql+psycopg://...')"
+            )
+        else:
+            self._engine = source
+
+    @classmethod
+    def of(cls, source: Source) -> "Connections":
+        """Return what lends connections from a source, which may be such already."""
+        return source if isinstance(source, cls) else cls(source)  # type: ignore[arg-type]
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """Lend a connection that knows pgvector's types; database errors become ours."""
+        with translated_errors():
+            if self._engine is None:
+                assert self._connection is not None  # noqa: S101
+                # psycopg serves threads by turns too, but not whole transactions.
+                with self._lock:
+                    prepare(self._connection)
+                    yield self._connection
+                return
+            try:
+                lent = self._engine.raw_connection()
+            except sa.exc.TimeoutError as error:
+                raise ConnectionFailedError(
+                    f"no connection of the pool came free: {error.args[0]}; make the store on an "
+                    "sqlalchemy.Engine with a larger pool"
+                ) from error
+            try:
+                connection = lent.driver_connection
+                assert isinstance(connection, psycopg.Connection)  # noqa: S101
+                prepare(connection)
+                yield connection
+            finally:
+                lent.close()
+
+    def close(self) -> None:
+        """Close the connections that were opened here."""
+        if self._finalizer is not None:
+            self._finalizer()
+
+
+@contextmanager
+def reading(connection: Connection) -> Iterator[None]:
+    """Leave no transaction open behind what is read."""
+    if connection.autocommit:
+        yield
+    else:
+        with connection.transaction():
+            yield

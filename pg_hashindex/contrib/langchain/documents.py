@@ -1,0 +1,287 @@
+"""The table that a vector store keeps its documents in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, LiteralString
+
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
+from pgvector import Vector
+from psycopg import RawCursor, sql
+from sqlalchemy.dialects.postgresql import JSONB
+
+from ...db.connection import Connection, translated_errors
+from ...errors import InvalidInputError
+from ...index.search import Hit, as_count, as_query, filter_text
+from ...models.model import Metric
+from ...models.vectors import as_rows
+from ...quality.tuning.bench import OPERATORS
+from .entries import Entry, Row
+
+__all__ = ["COLUMN", "DocumentTable"]
+
+#: The column of vectors.
+COLUMN = "embedding"
+
+# Statement-level triggers encode what one statement writes.
+_BATCH_ROWS = 1_000
+
+_COLUMNS: LiteralString = """
+    SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_namespace n ON n.oid = t.typnamespace
+    JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace s ON s.oid = c.relnamespace
+    WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+_CREATE: LiteralString = """
+    CREATE TABLE IF NOT EXISTS {table} (
+        id text PRIMARY KEY,
+        content text NOT NULL,
+        metadata jsonb NOT NULL DEFAULT '{{}}',
+        embedding {type} NOT NULL
+    )
+"""
+
+# In the order that Python sorts by, so that two writers of the same documents do not wait for each
+# other.
+_WRITE: LiteralString = """
+    INSERT INTO {table} (id, content, metadata, embedding)
+    SELECT u.id, u.content, u.metadata::jsonb, u.embedding
+    FROM unnest($1::text[], $2::text[], $3::text[], $4)
+        u(id, content, metadata, embedding)
+    ORDER BY u.id COLLATE "C"
+    ON CONFLICT (id) DO UPDATE
+    SET content = excluded.content, metadata = excluded.metadata, embedding = excluded.embedding
+"""
+
+_READ: LiteralString = """
+    SELECT id, content, metadata, {embedding} FROM {table} WHERE id = ANY ($1::text[])
+"""
+
+# "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
+_EXACT: LiteralString = """
+    SELECT id, {distance} AS distance FROM {table}
+    WHERE embedding IS NOT NULL AND ({filter})
+    ORDER BY ({distance}) + 0, id LIMIT $2
+"""
+
+
+@dataclass(frozen=True)
+class DocumentTable:
+    """A table with columns id, content, metadata and embedding; others may stand beside them.
+
+    Made by `find`.
+
+    Attributes
+    ----------
+    schema, name : str
+        As they are, without quotes.
+    extension : str
+        The schema that pgvector lives in.
+    vector_type : {"vector", "halfvec"}
+        Of the vectors.
+    dimension : int or None
+        None where the column takes vectors of any dimension.
+    """
+
+    schema: str
+    name: str
+    extension: str
+    vector_type: str
+    dimension: int | None
+
+    @classmethod
+    def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
+        """Find a table and check its columns; None where there is none of that name.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column is missing, or of another type.
+        """
+        table = sql.Identifier(schema, name).as_string(connection)
+        with translated_errors():
+            rows = RawCursor(connection).execute(_COLUMNS, [table]).fetchall()
+        if not rows:
+            return None
+        types = {row[0]: row[4] for row in rows}
+        for column, kinds in {
+            "id": ("text", "varchar"),
+            "content": ("text", "varchar"),
+            "metadata": ("jsonb",),
+            COLUMN: ("vector", "halfvec"),
+        }.items():
+            if types.get(column) not in kinds:
+                found = f"of type {types[column]}" if column in types else "missing"
+                raise InvalidInputError(
+                    f"column {column} of {table} is {found}; a table of documents has id text, "
+                    "content text, metadata jsonb and embedding vector"
+                )
+        # Names as they are in the catalog, which PostgreSQL may have cut off.
+        ((schema, name, extension, kind, length),) = [row[1:] for row in rows if row[0] == COLUMN]
+        return cls(schema, name, extension, kind, length if length > 0 else None)
+
+    @classmethod
+    def create(cls, connection: Connection, schema: str, name: str, dimension: int) -> None:
+        """Create the table, unless it is there.
+
+        Raises
+        ------
+        InvalidInputError
+            If the dimension is out of range, or a table of that name has other columns.
+        MissingRightsError
+        """
+        with translated_errors(), connection.transaction():
+            # Who may write to the table need not have the right to create one.
+            if cls.find(connection, schema, name) is not None:
+                return
+            # pgvector's type, wherever it lives.
+            values = [connection.adapters.types["vector"].oid, as_count("dimension", dimension)]
+            cursor = RawCursor(connection)
+            found = cursor.execute("SELECT format_type($1, $2)", values).fetchone()
+            assert found is not None  # noqa: S101
+            connection.execute(
+                sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(found[0]))
+            )
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The table, quoted."""
+        return sql.Identifier(self.schema, self.name)
+
+    @property
+    def metadata(self) -> sa.Column[Any]:
+        """The column of metadata, for filters."""
+        table = sa.Table(
+            self.name, sa.MetaData(), sa.Column("metadata", JSONB()), schema=self.schema
+        )
+        return table.c.metadata
+
+    def as_sql(self, connection: Connection) -> str:
+        """Return the table as SQL writes it."""
+        return self.identifier.as_string(connection)
+
+    def write(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        """Write documents, all or none; those whose ids are there already are replaced.
+
+        Raises
+        ------
+        InvalidInputError
+            If a vector, text or metadata cannot be stored.
+        """
+        # Of one id the last counts, as if they had been written one after the other.
+        last = list({entry.id: entry for entry in entries}.values())
+        rows = sorted(
+            (
+                (*entry.checked(), vector)
+                for entry, vector in zip(last, self._vectors(last), strict=True)
+            ),
+            key=itemgetter(0),
+        )
+        with translated_errors(), connection.transaction():
+            for start in range(0, len(rows), _BATCH_ROWS):
+                batch = rows[start : start + _BATCH_ROWS]
+                columns = [list(column) for column in zip(*batch, strict=True)]
+                self._execute(connection, _WRITE, columns)
+
+    def _vectors(self, entries: Sequence[Entry]) -> list[Vector]:
+        if not entries:
+            return []
+        try:
+            array = as_rows([entry.embedding for entry in entries])  # type: ignore[arg-type]
+        except InvalidInputError as error:
+            raise InvalidInputError(f"the embeddings cannot be stored: {error}") from None
+        self._check_dimension(array.shape[1])
+        return [Vector(row) for row in array.astype("float32")]
+
+    def query(self, vector: ArrayLike) -> Vector:
+        """Check that a vector can be searched for.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        shape = getattr(vector, "shape", None)
+        length = shape[-1] if shape else len(vector) if isinstance(vector, Sequence) else None
+        if length is not None:
+            self._check_dimension(length)
+        return as_query(vector, self.dimension or length or 0)
+
+    def _check_dimension(self, dimension: int) -> None:
+        if self.dimension not in (None, dimension):
+            raise InvalidInputError(
+                f"the embeddings have {dimension} dimensions, and those of table "
+                f'"{self.schema}"."{self.name}" {self.dimension}; embed with the same model as '
+                "its documents, or keep others in another table"
+            )
+
+    def read(
+        self, connection: Connection, ids: Sequence[str], *, with_embedding: bool = False
+    ) -> list[Row]:
+        """Read documents in the order of their ids; those that are not there are left out."""
+        rows = self._execute(
+            connection,
+            _READ,
+            [_as_list(ids)],
+            embedding=sql.SQL("embedding" if with_embedding else "NULL"),
+        ).fetchall()
+        found = {row[0]: Row(row[0], row[1] or "", row[2] or {}, row[3]) for row in rows}
+        for row in found.values():
+            if not isinstance(row.metadata, dict):
+                raise InvalidInputError(
+                    f"the metadata of document {row.id!r} is {row.metadata!r}, no object: correct "
+                    f"it in table {self.as_sql(connection)}"
+                )
+        return [found[document] for document in dict.fromkeys(ids) if document in found]
+
+    def delete(self, connection: Connection, ids: Sequence[str] | None) -> None:
+        """Delete documents; all of them where ids is None."""
+        with translated_errors(), connection.transaction():
+            if ids is None:
+                self._execute(connection, "DELETE FROM {table}", [])
+            else:
+                self._execute(
+                    connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [_as_list(ids)]
+                )
+
+    def nearest(
+        self,
+        connection: Connection,
+        query: Vector,
+        k: int,
+        metric: Metric,
+        where: sa.ColumnElement[bool] | None,
+    ) -> list[Hit]:
+        """Compare every document with the query, as a table without an index has to be."""
+        text = "true"
+        if where is not None:
+            text = filter_text(connection, where, self.name, self.as_sql(connection))
+        distance = sql.SQL("embedding OPERATOR({}.{}) $1::{}").format(
+            sql.Identifier(self.extension),
+            sql.SQL(OPERATORS[metric]),
+            sql.Identifier(self.extension, self.vector_type),
+        )
+        rows = self._execute(
+            connection,
+            _EXACT,
+            [query, k],
+            distance=distance,
+            filter=sql.SQL(text),
+        ).fetchall()
+        return [Hit(*row) for row in rows]
+
+    def _execute(
+        self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
+    ) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        query = sql.SQL(statement).format(table=self.identifier, **names)
+        return RawCursor(connection).execute(query, values)
+
+
+def _as_list(ids: Sequence[str]) -> list[str]:
+    # Each letter of a text would be one.
+    if isinstance(ids, str):
+        raise InvalidInputError(f"ids are a list of text, got {ids!r}")
+    return list(ids)

@@ -1,0 +1,244 @@
+"""Documents and the index that they are searched by, if they have one."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from ... import training
+from ...db.connection import Connection, outside_transactions
+from ...errors import DuplicateNameError, InUseError, InvalidInputError, MissingRightsError
+from ...index.catalog import Access, read_entries
+from ...index.handle import HashIndex
+from ...index.search import Asked, as_count
+from ...models import store
+from ...models.model import Metric, Model
+from ...training import sampling
+from .connections import Connections, reading
+from .documents import COLUMN, DocumentTable
+from .entries import Entry, Row
+
+__all__ = ["IndexedDocuments"]
+
+_MOST_BITS = 256
+
+
+class IndexedDocuments:
+    """A table of documents, and what is done with it on borrowed connections.
+
+    Parameters
+    ----------
+    connections : Connections
+    table, schema : str
+        As they are, without quotes.
+    metric : {"cosine", "l2", "ip"}
+    index : str or None
+        The index to search by; the only one of the table where it is None.
+
+    Raises
+    ------
+    InvalidInputError
+        If the table is missing, has other columns, or several indexes; or if the index is of
+        another table or metric.
+    UnknownIndexError
+        If there is no index of that name.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        table: str,
+        schema: str,
+        metric: Metric,
+        index: str | None,
+    ) -> None:
+        if metric not in ("cosine", "l2", "ip"):
+            raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
+        self.connections = connections
+        self.metric: Metric = metric
+        self._index_name = index
+        # Codes that were found to be of every document.
+        self._complete: str | None = None
+        self._sees_catalog = False
+        self._model: tuple[int, Model] | None = None
+        with connections.lent() as lent, reading(lent):
+            found = DocumentTable.find(lent, schema, table)
+            if found is None:
+                name = sql.Identifier(schema, table).as_string(lent)
+                raise InvalidInputError(
+                    f"table {name} does not exist; HashIndexVectorStore.create_table makes it, "
+                    "and so do from_documents and from_texts"
+                )
+            self.table = found
+            self._find_index(lent)
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write documents, all or none; those whose ids are there already are replaced."""
+        with self.connections.lent() as lent:
+            self.table.write(lent, entries)
+            self._encode(lent)
+
+    def _encode(self, connection: Connection) -> None:
+        """Encode what was written, where triggers cannot do it."""
+        with reading(connection):
+            indexes = self._indexes(connection)
+        for index in indexes:
+            if index.encoded_in == "sql":
+                continue
+            # Until somebody else has encoded them, a search compares all documents.
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                self._complete = None
+                continue
+            try:
+                index.encode()
+            except InUseError:
+                self._complete = None
+
+    def delete(self, ids: Sequence[str] | None) -> None:
+        """Delete documents; all of them where ids is None."""
+        with self.connections.lent() as lent:
+            self.table.delete(lent, ids)
+
+    def read(self, ids: Sequence[str]) -> list[Row]:
+        """Read documents in the order of their ids; those that are not there are left out."""
+        with self.connections.lent() as lent, reading(lent):
+            return self.table.read(lent, ids)
+
+    def search(
+        self, embedding: ArrayLike, k: int, asked: Asked, *, with_embedding: bool = False
+    ) -> list[tuple[Row, float]]:
+        """Find the documents nearest to a vector, and their distances: the nearest first."""
+        query, k = self.table.query(embedding), as_count("k", k)
+        with self.connections.lent() as lent, reading(lent):
+            index = self._usable_index(lent)
+            if index is None:
+                hits = self.table.nearest(lent, query, k, self.metric, asked.get("where"))
+            else:
+                hits = index.search(query, k, **asked)
+            distances = {hit.id: hit.distance for hit in hits}
+            rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
+        return [(row, distances[row.id]) for row in rows]
+
+    def train_index(
+        self,
+        name: str | None,
+        method: str,
+        n_bits: int | None,
+        rows: int,
+        parameters: dict[str, Any] | None,
+        access: Access,
+        random_state: int,
+        force: bool,
+        progress: bool,
+    ) -> Model:
+        """Train a model and index the documents by it; see `HashIndexVectorStore.train_index`."""
+        why = "an index is trained and encoded in many transactions"
+        with self.connections.lent() as lent, outside_transactions(lent, why):
+            index = self._find_index(lent)
+            if index is not None:
+                raise DuplicateNameError(
+                    f"table {self.table.as_sql(lent)} has index {index.name!r} already; train "
+                    "another model for it, and run: pg-hashindex index swap "
+                    f"{shlex.quote(index.name)} --model MODEL"
+                )
+            store.check_may_save(lent)
+            name = name or f"{self.table.name}_idx"
+            table = self.table.as_sql(lent)
+            drawn = sampling.sample_table(
+                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
+            )
+            if n_bits is None and method != "sign":
+                n_bits = min(_MOST_BITS, drawn.X.shape[1])
+            model = training.train(
+                drawn.X,
+                name,
+                method,
+                n_bits=n_bits,
+                metric=self.metric,
+                random_state=random_state,
+                parameters=parameters,
+                force=force,
+                progress=progress,
+            )
+            with lent.transaction():
+                model = store.save(lent, model)
+                index = HashIndex.create(
+                    lent,
+                    name,
+                    table=table,
+                    column=COLUMN,
+                    model=f"{name}:{model.version}",
+                    id_column="id",
+                    access=access,
+                )
+            index.encode(progress=progress)
+        return model
+
+    def _usable_index(self, connection: Connection) -> HashIndex | None:
+        """Find the index, if it has encoded every document."""
+        index = self._find_index(connection)
+        if index is None:
+            return None
+        if index.storage != self._complete:
+            try:
+                if index.waiting():
+                    return None
+            except MissingRightsError:
+                # Who may not read the codes is answered by exact distance anyway.
+                return None
+            self._complete = index.storage
+        if index.encoded_in == "python":
+            # Read once for all connections. Another thread may have met a swap meanwhile.
+            known = self._model
+            if known is None or known[0] != index.model_id:
+                known = self._model = (index.model_id, index.loaded_model)
+            vars(index)["loaded_model"] = known[1]
+        return index
+
+    def _find_index(self, connection: Connection) -> HashIndex | None:
+        table = self.table.as_sql(connection)
+        found = self._indexes(connection)
+        if self._index_name is not None:
+            found = [index for index in found if index.name == self._index_name]
+            if not found:
+                other = HashIndex.open(connection, self._index_name)
+                raise InvalidInputError(
+                    f"index {other.name!r} is of column {other.column_name} of "
+                    f"{other.qualified_table} with key {other.id_column}, not of column {COLUMN} "
+                    f"of {table} with key id"
+                )
+        if len(found) > 1:
+            raise InvalidInputError(
+                f"table {table} has indexes {', '.join(index.name for index in found)}; name the "
+                "one to search by with index="
+            )
+        if found and found[0].metric != self.metric:
+            raise InvalidInputError(
+                f"index {found[0].name!r} orders by {found[0].metric}, and the store by "
+                f"{self.metric}; make the store with metric={found[0].metric!r}"
+            )
+        return found[0] if found else None
+
+    def _indexes(self, connection: Connection) -> list[HashIndex]:
+        if not self._may_see_catalog(connection):
+            return []
+        return read_entries(
+            HashIndex,
+            connection,
+            "WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 "
+            "AND i.id_column = 'id' AND i.swap_of IS NULL ORDER BY i.name",
+            [self.table.schema, self.table.name, COLUMN],
+        )
+
+    def _may_see_catalog(self, connection: Connection) -> bool:
+        """Say whether there is a schema of ours, of which this role may know."""
+        if not self._sees_catalog:
+            row = connection.execute(
+                "SELECT has_schema_privilege(to_regnamespace('hashindex')::oid, 'USAGE')"
+            ).fetchone()
+            self._sees_catalog = row is not None and bool(row[0])
+        return self._sees_catalog

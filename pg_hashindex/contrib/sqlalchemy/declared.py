@@ -1,0 +1,321 @@
+"""Indexes declared beside the tables of SQLAlchemy, made and dropped with them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from pgvector.sqlalchemy import HALFVEC, VECTOR
+from sqlalchemy import event
+from sqlalchemy.engine.mock import MockConnection
+from sqlalchemy.schema import SchemaItem
+
+from ...db.connection import translated_errors
+from ...errors import InvalidInputError
+from ...index.catalog import Access, Layout, Ranking
+from ...models.model import Metric
+from .columns import given_column, name_of, vectors_of
+from .specification import IndexSpec
+from .statements import create_statement, drop_statement, noticed, run
+
+__all__ = ["HashIndex", "declared_on"]
+
+
+class HashIndex(SchemaItem):
+    """An index of hash codes, declared on a column of vectors.
+
+    In ``__table_args__`` or among the items of a `sqlalchemy.Table` the column may be named; after
+    the class or table it is given itself. On PostgreSQL ``create_all`` makes the index together
+    with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what the
+    database has (`pg_hashindex.contrib.alembic`). It is found in ``table.info["hash_indexes"]``, by its
+    name.
+
+    Parameters
+    ----------
+    name : str
+        1 to 40 bytes, of which a database has one.
+    column : attribute, Column or str
+        Of type ``VECTOR`` or ``HALFVEC``.
+    model : str
+        ``name``, whichever version the index has; or ``name:version``, that one.
+    key : str, optional
+        A unique NOT NULL column; the primary key by default.
+    metric : {"l2", "cosine", "ip"}, optional
+        The exact distance of answers; the model's by default.
+    layout : {"table", "column"}
+        Codes in a table of their own, or in a column of the table, which is not to be mapped.
+    access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+        How searches find candidates; ``scan`` at first by default. Any other is built by
+        ``pg-hashindex index encode``.
+    ranking : {"hamming", "asymmetric", "weighted"}, optional
+        How candidates are ordered; the model decides by default.
+    candidates, probes : int, optional
+        Defaults of searches.
+    filter_columns : sequence of str, optional
+        Columns of the table that are kept beside the codes, so that filters on them leave rows out
+        before any is looked up; of layout ``table``.
+    defer : bool
+        Whether a model that does not exist is no error: the index is then left to be made later,
+        with a warning.
+
+    Raises
+    ------
+    InvalidInputError
+        If the column holds no vectors, or an argument cannot be used.
+
+    Notes
+    -----
+    Of metric, access, ranking, candidates, probes and filter_columns, what is None is left as it is
+    once the index is there.
+    """
+
+    __visit_name__ = "hash_index"
+
+    def __init__(
+        self,
+        name: str,
+        column: Any,
+        *,
+        model: str,
+        key: str | None = None,
+        metric: Metric | None = None,
+        layout: Layout = "table",
+        access: Access | None = None,
+        ranking: Ranking | None = None,
+        candidates: int | None = None,
+        probes: int | None = None,
+        filter_columns: Sequence[str] | None = None,
+        defer: bool = False,
+    ) -> None:
+        self.name, self.model = name, model
+        self.table: sa.Table | None = None
+        self._column: sa.Column[Any] | None = None
+        # Of a class that is being defined columns have no table, and perhaps no name, yet.
+        self._given, parent = given_column(name, column)
+        self._spec = IndexSpec(
+            name,
+            "",
+            name_of(self._given),
+            model,
+            key=key,
+            metric=metric,
+            layout=layout,
+            access=access,
+            ranking=ranking,
+            candidates=candidates,
+            probes=probes,
+            filter_columns=filter_columns,
+            defer=defer,
+        )
+        self._spec.check()
+        if parent is not None:
+            self._set_parent_with_dispatch(parent)
+
+    @property
+    def column(self) -> sa.Column[Any]:
+        """The column that is indexed.
+
+        Raises
+        ------
+        InvalidInputError
+            If the index is not declared on a table yet.
+        """
+        if self._column is None:
+            raise InvalidInputError(
+                f"index {self.name!r} is not declared on a table: put it into __table_args__, or "
+                "give it the column itself"
+            )
+        return self._column
+
+    @property
+    def dimension(self) -> int | None:
+        """That of the column's vectors, if its type says one."""
+        kind = self.column.type
+        return kind.dim if isinstance(kind, VECTOR | HALFVEC) else None
+
+    def spec(self) -> IndexSpec:
+        """Return the declaration as text: table and column by their names."""
+        table = self.column.table
+        schema = None if table.schema is None else str(table.schema)
+        return replace(self._spec, table=str(table.name), schema=schema)
+
+    def create(
+        self, connection: sa.Connection, *, checkfirst: bool = False, encode: bool = True
+    ) -> None:
+        """Make the index, and encode the rows of its table, in the caller's transaction.
+
+        Writers wait until it ends; for a large table leave the rows to ``pg-hashindex index
+        encode``.
+
+        Parameters
+        ----------
+        connection : sqlalchemy.Connection
+        checkfirst : bool
+            Whether an index of that name that is there already is left as it is.
+        encode : bool
+            Whether to encode the rows that are there.
+
+        Raises
+        ------
+        MissingSchemaError
+            If schema hashindex is not installed.
+        UnknownModelError
+            If the model does not exist; with ``defer`` that is a warning.
+        InvalidInputError
+            If the model cannot serve the column: it has another dimension, say.
+        DuplicateNameError
+            If there is an index of that name.
+        """
+        spec = _translated(self.spec(), connection)
+        with translated_errors(), noticed(connection, _warn):
+            if checkfirst and self._exists(connection):
+                return
+            run(connection, create_statement(spec, encode=encode))
+
+    def drop(self, connection: sa.Connection, *, checkfirst: bool = False) -> None:
+        """Drop the index with its codes; table and model stay.
+
+        Parameters
+        ----------
+        connection : sqlalchemy.Connection
+        checkfirst : bool
+            Whether nothing is done where the table has no index of that name.
+
+        Raises
+        ------
+        UnknownIndexError
+            If there is none, without checkfirst.
+        """
+        with translated_errors():
+            if not checkfirst:
+                run(connection, drop_statement(self.name))
+                return
+            installed = run(connection, "SELECT to_regclass('hashindex.index') IS NOT NULL")
+            if installed is not None and not installed.scalar():
+                return
+            spec = _translated(self.spec(), connection)
+            run(
+                connection,
+                drop_statement(self.name, table=spec.table, schema=spec.schema, if_exists=True),
+            )
+
+    @classmethod
+    def create_missing(cls, connection: sa.Connection, metadata: sa.MetaData) -> list[str]:
+        """Make the declared indexes that are not there: those that were deferred, say.
+
+        Parameters
+        ----------
+        connection : sqlalchemy.Connection
+            The caller commits.
+        metadata : sqlalchemy.MetaData
+            Of tables that exist.
+
+        Returns
+        -------
+        list of str
+            The names of those that were made.
+
+        Raises
+        ------
+        HashIndexError
+            As `create`.
+        """
+        made = []
+        for table in metadata.sorted_tables:
+            for name, index in declared_on(table).items():
+                with translated_errors():
+                    before = index._exists(connection)
+                if not before:
+                    index.create(connection)
+                    if index._exists(connection):
+                        made.append(name)
+        return made
+
+    def _exists(self, connection: sa.Connection) -> bool:
+        found = connection.scalar(
+            sa.text("SELECT EXISTS (SELECT FROM hashindex.index i WHERE i.name = :name)"),
+            {"name": self.name},
+        )
+        return bool(found)
+
+    def _set_parent(self, parent: Any, **_: Any) -> None:
+        if not isinstance(parent, sa.Table):
+            raise InvalidInputError(
+                f"index {self.name!r} is declared on {parent!r}; it is of a table: put it into "
+                "__table_args__, or give it the column itself"
+            )
+        if self.table is not None and self.table is not parent:
+            raise InvalidInputError(
+                f"index {self.name!r} is declared on table {self.table} already, and cannot be on "
+                f"{parent} too; make one for each"
+            )
+        self._spec = replace(self._spec, column=name_of(self._given))
+        self.table, self._column = parent, vectors_of(parent, self._spec)
+        for other in (parent, *parent.metadata.tables.values()):
+            known = other.info.get("hash_indexes", {}).get(self.name)
+            if known is not None and declared_on(other)[self.name].spec() != self.spec():
+                raise InvalidInputError(
+                    f"index {self.name!r} is declared on {other} already, otherwise; a database "
+                    "has one index of a name"
+                )
+        if "hash_indexes" not in parent.info:
+            # Copies of the table get both the listeners and this dict.
+            event.listen(parent, "after_create", _create_with_table, propagate=True)
+            event.listen(parent, "before_drop", _drop_with_table, propagate=True)
+        # A new one: what is declared on a copy is not declared on the original.
+        parent.info["hash_indexes"] = {**parent.info.get("hash_indexes", {}), self.name: self}
+
+    def _copied_to(self, table: sa.Table) -> "HashIndex":
+        options = self._spec.options()
+        copied = HashIndex(self.name, self._spec.column, model=self.model, **options)
+        copied.table, copied._column = table, vectors_of(table, self._spec)
+        return copied
+
+    def __repr__(self) -> str:
+        return f"HashIndex({self.name!r}, {self._spec.column!r}, model={self.model!r})"
+
+
+def declared_on(table: sa.Table) -> dict[str, HashIndex]:
+    """Return the indexes that are declared on a table, by name.
+
+    ``Table.to_metadata`` hands on those of the original; here the copy gets its own.
+    """
+    declared: dict[str, HashIndex] = table.info.get("hash_indexes", {})
+    if any(index.table is not table for index in declared.values()):
+        declared = {
+            name: index if index.table is table else index._copied_to(table)
+            for name, index in declared.items()
+        }
+        table.info["hash_indexes"] = declared
+    return declared
+
+
+def _translated(spec: IndexSpec, connection: sa.Connection | MockConnection) -> IndexSpec:
+    """Put the schema in that statements of this connection mean by that of the declaration."""
+    if isinstance(connection, MockConnection):
+        return spec
+    others = connection.get_execution_options().get("schema_translate_map", {})
+    return replace(spec, schema=others.get(spec.schema, spec.schema))
+
+
+def _create_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
+    for index in declared_on(table).values():
+        if connection is None:
+            raise InvalidInputError(
+                f"index {index.name!r} cannot be declared inside of op.create_table; call "
+                "op.create_hash_index after it"
+            )
+        if connection.dialect.name == "postgresql":
+            index.create(connection)
+
+
+def _drop_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
+    for index in declared_on(table).values():
+        if connection is not None and connection.dialect.name == "postgresql":
+            index.drop(connection, checkfirst=True)
+
+
+def _warn(message: str) -> None:
+    # Of whoever called HashIndex.create.
+    warnings.warn(message, UserWarning, stacklevel=5)

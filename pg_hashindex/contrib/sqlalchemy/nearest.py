@@ -1,0 +1,270 @@
+"""Searches as statements of SQLAlchemy, to which filters and joins can be added."""
+
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
+from pgvector import Bit, HalfVector, Vector
+from pgvector.sqlalchemy import HALFVEC, VECTOR
+from sqlalchemy import orm
+from sqlalchemy.exc import CompileError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
+from sqlalchemy.sql.functions import Function
+
+from ...errors import InvalidInputError
+from ...index.search import as_count, as_query
+from . import filter_text, filters
+from .declared import HashIndex, declared_on
+from .types import HashCode
+
+__all__ = ["nearest"]
+
+_Entity = TypeVar("_Entity")
+
+
+# In quotes: SQLAlchemy 2.0 takes one type for all columns, and knows these for Any.
+@overload
+def nearest(
+    entity: type[_Entity],
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = ...,
+    *,
+    index: str | None = ...,
+    candidates: int | None = ...,
+    probes: int | None = ...,
+    code: Bit | None = ...,
+    key: Any = ...,
+) -> "sa.Select[_Entity, float]": ...
+@overload
+def nearest(
+    entity: Any,
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = ...,
+    *,
+    index: str | None = ...,
+    candidates: int | None = ...,
+    probes: int | None = ...,
+    code: Bit | None = ...,
+    key: Any = ...,
+) -> "sa.Select[Any, float]": ...
+def nearest(
+    entity: Any,
+    column: Any,
+    query: ArrayLike | Vector | HalfVector,
+    k: int = 10,
+    *,
+    index: str | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    code: Bit | None = None,
+    key: Any = None,
+) -> "sa.Select[Any, float]":
+    """Select the rows nearest to a query, by an index: the nearest first.
+
+    Filters and joins that are added restrict the rows that are searched, not the answers: a
+    statement has k rows whenever so many match. Those on the distance itself
+    (``statement.selected_columns.distance``) do restrict the answers.
+
+    Parameters
+    ----------
+    entity : mapped class, alias of one, or Table
+        What to select.
+    column : attribute or Column
+        Its indexed column, of type ``VECTOR`` or ``HALFVEC``.
+    query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
+    k : int
+        Answers wanted.
+    index : str, optional
+        The index; the one that is declared on the column by default.
+    candidates, probes
+        As `pg_hashindex.HashIndex.search`.
+    code : pgvector.Bit, optional
+        The query's code, of an index that is encoded in Python.
+    key : attribute or Column, optional
+        The key column of the index; by default the one that it is declared with, or the primary key
+        of the column's table.
+
+    Returns
+    -------
+    sqlalchemy.Select
+        Of the entity and its ``distance``, as pgvector's operator gives it.
+
+    Raises
+    ------
+    InvalidInputError
+        If the query, k, candidates or probes cannot be used, the column holds no vectors or is not
+        the entity's, none or several indexes are declared on it, or its table has no key of a
+        single column.
+    """
+    searched = _column(column, "column")
+    if not isinstance(searched.type, (VECTOR, HALFVEC)):
+        raise InvalidInputError(
+            f"column {searched} is of type {searched.type!r}; a search needs one of type VECTOR "
+            "or HALFVEC"
+        )
+    _check_table(entity, searched)
+    declared = _declared(searched, index)
+    name = index if declared is None else declared.name
+    key_column = _key(searched.table, declared) if key is None else _column(key, "key")
+    if key_column.table != searched.table:
+        raise InvalidInputError(
+            f"key {key_column} is of another table than column {searched}; name a column of "
+            f"{searched.table}"
+        )
+    values = query.to_numpy() if isinstance(query, HalfVector) else query
+    dimension = searched.type.dim
+    if dimension is None:
+        dimension = np.size(values.to_numpy() if isinstance(values, Vector) else values)
+    arguments: list[Any] = [
+        sa.literal(as_query(values, dimension), VECTOR()),
+        sa.literal(as_count("k", k), sa.Integer()),
+        *(
+            sa.literal(None if value is None else as_count(name, value), sa.Integer())
+            for name, value in (("candidates", candidates), ("probes", probes))
+        ),
+    ]
+    if code is not None:
+        arguments.append(sa.literal(code.to_text(), HashCode()))
+    rows = _NearestRows(
+        sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
+    )
+    # By a name of its own, so that filter_by(id=...) means the entity's.
+    near = rows.table_valued(
+        sa.column("hashindex_id", key_column.type), sa.column("distance", sa.Double())
+    ).render_derived()
+    found = key_column == sa.cast(near.c.hashindex_id, key_column.type)
+    source = (
+        sa.join(entity, near, found)
+        if isinstance(entity, FromClause)
+        else orm.join(entity, near, found)
+    )
+    statement: sa.Select[Any, float] = (
+        sa.select(entity, near.c.distance.label("distance"))
+        .select_from(source)
+        .order_by(near.c.distance, key_column)
+    )
+    return statement
+
+
+def _column(given: Any, what: str) -> Any:
+    expression = getattr(given, "expression", given)
+    if not isinstance(expression, sa.ColumnElement) or getattr(expression, "table", None) is None:
+        raise InvalidInputError(
+            f"{what} must be an attribute of a mapped class or a column of a table, got {given!r}"
+        )
+    return expression
+
+
+def _check_table(entity: Any, column: Any) -> None:
+    table = column.table
+    if not isinstance(filters.unaliased(table), sa.Table):
+        raise InvalidInputError(
+            f"column {column} is of a subquery, which no index can search; take it from a table or "
+            "an alias of one: of a class that inherits, aliased(..., flat=True)"
+        )
+    source = getattr(sa.inspect(entity, raiseerr=False), "selectable", None)
+    if not isinstance(source, FromClause) or table not in set(filters.leaves(source)):
+        raise InvalidInputError(
+            f"column {column} is not of {entity!r}; give nearest() a mapped class, an alias of one "
+            "or a table, and a column of the same"
+        )
+
+
+def _declared(column: Any, name: str | None) -> HashIndex | None:
+    """Find the index as it is declared; one that is named need not be."""
+    table = filters.unaliased(column.table)
+    found = {
+        declared.name: declared
+        for declared in (declared_on(table).values() if isinstance(table, sa.Table) else ())
+        if declared.column.name == column.name
+    }
+    if name is not None:
+        return found.get(name)
+    if len(found) != 1:
+        raise InvalidInputError(
+            f"{len(found)} indexes are declared on {column}{': ' * bool(found)}"
+            f"{', '.join(found)}; name the one to search with index="
+        )
+    return next(iter(found.values()))
+
+
+def _key(table: FromClause, declared: HashIndex | None) -> Any:
+    name = None if declared is None else declared.spec().key
+    if name is not None:
+        for column in table.c:
+            if column.name == name:
+                return column
+        raise InvalidInputError(
+            f"table {table} has no column {name!r}, the key that the index is declared with"
+        )
+    keys = list(table.primary_key)
+    if len(keys) != 1:
+        raise InvalidInputError(
+            f"table {table} has a primary key of {len(keys)} columns; name the key column of the "
+            "index with key="
+        )
+    return keys[0]
+
+
+class _NearestRows(Function[Any]):
+    """A call of an index's search function; with a filter where its statement has one."""
+
+    inherit_cache = True
+
+
+@compiles(_NearestRows)
+def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
+    wanted = _filter_of(element, compiler)
+    literal_binds = bool(kw.get("literal_binds"))
+    arguments = [
+        compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
+    ]
+    if wanted is None:
+        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
+    name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
+    text = filter_text.text_of(wanted, compiler, literal_binds=literal_binds)
+    common, code = arguments[:4], arguments[4:]
+    named = [f"filter => {text}", *(f"query_code => {value}" for value in code)]
+    return f"hashindex.search({', '.join([name, *common, *named])})"
+
+
+def _filter_of(element: _NearestRows, compiler: SQLCompiler) -> filters.Filter | None:
+    """Read what the statement around a search demands of its rows."""
+    enclosing: Any = compiler.stack[-1] if compiler.stack else {}
+    statement = enclosing.get("selectable")
+    if not isinstance(statement, sa.Select):
+        return None
+    sources = enclosing["compile_state"]._get_display_froms()
+    own = [source for source in sources if source in enclosing["asfrom_froms"]]
+    join = next(_joins(own, element), None)
+    if join is None or join.onclause is None:
+        return None
+    near: Any = join.right
+    clauses = [
+        clause
+        for clause in filters.conjuncts(statement.whereclause)
+        if not any(getattr(part, "table", None) is near for part in visitors.iterate(clause))
+    ]
+    named = filters.tables_of(clauses)
+    for source in sources:
+        if source not in own and named & set(filters.leaves(source)):
+            raise CompileError(
+                f"a search cannot be restricted by {source.description}, of a statement around it; "
+                "join it inside of the statement that nearest() gives"
+            )
+    left = [source for whole in own if (source := filters.without(whole, near)) is not None]
+    return filters.filter_of(join.onclause.left, left, clauses)
+
+
+def _joins(sources: Any, element: _NearestRows) -> Any:
+    for source in sources:
+        if isinstance(source, Join):
+            if isinstance(source.right, TableValuedAlias) and source.right.element is element:
+                yield source
+            yield from _joins((source.left, source.right), element)

@@ -1,0 +1,90 @@
+"""What an index is declared to be, as text."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from psycopg import sql
+
+from ...errors import InvalidInputError
+from ...index.catalog import Access, Layout, Ranking
+from ...models.model import Metric
+
+__all__ = ["IndexSpec", "qualified"]
+
+_REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
+
+_CHOICES: dict[str, Any] = {
+    "metric": Metric,
+    "layout": Layout,
+    "access": Access,
+    "ranking": Ranking,
+}
+
+
+@dataclass(frozen=True)
+class IndexSpec:
+    """An index as it is declared, or as it was; see `HashIndex`."""
+
+    name: str
+    table: str
+    column: str
+    model: str
+    schema: str | None = None
+    key: str | None = None
+    metric: Metric | None = None
+    layout: Layout = "table"
+    access: Access | None = None
+    ranking: Ranking | None = None
+    candidates: int | None = None
+    probes: int | None = None
+    filter_columns: Sequence[str] | None = None
+    defer: bool = False
+
+    def check(self) -> None:
+        """Refuse what no index can be.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= 40:
+            raise InvalidInputError(f"index name {self.name!r} is not text of 1 to 40 bytes")
+        if not isinstance(self.model, str) or not _REFERENCE.fullmatch(self.model):
+            raise InvalidInputError(
+                f"model {self.model!r} of index {self.name!r} is not a name or name:version"
+            )
+        for argument, choice in _CHOICES.items():
+            value = getattr(self, argument)
+            if value not in get_args(choice) and (value is not None or argument == "layout"):
+                raise InvalidInputError(
+                    f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
+                    f"{', '.join(get_args(choice))}"
+                )
+        given = self.filter_columns
+        if given is not None and (
+            not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given)
+        ):
+            raise InvalidInputError(
+                f"filter_columns of index {self.name!r} are a list of names, got {given!r}"
+            )
+
+    def options(self) -> dict[str, Any]:
+        """Return what is not as by default, beside name, table, column and model."""
+        return {
+            field.name: value
+            for field in fields(self)[4:]
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @property
+    def qualified_table(self) -> str:
+        """The table as SQL writes it."""
+        return qualified(self.schema, self.table)
+
+
+def qualified(schema: str | None, table: str) -> str:
+    """Return a table's name as SQL writes it."""
+    names = (table,) if schema is None else (schema, table)
+    return sql.Identifier(*names).as_string(None)

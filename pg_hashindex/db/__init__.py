@@ -1,0 +1,4 @@
+"""What every room needs of PostgreSQL: connections, transactions, locks, the schema and its tables.
+
+Imports nothing of ours but `errors`. Read `connection.connect` first, then `schema.upgrade`.
+"""

@@ -1,0 +1,132 @@
+"""Locks: of work that one session does at a time, and of changes to tables that are in use."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import LiteralString, TypeVar
+
+import psycopg
+
+from ..errors import InUseError, InvalidInputError
+from .connection import Connection
+
+__all__ = ["PATIENCE", "only_one", "patiently"]
+
+# A lock that is waited for stands in the way of all who come after.
+_LOCK_MS = 100
+_PAUSE = 0.4
+
+#: Seconds for which a change is tried again while others hold locks.
+PATIENCE = 60.0
+
+Result = TypeVar("Result")
+
+
+_LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
+_SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
+
+
+@contextmanager
+def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
+    """Keep other sessions from the same work on an index.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Not inside a transaction.
+    work : {"access", "encode", "repair", "swap"}
+        ``hashindex.health`` and ``hashindex.exchange`` know it by that.
+    name : str
+        Of the index.
+    busy : str
+        What to say where another session is at it.
+
+    Raises
+    ------
+    InUseError
+        If another session is.
+    """
+    # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+    with connection.transaction():
+        row = connection.execute("SELECT hashindex._claim(%s, %s)", [work, name]).fetchone()
+    if row is None or not row[0]:
+        raise InUseError(busy)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            with connection.transaction():
+                connection.execute("SELECT hashindex._release(%s, %s)", [work, name])
+
+
+_HOLDERS: LiteralString = """
+    SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
+    WHERE l.relation = pg_catalog.to_regclass(%s) AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+                        WHERE d.datname = pg_catalog.current_database())
+      AND l.pid <> pg_catalog.pg_backend_pid()
+"""
+
+
+def patiently(
+    connection: Connection,
+    change: Callable[[], Result],
+    *,
+    table: str,
+    patience: float | None = None,
+) -> Result:
+    """Make a change in a transaction of its own, and never keep others waiting for a lock.
+
+    Inside a transaction of the caller's it is a savepoint: what was locked in a try that failed is
+    given back as well.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    change : callable
+        Runs statements on that connection; called again where a lock was not to be had.
+    table : str
+        Whose users are waited for, as SQL writes it, for the message.
+    patience : float, optional
+        Seconds to go on trying for; `PATIENCE` by default.
+
+    Returns
+    -------
+    Any
+        What the change returns.
+
+    Raises
+    ------
+    InvalidInputError
+        If the patience is no number of seconds.
+    InUseError
+        If transactions went on holding locks for so long.
+    """
+    patience = PATIENCE if patience is None else patience
+    if not 0 <= patience < math.inf:
+        raise InvalidInputError(f"patience is {patience}; it must be 0 seconds or more")
+    until = time.monotonic() + patience
+    while True:
+        try:
+            with connection.transaction():
+                before = connection.execute(_LIMIT).fetchone()
+                connection.execute(_SET_LIMIT, [f"{_LOCK_MS}ms"])
+                made = change()
+                # A setting of a savepoint outlives it.
+                connection.execute(_SET_LIMIT, before)
+                return made
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            if time.monotonic() > until:
+                raise InUseError(_in_use(connection, table, patience, error)) from None
+            time.sleep(_PAUSE)
+
+
+def _in_use(connection: Connection, table: str, patience: float, error: psycopg.Error) -> str:
+    with connection.transaction():
+        row = connection.execute(_HOLDERS, [table]).fetchone()
+    holders = "" if row is None or row[0] is None else f" (processes {row[0]} hold locks on it)"
+    return (
+        f"{table} has been in use for {patience:g} s: {error.diag.message_primary}; "
+        f"run the command again when the transactions that use it have ended{holders}"
+    )

@@ -1,0 +1,347 @@
+"""Schema ``hashindex``: its tables by alembic, its types and functions by replaying ``sql/``.
+
+Both run in one transaction of the caller's connection, so a failure leaves what was there before.
+An application's own alembic installs it from a revision of its own::
+
+    from alembic import op
+    from pg_hashindex import schema
+
+    def upgrade():
+        schema.upgrade(op.get_bind())
+
+    def downgrade():
+        schema.downgrade(op.get_bind())
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.resources
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import alembic.context
+import alembic.op
+import alembic.script
+import sqlalchemy as sa
+
+from ..errors import InUseError
+from .connection import translated_errors
+
+__all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
+
+# Any constant will do, as long as every release uses this one: the bytes of "pghashix".
+_LOCK_KEY = 0x7067686173686978
+
+# alembic.op and alembic.context are module-wide: one run at a time in a process. It is taken after
+# the database's lock, and never held while waiting for that.
+_ALEMBIC = threading.RLock()
+
+# Files below 100 make what the tables need, the others what needs the tables.
+_FIRST_AFTER_TABLES = 100
+
+
+@dataclass(frozen=True)
+class SchemaStatus:
+    """What is installed in a database, against what this release would install.
+
+    Parameters
+    ----------
+    installed : bool
+        Whether there is a schema ``hashindex`` of ours at all.
+    revision, head : str or None
+        The alembic revision there, and the latest.
+    functions, packaged_functions : str or None
+        The fingerprint of ``sql/`` there, and of this release.
+    """
+
+    installed: bool
+    revision: str | None
+    head: str
+    functions: str | None
+    packaged_functions: str
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether an upgrade would change nothing."""
+        return self.revision == self.head and self.functions == self.packaged_functions
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "up_to_date": self.up_to_date}
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Install the schema, or bring it up to this release; a second call changes nothing.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        The caller commits. Two upgrades at once wait for each other.
+
+    Raises
+    ------
+    MissingExtensionError, OldServerError, MissingRightsError
+        If the database does not allow it; nothing is changed then.
+    """
+    with translated_errors(), _kept_settings(connection):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+        for text in _functions(before_tables=True):
+            _run(connection, text)
+        with _kept_proxies():
+            alembic.command.upgrade(_config(connection), "head")
+        for text in _functions(before_tables=False):
+            _run(connection, text)
+        _run(connection, _stamp())
+
+
+def downgrade(connection: sa.Connection) -> None:
+    """Remove the schema with its models; the user's own tables stay as they are.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        The caller commits.
+
+    Raises
+    ------
+    InUseError
+        If there are indexes, or objects of the user's that use our functions.
+    """
+    with translated_errors():
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+        if not status(connection).installed:
+            return
+        names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
+        if names:
+            raise InUseError(
+                f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
+            )
+        _run(
+            connection,
+            # It calls a function.
+            "DROP VIEW IF EXISTS hashindex.jobs; "
+            "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
+        )
+        # In one statement, since some call others; without CASCADE, which could reach the user's.
+        functions = connection.scalar(
+            sa.text(
+                "SELECT string_agg(p.oid::regprocedure::text, ', ') FROM pg_proc p "
+                "WHERE p.pronamespace = 'hashindex'::regnamespace"
+            )
+        )
+        if functions:
+            _run(connection, f"DROP FUNCTION {functions}")
+        with _kept_proxies():
+            alembic.command.downgrade(_config(connection), "base")
+        _run(
+            connection,
+            "DROP TABLE hashindex.alembic_version; DROP TYPE hashindex.layer; "
+            "DROP SCHEMA hashindex",
+        )
+
+
+def status(connection: sa.Connection) -> SchemaStatus:
+    """Compare the database with this release."""
+    with translated_errors():
+        comment = connection.scalar(
+            sa.text("SELECT obj_description(to_regnamespace('hashindex'), 'pg_namespace')")
+        )
+        installed = bool(
+            connection.scalar(
+                sa.text("SELECT to_regclass('hashindex.alembic_version') IS NOT NULL")
+            )
+        )
+        revision = (
+            connection.scalar(sa.text("SELECT version_num FROM hashindex.alembic_version"))
+            if installed
+            else None
+        )
+    return SchemaStatus(
+        installed=installed,
+        revision=revision,
+        head=_head(),
+        functions=comment.rpartition(" ")[2] if installed and comment else None,
+        packaged_functions=_fingerprint(),
+    )
+
+
+def superuser(connection: sa.Connection) -> str | None:
+    """Return the owner of the schema where it is a superuser, as whom triggers ought not to run."""
+    with translated_errors():
+        name: str | None = connection.scalar(
+            sa.text(
+                "SELECT r.rolname FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r "
+                "ON r.oid = n.nspowner WHERE n.nspname = 'hashindex' AND r.rolsuper"
+            )
+        )
+    return name
+
+
+def script() -> str:
+    """Return one SQL script that installs everything with psql alone.
+
+    For a database without the schema; Python may upgrade it later, since the script records the
+    revision as `upgrade` does.
+    """
+    parts = [
+        "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
+        "\\set ON_ERROR_STOP on",
+        "BEGIN;",
+        *_statements(),
+        "COMMIT;",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def statements() -> str:
+    """Return what `script` runs without its transaction, for one of the caller's.
+
+    As in `upgrade`, search_path and role are as before afterwards.
+    """
+    keep = "SELECT pg_catalog.set_config('{}', pg_catalog.current_setting('{}'), true);"
+    path = ("hashindex.path_before", "search_path")
+    role = ("hashindex.role_before", "role")
+    return "\n".join(
+        [
+            keep.format(*path),
+            keep.format(*role),
+            *_statements(),
+            keep.format(*reversed(role)),
+            keep.format(*reversed(path)),
+        ]
+    )
+
+
+def _statements() -> list[str]:
+    tables = io.StringIO()
+    config = _config()
+    config.output_buffer = tables
+    with _kept_proxies():
+        alembic.command.upgrade(config, "head", sql=True)
+    return [
+        f"SELECT pg_advisory_xact_lock({_LOCK_KEY});",
+        *_functions(before_tables=True),
+        tables.getvalue(),
+        *_functions(before_tables=False),
+        _stamp(),
+    ]
+
+
+def _run(connection: sa.Connection, statements: str) -> None:
+    # Without parameters the driver sends the text as it is: several statements, % signs and all.
+    connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
+
+def _folder(name: str) -> Path:
+    # Installed, sql/ and alembic/ are subpackages; in a checkout they stand beside the package.
+    package = Path(str(importlib.resources.files("pg_hashindex")))
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+def _functions(*, before_tables: bool) -> list[str]:
+    """Return the texts of ``sql/`` in their order; those after the tables begin with templates."""
+    files = sorted(_folder("sql").glob("*.sql"), key=lambda file: file.name)
+    texts = [
+        file.read_text("utf-8")
+        for file in files
+        if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables
+    ]
+    return texts if before_tables else [_templates(), *map(_naming_pgvector, texts)]
+
+
+def _naming_pgvector(text: str) -> str:
+    """Put the schema of pgvector, which the database knows, in the place of ``{ext}``."""
+    if "{ext}" not in text:
+        return text
+    return (
+        f"DO $install$ BEGIN EXECUTE replace($text${text}$text$, '{{ext}}', "  # noqa: S608
+        "(SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n "
+        "ON n.oid = e.extnamespace WHERE e.extname = 'vector')); END $install$;\n"
+    )
+
+
+def _templates() -> str:
+    """Return a function of SQL that gives the templates of ``sql/templates`` by their names."""
+    files = sorted((_folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name)
+    cases = "\n".join(
+        f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8')}$template$"
+        for file in files
+    )
+    return (
+        "CREATE OR REPLACE FUNCTION hashindex._template(name text) RETURNS text\n"
+        "LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT\n"
+        f"AS $function$\nBEGIN\n    RETURN CASE name\n{cases}\n    END;\nEND\n$function$;\n"
+        "COMMENT ON FUNCTION hashindex._template(text) IS "
+        "'template of a function of an index, by its name';\n"
+    )
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for text in (*_functions(before_tables=True), *_functions(before_tables=False)):
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def _stamp() -> str:
+    release = importlib.metadata.version("pg_hashindex")
+    return (
+        f"COMMENT ON SCHEMA hashindex IS 'pg_hashindex {release}: hash models, indexes of binary "
+        f"codes, search. Functions {_fingerprint()}';"
+    )
+
+
+def _config(connection: sa.Connection | None = None) -> alembic.config.Config:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(_folder("alembic")).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _head() -> str:
+    head = alembic.script.ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None  # noqa: S101
+    return head
+
+
+@contextlib.contextmanager
+def _kept_settings(connection: sa.Connection) -> Iterator[None]:
+    # sql/ sets search_path and role for its transaction, which here is the caller's.
+    names = ("role", "search_path")
+    before = {
+        name: connection.scalar(sa.text("SELECT current_setting(:name)"), {"name": name})
+        for name in names
+    }
+    yield
+    for name, value in before.items():
+        connection.execute(
+            sa.text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value}
+        )
+
+
+@contextlib.contextmanager
+def _kept_proxies() -> Iterator[None]:
+    """Let alembic run inside a revision of another alembic.
+
+    ``alembic.op`` and ``alembic.context`` are module-wide and not re-entrant: our run would leave
+    the application's revision without its ``op``.
+    """
+    with _ALEMBIC:
+        outer = [getattr(module, "_proxy", None) for module in (alembic.op, alembic.context)]
+        try:
+            yield
+        finally:
+            for proxy in outer:
+                if proxy is not None:
+                    proxy._install_proxy()

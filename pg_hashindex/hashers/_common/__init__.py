@@ -1,0 +1,1 @@
+"""What several methods share: rows in blocks, kernels, anchors, labels, column generation."""

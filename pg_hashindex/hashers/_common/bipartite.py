@@ -1,0 +1,253 @@
+"""Bipartite graphs between rows and objects, and the contexts that random walks on them give."""
+
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ...errors import InvalidInputError
+from .kmeans import nearest_to_rows
+from .rows import RowSource, row_slices
+from .supervision import SparseRows
+
+__all__ = ["BipartiteGraph", "Contexts", "anchor_graph", "neighbour_graph"]
+
+# Walks that came back to where they began are drawn again, so often at the most.
+_MOST_DRAWS = 100
+# exp() of less is 0, which would be no edge.
+_LEAST_EXPONENT = -700.0
+# So many distances between rows, and rows, are worked on at a time.
+_BLOCK_PAIRS, _BLOCK_ROWS = 1 << 23, 256
+
+
+class Contexts(NamedTuple):
+    """Triples of Algorithm 1: rows, other rows, and whether these are contexts of the first."""
+
+    rows: NDArray[np.intp]  # (t,)
+    contexts: NDArray[np.intp]  # (t,)
+    signs: NDArray[np.float32]  # (t,) 1 for a context, -1 for a row drawn uniformly
+
+
+class BipartiteGraph:
+    """Rows, objects, and the weighted edges between them (section 3.1 of the paper).
+
+    Source: X. Yan, L. Zhang, W.-J. Li, "Semi-Supervised Deep Hashing with a Bipartite Graph",
+    IJCAI 2017.
+
+    Parameters
+    ----------
+    edges : scipy.sparse.csr_array (n, m)
+        Weights above 0 between rows and objects, each edge once.
+
+    Raises
+    ------
+    InvalidInputError
+        If no object joins two rows: then no walk leads anywhere.
+    """
+
+    def __init__(self, edges: SparseRows) -> None:
+        self.edges = edges
+        self.n_rows, self.n_objects = edges.shape
+        if not edges.nnz:
+            raise InvalidInputError(
+                "the graph has no edges; give some, or leave the graph out for one of landmarks"
+            )
+        if not len(self.connected):
+            raise InvalidInputError(
+                f"the graph has {edges.nnz} edges, but no object is joined with two rows or more, "
+                "so it says nothing about which rows belong together"
+            )
+
+    @cached_property
+    def connected(self) -> NDArray[np.intp]:
+        """The numbers of the rows that share an object with another one, rising."""
+        shared = np.bincount(self.edges.indices, minlength=self.n_objects) > 1
+        reaching = scipy.sparse.csr_array(
+            (shared[self.edges.indices].astype(np.int64), self.edges.indices, self.edges.indptr),
+            shape=self.edges.shape,
+        )
+        result: NDArray[np.intp] = np.flatnonzero(np.asarray(reaching.sum(axis=1)))
+        return result
+
+    @cached_property
+    def _to_objects(self) -> "_Steps":
+        return _Steps(self.edges)
+
+    @cached_property
+    def _to_rows(self) -> "_Steps":
+        return _Steps(scipy.sparse.csr_array(self.edges.T))
+
+    def contexts(
+        self,
+        size: int,
+        rng: np.random.Generator,
+        *,
+        positive: float,
+        length: int,
+        repeats: int = 1,
+    ) -> Contexts:
+        """Draw rows with contexts (Algorithm 1), all at once.
+
+        A walk goes from a row to one of its objects and on to one of that object's rows, each with
+        probability proportional to the weight of the edge; that is one step. Of the rows that
+        ``length`` steps visit, each visit to another row than the first is as likely to be the
+        context. A walk that visits no other row is drawn again. The paper draws the first row of
+        all; rows that no walk can leave, which have no context, are left out here.
+
+        Parameters
+        ----------
+        size : int
+            Triples to draw. Fewer contexts may come, where walks hardly ever leave a row.
+        rng : numpy.random.Generator
+        positive : float
+            r, the probability of a context; otherwise a row is drawn uniformly, of all rows.
+        length : int
+            d, the steps of a walk.
+        repeats : int
+            How many triples in a row are of one walk: each is distributed as if it were alone.
+
+        Returns
+        -------
+        Contexts
+        """
+        n_walks = -(-size // repeats)
+        starts = self.connected[rng.integers(len(self.connected), size=n_walks)]
+        visited, counts = self._walks(starts, rng, length)
+        walk = np.repeat(np.arange(n_walks), repeats)[:size]
+        is_context = rng.random(size) < positive
+        contexts = rng.integers(self.n_rows, size=size)
+        of = walk[is_context]
+        # One of the visits to another row: that which makes their count pass a drawn share of it.
+        wanted = np.floor(rng.random(len(of)) * counts[-1, of]).astype(np.intp) + 1
+        contexts[is_context] = visited[np.argmax(counts[:, of] == wanted, axis=0), of]
+        kept = ~is_context
+        kept[is_context] = counts[-1, of] > 0
+        signs = np.where(is_context, 1, -1).astype(np.float32)
+        return Contexts(starts[walk][kept], contexts[kept], signs[kept])
+
+    def _walks(
+        self, starts: NDArray[np.intp], rng: np.random.Generator, length: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Walk from each row, again where no other row was visited.
+
+        Returns
+        -------
+        visited : intp (length, n)
+            The rows of each walk, which is a column.
+        counts : intp (length, n)
+            How many of the visits so far were to another row than the first.
+        """
+        visited = np.empty((length, len(starts)), np.intp)
+        counts = np.empty((length, len(starts)), np.intp)
+        waiting = np.arange(len(starts))
+        for _ in range(_MOST_DRAWS):
+            place = starts[waiting]
+            for step in range(length):
+                place = self._to_rows.draw(self._to_objects.draw(place, rng), rng)
+                visited[step, waiting] = place
+            counts[:, waiting] = (visited[:, waiting] != starts[waiting]).cumsum(axis=0)
+            waiting = waiting[counts[-1, waiting] == 0]
+            if not len(waiting):
+                break
+        return visited, counts
+
+
+class _Steps:
+    """Draws of a neighbour, for many nodes of one side at a time."""
+
+    def __init__(self, edges: SparseRows) -> None:
+        self.first, self.end = edges.indptr[:-1], edges.indptr[1:]
+        self.neighbours = edges.indices
+        # The cumulative share of each edge in its node's edges, plus the number of the node: one
+        # rising array, in which one search finds the neighbours of all nodes.
+        node = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
+        # In float64: the sum of weights that float32 holds may be beyond it.
+        totals = np.bincount(node, edges.data, edges.shape[0])
+        sums = np.cumsum(edges.data / totals[node], dtype=np.float64)
+        before = np.concatenate([[0.0], sums])[self.first]
+        self.shares = node + np.clip(sums - before[node], 0, 1)
+
+    def draw(self, nodes: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+        """Draw one neighbour of each node, all of which have some."""
+        places = np.searchsorted(self.shares, nodes + rng.random(len(nodes)), side="right")
+        # Rounding may put the last share of a node a little below 1.
+        drawn: NDArray[np.intp] = self.neighbours[
+            np.clip(places, self.first[nodes], self.end[nodes] - 1)
+        ]
+        return drawn
+
+
+def anchor_graph(
+    rows: RowSource,
+    landmarks: NDArray[np.float32],
+    n_nearest: int,
+    weights: Literal["heat", "binary"],
+    rho: float | None,
+) -> BipartiteGraph:
+    """Join each row to its nearest landmarks, in one pass over the rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+    landmarks : float32 (m, d)
+    n_nearest : int
+        k.
+    weights : {"heat", "binary"}
+        exp(-||x - o||^2 / rho), or 1.
+    rho : float, optional
+        The mean squared distance along the edges by default, which suits rows of any scale.
+
+    Returns
+    -------
+    BipartiteGraph
+    """
+    n_nearest = min(n_nearest, len(landmarks))
+    places, squares = nearest_to_rows(rows, landmarks, n_nearest)
+    return BipartiteGraph(_edges(places, squares, len(landmarks), weights, rho))
+
+
+def neighbour_graph(
+    rows: RowSource, n_nearest: int, weights: Literal["heat", "binary"], rho: float | None
+) -> BipartiteGraph:
+    """Join each row to its nearest other rows, which are the objects here.
+
+    Takes time in the square of the number of rows, and holds all rows; see `anchor_graph` for the
+    parameters.
+    """
+    every = rows.rows(np.arange(rows.n_rows))
+    # About their mean, so that little cancels in float32.
+    every -= every.mean(axis=0, dtype=np.float64).astype(np.float32)
+    n, k = rows.n_rows, min(n_nearest, rows.n_rows - 1)
+    places, squares = np.empty((n, k), np.intp), np.empty((n, k), np.float32)
+    lengths = np.einsum("ij,ij->i", every, every)
+    # Rounding may change the order of near ones: a few more are looked at again, exactly.
+    n_likely = min(2 * k + 16, n - 1)
+    for part in row_slices(n, max(1, min(_BLOCK_ROWS, _BLOCK_PAIRS // n))):
+        block = every[part]
+        distances = block @ (-2 * every.T) + lengths
+        distances[np.arange(len(block)), np.arange(part.start, part.stop)] = np.inf
+        likely = np.sort(np.argpartition(distances, n_likely - 1, axis=1)[:, :n_likely])
+        exact = np.square(block[:, None].astype(np.float64) - every[likely]).sum(axis=2)
+        order = np.argsort(exact, axis=1, kind="stable")[:, :k]
+        places[part] = np.take_along_axis(likely, order, axis=1)
+        squares[part] = np.take_along_axis(exact, order, axis=1)
+    return BipartiteGraph(_edges(places, squares, n, weights, rho))
+
+
+def _edges(
+    places: NDArray[np.intp],
+    squares: NDArray[np.float32],
+    n_objects: int,
+    weights: Literal["heat", "binary"],
+    rho: float | None,
+) -> SparseRows:
+    n, k = places.shape
+    values = np.ones(n * k)
+    width = float(squares.mean(dtype=np.float64)) if rho is None else rho
+    if weights == "heat" and width:
+        exponents = -squares.astype(np.float64) / width
+        values = np.exp(np.maximum(exponents, _LEAST_EXPONENT)).ravel()
+    starts = np.arange(0, n * k + 1, k)
+    return scipy.sparse.csr_array((values, places.ravel(), starts), shape=(n, n_objects))

@@ -1,0 +1,163 @@
+"""Codes that supervised methods learn first, before a hash function to them: starts and descent."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.layers import MAX_DIMENSION
+from .checks import check_choice, check_integer, check_within
+from .label_sets import LabelSets
+from .rows import row_slices
+
+__all__ = [
+    "Start",
+    "check_learning",
+    "cyclic_descent",
+    "random_codes",
+    "signs",
+    "spread_codewords",
+    "start_codes",
+    "without_constant_bits",
+]
+
+#: What codes start from: codewords far from each other, or random signs.
+Start = Literal["spread", "random"]
+
+# Few, so that the codes of a block stay in the processor's cache from bit to bit.
+_DESCENT_ROWS = 1024
+
+
+def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: Any) -> None:
+    """Refuse parameters that the methods share and that are out of range.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    check_integer("n_anchors", n_anchors, 2, MAX_DIMENSION)
+    check_within("width", width)
+    check_within("ridge", ridge)
+    check_integer("n_iter", n_iter, 1, 100_000)
+    check_choice("start", start, ("spread", "random"))
+
+
+def spread_codewords(n_classes: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Draw codewords far from each other, one a class.
+
+    Rows of a Hadamard matrix differ in just half of its columns. Of the smallest such matrix that
+    has enough rows, columns are taken in random order, and with another choice of rows where more
+    bits are asked for than there are columns. No bit is the same for all classes.
+
+    Parameters
+    ----------
+    n_classes : int
+        2 or more.
+    n_bits : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    int8 (n_classes, n_bits), -1 and 1
+    """
+    order = 1 << (n_classes - 1).bit_length()
+    columns: list[NDArray[np.int8]] = []
+    while len(columns) < n_bits:
+        rows = rng.permutation(order)[:n_classes]
+        for number in 1 + rng.permutation(order - 1):
+            if len(columns) == n_bits:
+                break
+            # Entry (i, j) of Sylvester's matrix is the parity of the bits that i and j share.
+            column = 1 - 2 * (np.bitwise_count(rows & number) & 1).astype(np.int8)
+            if np.ptp(column):
+                columns.append(column * np.int8(rng.choice((-1, 1))))
+    return np.array(columns).T
+
+
+def start_codes(
+    sets: LabelSets, n_bits: int, start: Start, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Give each label set a code, int8 (g, n_bits), no bit of which is the same for all sets.
+
+    "spread": the majority of its labels' `spread_codewords`, ties going to its first label.
+    "random": random signs for each set. For those of each row see `random_codes`.
+    """
+    apart = spread_codewords(len(sets), n_bits, rng)
+    if start == "random":
+        result = signs(rng.random((len(sets), n_bits)) - 0.5)
+    else:
+        codewords = spread_codewords(sets.members.shape[1], n_bits, rng)
+        first = sets.members.indices[sets.members.indptr[:-1]]
+        result = signs(sets.members @ codewords + codewords[first] / 2)
+    return without_constant_bits(result, apart)
+
+
+def random_codes(n_rows: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Give each row random signs, int8 (n_rows, n_bits)."""
+    result = np.empty((n_rows, n_bits), np.int8)
+    for part in row_slices(n_rows):
+        result[part] = signs(rng.random(result[part].shape) - 0.5)
+    return result
+
+
+def signs(values: NDArray[np.floating]) -> NDArray[np.int8]:
+    """Return 1 where a value is above 0, as codes have it, and -1 elsewhere."""
+    return np.where(values > 0, np.int8(1), np.int8(-1))
+
+
+def without_constant_bits(new: NDArray[np.int8], old: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Keep old bits (columns) where a new one is the same for all rows: it would tell nothing."""
+    return np.where((new == new[0]).all(axis=0), old, new)
+
+
+def cyclic_descent(
+    B: NDArray[np.int8],
+    linear: Callable[[slice], NDArray[np.floating]],
+    quadratic: NDArray[np.float64],
+    max_sweeps: int,
+    kept: NDArray[np.int8] | None = None,
+) -> NDArray[np.int8]:
+    """Lower, for each code b, b'A b - 2 b'q bit by bit, the other bits held (DCC).
+
+    A bit that would become the same for all rows is not chosen: it is as in ``kept``.
+
+    Parameters
+    ----------
+    B : int8 (n, l), -1 and 1
+        Where to start.
+    linear : function of a slice of rows
+        Returns a vector q for each of these rows, (n_i, l).
+    quadratic : float64 (l, l)
+        A, symmetric; its diagonal does not matter.
+    max_sweeps : int
+        Rows whose bits no longer change stop earlier.
+    kept : int8 (n, l), optional
+        B if it is not given.
+
+    Returns
+    -------
+    int8 (n, l)
+    """
+    A = quadratic - np.diag(np.diag(quadratic))
+    free = np.ones(B.shape[1], bool)
+    while True:
+        result = B.copy()
+        if kept is not None:
+            result[:, ~free] = kept[:, ~free]
+        for part in row_slices(len(B), _DESCENT_ROWS):
+            # A bit of all rows is contiguous in the transposes.
+            codes = np.ascontiguousarray(result[part].T, np.float64)
+            q = np.ascontiguousarray(linear(part).T, np.float64)
+            for _ in range(max_sweeps):
+                before = codes.copy()
+                for bit in np.flatnonzero(free):
+                    codes[bit] = np.where(q[bit] - A[bit] @ codes > 0, 1.0, -1.0)
+                if np.array_equal(before, codes):
+                    break
+            result[part] = codes.T
+        constant = free & (result == result[0]).all(axis=0)
+        if not constant.any():
+            return result
+        # The other bits have relied on these: all is done again, without them.
+        free &= ~constant

@@ -1,0 +1,235 @@
+"""Features of training rows that codes are regressed on: kernel values, or the rows themselves."""
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+from ...models.layers import Layer, affine, shift
+from ..base import centred_affine
+from .kernels import choose_anchors, gaussian
+from .label_sets import add_by_label
+from .rows import RowSource, row_slices, scratch_array
+from .supervision import Labels
+
+__all__ = ["Features"]
+
+_BLOCK_ROWS = 4096
+# A kernel value that varies less than this (standard deviation) is too near to the rounding of
+# float32, about 1e-7, to learn from. Other features: than this part of the most varying one.
+_NO_SPREAD = 1e-4
+
+
+class Features:
+    """Features of all training rows, their mean and covariance, and regression from them.
+
+    Holds n x m float32 values, in memory up to 1 GiB, beyond that in a temporary file.
+
+    Parameters
+    ----------
+    rows : RowSource
+    kernel : Layer or None
+        An rbf layer; None takes the rows themselves as features.
+    ridge : float
+        Strength of the regressions, as a part of the mean variance of a feature, so that it means
+        the same on any data.
+
+    Attributes
+    ----------
+    mean : float64 (m,)
+    covariance : float64 (m, m)
+    penalty : float
+        Of the squared weights of a regression, beside mean squared errors.
+
+    Raises
+    ------
+    InvalidInputError
+        If no feature varies.
+    """
+
+    def __init__(self, rows: RowSource, kernel: Layer | None, ridge: float) -> None:
+        self.kernel = kernel
+        n, m = rows.n_rows, rows.dimension
+        if kernel is not None:
+            m = kernel.output_dimension(m)
+        self._values = scratch_array((n, m))
+        start, centre, total, products = 0, np.zeros(m), np.zeros(m), np.zeros((m, m))
+        for block in rows.blocks():
+            values = block if kernel is None else kernel.apply(block)
+            if not start:
+                # Sums are taken about a centre near the mean, which is known only afterwards.
+                centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
+            held = self._values[start : start + len(block)]
+            np.subtract(values, centre, out=held)
+            exact = held.astype(np.float64)
+            total += exact.sum(axis=0)
+            products += exact.T @ exact
+            start += len(block)
+        self._offset = total / n
+        self.mean = centre + self._offset
+        self.covariance = products / n - np.outer(self._offset, self._offset)
+        variances = np.diag(self.covariance)
+        self._least_variance = _NO_SPREAD**2 * (1.0 if kernel else float(variances.max()))
+        self._ridge = ridge
+        if variances.max() <= self._least_variance:
+            raise InvalidInputError(
+                f"all labelled rows are equally far from the {m} anchors; choose other anchors, "
+                "or a width nearer to 1"
+                if kernel
+                else "all labelled rows are equal; label some that differ"
+            )
+        self.penalty = max(ridge * float(variances.mean()), self._least_variance)
+        self._factor = scipy.linalg.cho_factor(
+            self.covariance + self.penalty * np.eye(m), lower=True, check_finite=False
+        )
+
+    @classmethod
+    def of_anchors(
+        cls,
+        rows: RowSource,
+        anchors: ArrayLike | None,
+        n_anchors: int,
+        width: float,
+        ridge: float,
+        rng: np.random.Generator,
+    ) -> "Features":
+        """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features."""
+        chosen = choose_anchors(rows, anchors, n_anchors, rng)
+        return cls(rows, gaussian(rows, chosen, width), float(ridge))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def blocks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield the numbers and the centred features, float64 (n_i, m), of all rows in turn."""
+        for part in row_slices(len(self), _BLOCK_ROWS):
+            yield part, self._values[part] - self._offset
+
+    def by_label(self, labels: Labels, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum the centred features of the rows of each label, each row times its weight.
+
+        Returns
+        -------
+        float64 (m, c)
+            A new array, which the caller may change.
+        """
+        result = np.zeros((labels.n_classes, len(self.mean)))
+        for part, values in self.blocks():
+            add_by_label(result, labels.indicator[part], weights[part, None] * values)
+        return result.T
+
+    def moments(
+        self, weights: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the mean of the centred features and their variances, rows being weighted.
+
+        Variances of features that do not vary are infinite: divided by, they leave nothing.
+        """
+        mean, squares = np.zeros(len(self.mean)), np.zeros(len(self.mean))
+        for part, values in self.blocks():
+            mean += weights[part] @ values
+            squares += weights[part] @ np.square(values)
+        mean /= weights.sum()
+        variances = squares / weights.sum() - mean**2
+        return mean, np.where(variances < self._least_variance, np.inf, variances)
+
+    def regress(
+        self, targets: NDArray[np.integer]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Fit targets (n, k) by ridge regression; the intercept is free of the penalty.
+
+        Returns
+        -------
+        weights : float64 (m, k)
+            Of the centred features.
+        intercept : float64 (k,)
+        """
+        products = np.zeros((len(self.mean), targets.shape[1]))
+        for part, values in self.blocks():
+            products += values.T @ targets[part].astype(np.float64)
+        intercept: NDArray[np.float64] = targets.mean(axis=0, dtype=np.float64)
+        weights = scipy.linalg.cho_solve(self._factor, products / len(self), check_finite=False)
+        return weights, intercept
+
+    def layers(
+        self,
+        weights: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        targets: NDArray[np.int8] | None = None,
+    ) -> list[Layer]:
+        """Return the layers of weights' (features - mean) + intercept.
+
+        Parameters
+        ----------
+        weights : float64 (m, k)
+        intercept : float64 (k,)
+        targets : int8 (n, k), -1 and 1, optional
+            What was regressed. With a class of few rows, a regression may come out above 0 for all
+            rows, or for none; the threshold of such a bit moves from 0 to the middle between the
+            mean of the rows with 1 and that of the others.
+
+        Raises
+        ------
+        InvalidInputError
+            If a bit is the same for all rows, or made of rounding.
+        """
+        spread = np.sqrt(np.einsum("ij,ij->j", weights, self.covariance @ weights))
+        if (flat := spread < _NO_SPREAD).any():
+            self._refuse(int(flat.argmax()))
+        intercept = intercept.copy()
+        constant = self._constant_bits(weights, intercept)
+        if targets is not None and len(constant):
+            intercept[constant] -= self._middle(
+                weights[:, constant], intercept[constant], targets[:, constant]
+            )
+            constant = self._constant_bits(weights, intercept)
+        if len(constant):
+            self._refuse(int(constant[0]))
+        if self.kernel is None:
+            layer = centred_affine(weights.T, self.mean)
+            assert layer.weights is not None  # noqa: S101
+            assert layer.bias is not None  # noqa: S101
+            return [affine(layer.weights, layer.bias + intercept)]
+        return [self.kernel, shift(-self.mean), affine(weights.T, intercept)]
+
+    def _constant_bits(
+        self, weights: NDArray[np.float64], intercept: NDArray[np.float64]
+    ) -> NDArray[np.intp]:
+        """Return the numbers of the bits that are the same for all rows."""
+        ones, zeros = np.zeros((2, len(intercept)), bool)
+        for _, values in self.blocks():
+            # Most bits are known to differ after the first block, and all rows need not be seen.
+            open_bits = np.flatnonzero(~(ones & zeros))
+            if not len(open_bits):
+                break
+            above = values @ weights[:, open_bits] + intercept[open_bits] > 0
+            ones[open_bits] |= above.any(axis=0)
+            zeros[open_bits] |= ~above.all(axis=0)
+        return np.flatnonzero(~(ones & zeros))
+
+    def _middle(
+        self,
+        weights: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        targets: NDArray[np.int8],
+    ) -> NDArray[np.float64]:
+        """Return the middle between the mean projections of the rows of either bit, (k,)."""
+        total, difference = np.zeros((2, len(intercept)))
+        for part, values in self.blocks():
+            projections = values @ weights + intercept
+            total += projections.sum(axis=0)
+            difference += (targets[part] * projections).sum(axis=0)
+        n_ones = np.count_nonzero(targets > 0, axis=0)
+        ones, zeros = (total + difference) / 2, (total - difference) / 2
+        middle: NDArray[np.float64] = (ones / n_ones + zeros / (len(self) - n_ones)) / 2
+        return middle
+
+    def _refuse(self, bit: int) -> NoReturn:
+        raise InvalidInputError(
+            f"the features of the rows say nothing about bit {bit}, which the labels ask for; rows "
+            "may be too few, or equal for different labels, or need kernel features with more "
+            f"anchors, or the ridge, {self._ridge:g}, may be too great"
+        )

@@ -1,0 +1,131 @@
+"""Kernel features: anchors among the rows, a width, and the values of all rows."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+from ...models.layers import Layer, rbf
+from ...models.vectors import as_rows
+from .rows import RowSource, gathered
+
+__all__ = [
+    "check_size",
+    "choose_anchors",
+    "gaussian",
+    "kernel_values",
+    "mean_squared_distance",
+]
+
+# Between these, squares and their sums are within what float32 holds, here and in the database,
+# and so is the scale of a kernel of any width that is allowed.
+_SQUARED_DISTANCES = (1e-24, 1e24)
+
+
+def choose_anchors(
+    rows: RowSource, anchors: ArrayLike | None, n_anchors: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Take the anchors that are given, or draw some among the rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+        As the kernel sees them.
+    anchors : array-like (m, d) or None
+        Rows of the input space; they go through what the rows go through.
+    n_anchors : int
+        How many to draw otherwise; equal rows count once, and where there are fewer, all are taken.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float32 (m, d)
+
+    Raises
+    ------
+    InvalidInputError
+        If the given anchors are not rows of this dimension.
+    """
+    if anchors is not None:
+        given = as_rows(anchors, dimension=rows.dimension)
+        if not len(given):
+            raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
+        return rows.transform(given)
+    # Twice as many are looked at, since some may be equal.
+    n_drawn = min(rows.n_rows, 2 * int(n_anchors))
+    drawn = rows.rows(rng.choice(rows.n_rows, n_drawn, replace=False))
+    _, first_places = np.unique(drawn, axis=0, return_index=True)
+    return drawn[np.sort(first_places)[: int(n_anchors)]]
+
+
+def mean_squared_distance(
+    rows: RowSource, anchors: NDArray[np.float32] | NDArray[np.float64]
+) -> float:
+    """Compute the mean squared distance over all pairs of a row and an anchor."""
+    # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
+    centre = anchors.mean(axis=0, dtype=np.float64)
+    total = 0.0
+    for block in rows.blocks():
+        total += float(np.square(block - centre).sum())
+    return total / rows.n_rows + float(np.square(anchors - centre).sum() / len(anchors))
+
+
+def check_size(rows: RowSource) -> None:
+    """Refuse rows so near to each other, or so far, that float32 does not hold their distances.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    centre, total = None, 0.0
+    for block in rows.blocks():
+        # Distances from any row are of the size of those between rows.
+        centre = block[0].astype(np.float64) if centre is None else centre
+        total += float(np.square(block - centre).sum())
+    _check_distances(total / rows.n_rows)
+
+
+def _check_distances(mean_square: float) -> None:
+    low, high = _SQUARED_DISTANCES
+    if not low <= mean_square <= high:
+        raise InvalidInputError(
+            f"the mean squared distance of the rows is {mean_square:.3g}, beyond what float32 "
+            f"computes with, {low:g} to {high:g}; multiply the rows by a factor, or normalize them"
+        )
+
+
+def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Layer:
+    """Return the layer of exp(-distance^2 / (width * mean squared distance)) to each anchor.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is one anchor, or all distances are 0, or beyond what float32 holds.
+    """
+    mean_square = mean_squared_distance(rows, anchors)
+    if not mean_square:
+        raise InvalidInputError("all labelled rows are equal; label some that differ")
+    if len(anchors) < 2:
+        raise InvalidInputError(
+            "there is only 1 distinct anchor, and rows as far from it cannot be told apart; "
+            "give 2 or more, or a greater n_anchors"
+        )
+    _check_distances(mean_square)
+    return rbf(anchors, 1 / (float(width) * mean_square))
+
+
+def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
+    """Evaluate a layer on all rows.
+
+    Parameters
+    ----------
+    rows : RowSource
+    kernel : Layer
+        With m outputs.
+
+    Returns
+    -------
+    float32 (n, m)
+        In memory up to 1 GiB, beyond that in a temporary file; see `scratch_array`.
+    """
+    shape = (rows.n_rows, kernel.output_dimension(rows.dimension))
+    return gathered(map(kernel.apply, rows.blocks()), shape)

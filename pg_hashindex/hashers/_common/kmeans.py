@@ -1,0 +1,147 @@
+"""Lloyd's k-means on a sample, for anchors: fair centres soon, not the best ones at last."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ...models.layers import squared_distances
+from .rows import RowSource, row_slices
+
+__all__ = ["nearest_centres", "nearest_to_rows", "sample_centres"]
+
+_ROUNDS = 5
+_ROWS_PER_CENTRE = 20
+# Where a squared distance is below this part of a squared length, float32 has lost its digits.
+_CANCELLED = 0.01
+# Where it is below this part, the two are the same up to rounding.
+_SAME = 1e-10
+# About this many distances are worked on at a time.
+_BLOCK_PAIRS = 1 << 21
+
+
+def sample_centres(
+    rows: RowSource, n_centres: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Find centres of the rows, by five rounds on a sample of 20 rows for each centre.
+
+    They start from rows of the sample. A centre that loses all of its rows, or is equal to another
+    one, goes on from a row that is far from its own centre. So the sum of squared distances to the
+    nearest centre never rises from round to round.
+
+    Parameters
+    ----------
+    rows : RowSource
+    n_centres : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float32 (m, d)
+        m is n_centres, or less where the sample has fewer distinct rows.
+    """
+    size = min(rows.n_rows, _ROWS_PER_CENTRE * n_centres)
+    sample = rows.rows(rng.choice(rows.n_rows, size, replace=False))
+    # Distances expand to products, which lose fewest digits about the mean.
+    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sample -= mean
+    centres = sample[:n_centres].copy()
+    for _ in range(_ROUNDS):
+        places, squares = nearest_centres(sample, centres, 1)
+        centres = _means(sample, places[:, 0], squares[:, 0], len(centres))
+    result: NDArray[np.float32] = np.unique(centres, axis=0) + mean
+    return result
+
+
+def _means(
+    sample: NDArray[np.float32],
+    places: NDArray[np.intp],
+    squares: NDArray[np.float32],
+    n_centres: int,
+) -> NDArray[np.float32]:
+    """Return the mean of the rows of each place; of a place without any, a row far from its own.
+
+    Where every row is its own centre up to rounding, such places are left out.
+    """
+    counts = np.bincount(places, minlength=n_centres)
+    shape = (n_centres, len(sample))
+    members = scipy.sparse.csr_array(
+        (np.ones(len(sample), np.float32), (places, np.arange(len(sample)))), shape=shape
+    )
+    centres: NDArray[np.float32] = (members @ sample) / np.maximum(counts, 1)[:, None]
+    empty = np.flatnonzero(counts == 0)
+    farthest = np.argsort(-squares, kind="stable")[: len(empty)]
+    lengths = np.einsum("ij,ij->i", sample[farthest], sample[farthest])
+    apart = squares[farthest] > _SAME * lengths
+    centres[empty[apart]] = sample[farthest[apart]]
+    return np.delete(centres, empty[~apart], axis=0).astype(np.float32)
+
+
+def nearest_centres(
+    X: NDArray[np.float32], centres: NDArray[np.float32], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Find the nearest centres of each row.
+
+    In float32, save for rows so near to a centre that the digits of the distance cancel: those are
+    looked at again in float64. Both must be about the mean of the rows, so that they are few.
+
+    Parameters
+    ----------
+    X : float32 (n, d)
+    centres : float32 (m, d)
+    n_nearest : int
+        1 to m.
+
+    Returns
+    -------
+    places : intp (n, n_nearest)
+        Numbers of the centres, the nearest first; of equally near ones, the first.
+    squares : float32 (n, n_nearest)
+        The squared distances to them.
+    """
+    places = np.empty((len(X), n_nearest), np.intp)
+    squares = np.empty((len(X), n_nearest), np.float32)
+    lengths = np.einsum("ij,ij->i", centres, centres)
+    size = max(1, _BLOCK_PAIRS // len(centres))
+    for part in row_slices(len(X), size):
+        block = X[part]
+        # Without the square of the row itself, which the order does not depend on.
+        places[part], least = _least(block @ (-2 * centres.T) + lengths, n_nearest)
+        own = np.einsum("ij,ij->i", block, block)
+        squares[part] = least + own[:, None]
+        near = part.start + np.flatnonzero(squares[part, 0] < _CANCELLED * own)
+        if len(near):
+            places[near], squares[near] = _least(squared_distances(X[near], centres), n_nearest)
+    return places, squares
+
+
+def nearest_to_rows(
+    rows: RowSource, centres: NDArray[np.float32], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Find the nearest centres of all rows, in one pass; see `nearest_centres`."""
+    shape = (rows.n_rows, n_nearest)
+    places, squares = np.empty(shape, np.intp), np.empty(shape, np.float32)
+    # About the centres' mean, so that little cancels in float32.
+    mean = centres.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centres = centres - mean
+    start = 0
+    for block in rows.blocks():
+        part = slice(start, start + len(block))
+        places[part], squares[part] = nearest_centres(block - mean, centres, n_nearest)
+        start += len(block)
+    return places, squares
+
+
+def _least(
+    distances: NDArray[Any], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
+    """Return the places and values of the least numbers of each line, which are overwritten."""
+    places = np.empty((len(distances), n_nearest), np.intp)
+    least = np.empty((len(distances), n_nearest), distances.dtype)
+    every = np.arange(len(distances))
+    for rank in range(n_nearest):
+        places[:, rank] = distances.argmin(axis=1)
+        least[:, rank] = distances[every, places[:, rank]]
+        distances[every, places[:, rank]] = np.inf
+    return places, least

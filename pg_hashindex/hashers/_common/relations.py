@@ -1,0 +1,149 @@
+"""Pairs, triplets and graphs over rows, checked as ``fit`` takes them."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+
+__all__ = ["SparseRows", "read_graph", "read_pairs", "read_triplets"]
+
+#: scipy.sparse.csr_array, which has no types of its own.
+SparseRows: TypeAlias = Any
+
+
+def read_pairs(pairs: ArrayLike, n_rows: int) -> NDArray[np.intp]:
+    """Check lines of two row numbers and 1 for neighbours or -1 for others, intp (p, 3).
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape, a row number or a side is not usable.
+    """
+    array = _read_integers("pairs", pairs)
+    _check_row_numbers("pairs", array[:, :2], n_rows)
+    if (bad := ~np.isin(array[:, 2], (1, -1))).any():
+        place = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"the third number of a pair is 1 for neighbours or -1 for others; pair {place} has "
+            f"{array[place, 2]}"
+        )
+    return array
+
+
+def read_triplets(triplets: ArrayLike, n_rows: int) -> NDArray[np.intp]:
+    """Check lines of three row numbers, intp (t, 3).
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape or a row number is not usable.
+    """
+    array = _read_integers("triplets", triplets)
+    _check_row_numbers("triplets", array, n_rows)
+    return array
+
+
+def _read_integers(what: str, given: ArrayLike) -> NDArray[np.intp]:
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
+    if array.ndim != 2 or array.shape[1] != 3 or not len(array) or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{what} must be integers of shape (n, 3), with at least one line; got {array.dtype} "
+            f"{array.shape}"
+        )
+    return array.astype(np.intp)
+
+
+def _check_row_numbers(what: str, numbers: NDArray[np.intp], n_rows: int) -> None:
+    outside = (numbers < 0) | (numbers >= n_rows)
+    if outside.any():
+        place = int(np.argmax(outside.any(axis=1)))
+        raise InvalidInputError(
+            f"{what} name rows by number, 0 to {n_rows - 1} here; number {place} of them has "
+            f"{numbers[place].tolist()}"
+        )
+    ordered = np.sort(numbers, axis=1)
+    if (same := (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).any():
+        place = int(np.argmax(same))
+        raise InvalidInputError(
+            f"{what} must name different rows; number {place} of them has {numbers[place].tolist()}"
+        )
+
+
+def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
+    """Check a bipartite graph: weights of edges between rows and objects.
+
+    Parameters
+    ----------
+    graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, of any format
+        Edges that are given more than once count together. It stays as it is.
+    n_rows : int
+        The n that is asked for.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, float32 (n, m')
+        With rising columns, without zeros, and without the objects that have no edge.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is of another shape, a weight is below 0, not finite or beyond float32, or there is
+        no edge.
+    """
+    given = _as_matrix(graph)
+    if given.shape[0] != n_rows:
+        raise InvalidInputError(
+            f"the graph has {given.shape[0]} rows, but there are {n_rows} vectors; it needs a row "
+            "for each, if without an edge"
+        )
+    # float64 before anything is summed: bytes would overflow, and booleans would not count.
+    entries = scipy.sparse.coo_array(given).astype(np.float64)
+    _check_weights(entries.data, entries, "must be finite and 0 or more")
+    summed = scipy.sparse.csr_array(entries)
+    summed.sum_duplicates()
+    summed.eliminate_zeros()
+    if not summed.nnz:
+        raise InvalidInputError(
+            f"the graph has no edges: all weights of its {given.shape[0]} rows and "
+            f"{given.shape[1]} objects are 0"
+        )
+    with np.errstate(over="ignore", under="ignore"):
+        weights = summed.data.astype(np.float32)
+    # What became 0 was an edge: as bad as what became infinite.
+    beyond = np.where(weights > 0, weights, np.float32(np.nan))
+    _check_weights(beyond, summed.tocoo(), "must be within the range of float32")
+    objects, columns = np.unique(summed.indices, return_inverse=True)
+    shape = (n_rows, len(objects))
+    return scipy.sparse.csr_array((weights, columns, summed.indptr), shape=shape)
+
+
+def _as_matrix(graph: ArrayLike | SparseRows) -> Any:
+    """Return an array of two dimensions, dense or sparse, of real numbers."""
+    given: Any = graph
+    if not scipy.sparse.issparse(graph):
+        try:
+            given = np.asarray(graph)
+        except ValueError as error:
+            raise InvalidInputError(f"the graph cannot be read as an array: {error}") from error
+    if given.ndim != 2 or given.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            "the graph must be a matrix (n, m) of weights between n rows and m objects, got "
+            f"{given.dtype} {given.shape}"
+        )
+    return given
+
+
+def _check_weights(checked: NDArray[np.floating], entries: SparseRows, rule: str) -> None:
+    bad = ~((checked >= 0) & (checked < np.inf))
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"weights of the graph {rule}, but row {entries.row[place]}, column "
+            f"{entries.col[place]} has {entries.data[place]:g}"
+        )

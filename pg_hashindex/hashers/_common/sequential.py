@@ -1,0 +1,145 @@
+"""Sequential projection learning (Wang, Kumar & Chang, ICML 2010): what S3PLH and USPLH share."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ...errors import InvalidInputError
+from ...models.layers import Layer
+from ..base import centred_affine, with_fixed_signs
+from .rows import RowSource, scratch_array
+
+__all__ = ["DirectionSequence", "VaryingSpace"]
+
+# A direction whose variance is below this part of the greatest is near to the rounding of float32:
+# spreads differ by 1e-4 then, and rows of float32 carry about 1e-7.
+_NO_VARIANCE = 1e-8
+# Directions with a greater cosine give the same bit to all but about 1.4 % of the rows.
+_NEAR_COPY = 0.999
+# And these to all but about 0.05 %.
+_COPY = 1 - 1e-6
+# Singular values of unit directions below this are rounding.
+_DEPENDENT = 1e-6
+
+
+class VaryingSpace(NamedTuple):
+    """The space in which rows vary, so that no bit can be made of any other direction.
+
+    Coordinates are along the principal directions, in units of the greatest standard deviation:
+    lengths and angles are those of the rows, whatever the size of the rows' values.
+    """
+
+    mean: NDArray[np.float64]  # (d,)
+    axes: NDArray[np.float64]  # (d, r) a coordinate is axes'(x - mean)
+    variances: NDArray[np.float64]  # (r,) of the coordinates, falling, the first is 1
+
+    @classmethod
+    def measure(cls, rows: RowSource) -> "VaryingSpace":
+        """Find the space, in two passes over the rows."""
+        mean = rows.mean()
+        variances, directions = scipy.linalg.eigh(rows.covariance(mean), check_finite=False)
+        varying = variances > _NO_VARIANCE * variances[-1]
+        kept, greatest = variances[varying][::-1], variances[-1]
+        return cls(mean, directions[:, varying][:, ::-1] / np.sqrt(greatest), kept / greatest)
+
+    def coordinates(self, rows: RowSource) -> NDArray[np.float32]:
+        """Return the coordinates of all rows, (n, r); see `scratch_array`."""
+        result = scratch_array((rows.n_rows, len(self.variances)))
+        start = 0
+        for block in rows.blocks():
+            result[start : start + len(block)] = (block - self.mean) @ self.axes
+            start += len(block)
+        return result
+
+    def layer(self, directions: NDArray[np.float64]) -> Layer:
+        """Return the layer of the projections on directions (n_bits, r) of this space."""
+        return centred_affine(with_fixed_signs(directions @ self.axes.T), self.mean)
+
+
+class DirectionSequence:
+    """Directions w_1 .. w_K, each the leading eigenvector of what it is given.
+
+    Each one is taken out of the rows: X <- (I - w w')X. The rows themselves are not rewritten:
+    their covariance is, and ``deflation``, the product of all (I - w w'), does the same to whatever
+    is computed from them.
+
+    Directions need not be orthogonal, so that there may be more of them than dimensions. Where
+    little has changed since an earlier direction, though, the leading eigenvector is that one once
+    more, and its bit would be a copy. While there are directions orthogonal to all earlier ones,
+    the best of them is taken instead. The paper does not speak of this; it happens with two classes
+    that one bit tells apart.
+
+    Parameters
+    ----------
+    space : VaryingSpace
+    n_bits : int
+    method : str
+        For messages.
+
+    Attributes
+    ----------
+    covariance : float64 (r, r)
+        Of the deflated rows.
+    deflation : float64 (r, r)
+    variances : float64 (n_bits,)
+        Of the rows, not deflated, along each direction.
+    """
+
+    def __init__(self, space: VaryingSpace, n_bits: int, method: str) -> None:
+        self.space = space
+        self.covariance = np.diag(space.variances)
+        self.deflation = np.eye(len(space.variances))
+        self.variances = np.empty(n_bits)
+        self._directions = np.empty((n_bits, len(space.variances)))
+        self._n_learned = 0
+        self._method = method
+
+    def learn(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Take the next direction from a matrix (r, r), and take it out of the rows.
+
+        Returns
+        -------
+        float64 (r,)
+            Of length 1.
+
+        Raises
+        ------
+        InvalidInputError
+            If it would be a copy of an earlier one, and nothing is left to take instead.
+        """
+        earlier = self._directions[: self._n_learned]
+        direction = _leading_eigenvector(matrix)
+        likeness = float(np.abs(earlier @ direction).max(initial=0))
+        if likeness > _NEAR_COPY:
+            others = scipy.linalg.null_space(earlier, rcond=_DEPENDENT)
+            if others.shape[1]:
+                direction = others @ _leading_eigenvector(others.T @ matrix @ others)
+            elif likeness > _COPY:
+                self._refuse()
+        self._directions[self._n_learned] = direction
+        self.variances[self._n_learned] = np.square(direction) @ self.space.variances
+        self._n_learned += 1
+        self.deflation -= np.outer(direction, direction @ self.deflation)
+        self.covariance -= np.outer(direction, direction @ self.covariance)
+        self.covariance -= np.outer(self.covariance @ direction, direction)
+        return direction
+
+    def layer(self) -> Layer:
+        """Return the layer of all projections."""
+        return self.space.layer(self._directions)
+
+    def _refuse(self) -> None:
+        raise InvalidInputError(
+            f"n_bits is {len(self._directions)}, but after {self._n_learned} bits {self._method} "
+            "finds only copies of earlier ones, since the rows vary in a space of dimension "
+            f"{len(self.deflation)}: ask for at most {self._n_learned} bits, or use sgh or lsh"
+        )
+
+
+def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    last = len(matrix) - 1
+    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
+    vector: NDArray[np.float64] = vectors[:, 0]
+    return vector

@@ -1,0 +1,264 @@
+"""What is known about rows: labels, pairs, triplets and a graph, in one checked form."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+from .relations import SparseRows, read_graph, read_pairs, read_triplets
+from .rows import RowSource
+
+__all__ = ["Labels", "SparseRows", "Supervision", "check_classes", "labelled_rows"]
+
+UNLABELLED = -1
+_EVERY = slice(None)
+_NONE = np.empty(0, np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The labels of rows, one or several each.
+
+    Attributes
+    ----------
+    indicator : scipy.sparse.csr_array, float32 (n, c)
+        1 where a row has a label; rows without any are unlabelled. Sums by class are products
+        with it, for one label a row and for several alike, and cost no more than the labels.
+    """
+
+    indicator: SparseRows
+
+    @classmethod
+    def read(cls, y: ArrayLike, n_rows: int) -> "Labels":
+        """Check labels as ``fit`` takes them.
+
+        Parameters
+        ----------
+        y : array-like (n,) of integers, or (n, c) of 0 and 1, dense or of scipy.sparse
+            -1, or a line of zeros, marks an unlabelled row.
+        n_rows : int
+            The n that is asked for.
+
+        Raises
+        ------
+        InvalidInputError
+            If y has another shape or other values.
+        """
+        if scipy.sparse.issparse(y):
+            return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
+        try:
+            array = np.asarray(y)
+        except ValueError as error:
+            raise InvalidInputError(f"labels cannot be read as an array: {error}") from error
+        if array.ndim not in (1, 2):
+            raise InvalidInputError(
+                "labels must be integers of shape (n,), or 0 and 1 of shape (n, c), got shape "
+                f"{array.shape}"
+            )
+        if len(array) != n_rows:
+            raise InvalidInputError(f"there are {len(array)} labels for {n_rows} rows")
+        if array.dtype.kind not in "iub":
+            raise InvalidInputError(
+                f"labels must be integers, got an array of {array.dtype}; number the classes "
+                "first, for instance by np.unique(labels, return_inverse=True)[1]"
+            )
+        if array.ndim == 1:
+            return cls._from_numbers(array)
+        return cls._from_sparse(scipy.sparse.csr_array(array), n_rows)
+
+    @classmethod
+    def _from_sparse(cls, given: SparseRows, n_rows: int) -> "Labels":
+        if given.shape[0] != n_rows:
+            raise InvalidInputError(f"there are {given.shape[0]} labels for {n_rows} rows")
+        # A copy, so that the caller's own matrix keeps its entries as they are.
+        indicator = given.copy()
+        indicator.sum_duplicates()
+        indicator.eliminate_zeros()
+        if (bad := indicator.data != 1).any():
+            place = int(np.argmax(bad))
+            row = int(np.searchsorted(indicator.indptr, place, side="right")) - 1
+            raise InvalidInputError(
+                f"labels of shape (n, c) must be 0 or 1, but row {row}, column "
+                f"{indicator.indices[place]} is {indicator.data[place]}"
+            )
+        # Columns that no row has would be classes of no row.
+        return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
+
+    @classmethod
+    def _from_numbers(cls, numbers: NDArray[np.integer]) -> "Labels":
+        if len(numbers) and numbers.min() < UNLABELLED:
+            raise InvalidInputError(
+                f"labels must be 0 or more, or {UNLABELLED} for an unlabelled row, but row "
+                f"{int(numbers.argmin())} has {numbers.min()}"
+            )
+        labelled = np.flatnonzero(numbers != UNLABELLED)
+        classes, places = np.unique(numbers[labelled], return_inverse=True)
+        ones = np.ones(len(labelled), np.float32)
+        shape = (len(numbers), len(classes))
+        return cls(scipy.sparse.csr_array((ones, (labelled, places)), shape=shape))
+
+    @property
+    def n_classes(self) -> int:
+        """How many labels there are."""
+        return int(self.indicator.shape[1])
+
+    @property
+    def labelled(self) -> NDArray[np.intp]:
+        """The numbers of the rows that have a label, rising."""
+        result: NDArray[np.intp] = np.flatnonzero(np.diff(self.indicator.indptr))
+        return result
+
+    @property
+    def single(self) -> bool:
+        """Whether no row has more than one label."""
+        return bool((np.diff(self.indicator.indptr) <= 1).all())
+
+    def numbers(self) -> NDArray[np.intp]:
+        """Return the class of each row, intp (n,), -1 for none.
+
+        Raises
+        ------
+        InvalidInputError
+            If a row has several labels.
+        """
+        counts = np.diff(self.indicator.indptr)
+        if (counts > 1).any():
+            raise InvalidInputError(
+                f"row {int(np.argmax(counts > 1))} has {counts.max()} labels; this method takes "
+                "one a row"
+            )
+        result = np.full(len(counts), UNLABELLED, np.intp)
+        result[counts == 1] = self.indicator.indices
+        return result
+
+    def take(self, rows: NDArray[np.integer]) -> "Labels":
+        """Return the labels of some rows, with the same classes."""
+        return Labels(self.indicator[rows])
+
+    def hidden(self, rows: NDArray[np.integer]) -> "Labels":
+        """Return the labels as if some rows had none, with the same classes."""
+        indicator = self.indicator.copy()
+        line_of = np.repeat(np.arange(indicator.shape[0]), np.diff(indicator.indptr))
+        indicator.data[np.isin(line_of, rows)] = 0
+        indicator.eliminate_zeros()
+        return Labels(indicator)
+
+    def same(
+        self, rows: NDArray[np.integer] | slice, others: NDArray[np.integer] | slice = _EVERY
+    ) -> NDArray[np.bool_]:
+        """Tell with which other rows some rows share a label, bool (len(rows), len(others))."""
+        shared = (self.indicator[rows] @ self.indicator[others].T).toarray()
+        result: NDArray[np.bool_] = shared > 0
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Supervision:
+    """All that is known about training rows beside their vectors.
+
+    Attributes
+    ----------
+    labels : Labels, optional
+    pairs : intp (p, 3), optional
+        Two row numbers, and 1 for neighbours or -1 for others.
+    triplets : intp (t, 3), optional
+        Three row numbers: the first row is nearer to the second than to the third.
+    graph : scipy.sparse.csr_array, float32 (n, m), optional
+        Weights above 0 of the edges between rows and m objects. As `read` leaves it, each object
+        has an edge; among `restricted_to` some rows there may be objects, or rows, without any.
+    """
+
+    labels: Labels | None = None
+    pairs: NDArray[np.intp] | None = None
+    triplets: NDArray[np.intp] | None = None
+    graph: SparseRows | None = None
+
+    def related_rows(self) -> NDArray[np.intp]:
+        """Return the numbers of the rows that pairs or triplets name, rising."""
+        named = [known[:, :width] for known, width in self._relations() if known is not None]
+        return np.unique(np.concatenate([rows.ravel() for rows in named])) if named else _NONE
+
+    def restricted_to(self, rows: NDArray[np.integer]) -> "Supervision":
+        """Return what is known about some rows, numbered anew in their order.
+
+        Parameters
+        ----------
+        rows : integer (m,)
+            Distinct row numbers, rising, among them all `related_rows`.
+        """
+        pairs, triplets = (
+            None
+            if known is None
+            else np.hstack([np.searchsorted(rows, known[:, :width]), known[:, width:]])
+            for known, width in self._relations()
+        )
+        labels = None if self.labels is None else self.labels.take(rows)
+        graph = None if self.graph is None else self.graph[rows]
+        return Supervision(labels, pairs, triplets, graph)
+
+    def _relations(self) -> tuple[tuple[NDArray[np.intp] | None, int], ...]:
+        return (self.pairs, 2), (self.triplets, 3)
+
+    @classmethod
+    def read(
+        cls,
+        n_rows: int,
+        y: ArrayLike | None = None,
+        pairs: ArrayLike | None = None,
+        triplets: ArrayLike | None = None,
+        graph: ArrayLike | SparseRows | None = None,
+    ) -> "Supervision":
+        """Check what ``fit`` takes.
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes, row numbers or values are not usable, or the graph has no edge.
+        """
+        return cls(
+            None if y is None else Labels.read(y, n_rows),
+            None if pairs is None else read_pairs(pairs, n_rows),
+            None if triplets is None else read_triplets(triplets, n_rows),
+            None if graph is None else read_graph(graph, n_rows),
+        )
+
+
+def check_classes(labels: Labels) -> None:
+    """Refuse labels that tell no rows apart.
+
+    Raises
+    ------
+    InvalidInputError
+        If no row has a label, or all that have one share it.
+    """
+    n_labelled = len(labels.labelled)
+    if not n_labelled:
+        raise InvalidInputError(
+            f"none of the {labels.indicator.shape[0]} rows has a label; label some first"
+        )
+    if labels.n_classes < 2:
+        raise InvalidInputError(
+            f"all {n_labelled} labelled rows have the same label; two or more are needed"
+        )
+
+
+def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
+    """Leave out unlabelled rows, for methods that have no use for them.
+
+    Returns
+    -------
+    RowSource, Labels
+        Of the labelled rows, in their order.
+
+    Raises
+    ------
+    InvalidInputError
+        If fewer than two classes are left.
+    """
+    check_classes(labels)
+    numbers = labels.labelled
+    if len(numbers) == rows.n_rows:
+        return rows, labels
+    return rows.restricted_to(numbers), labels.take(numbers)

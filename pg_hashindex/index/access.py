@@ -1,0 +1,170 @@
+"""Building the access path of an index, once its rows are encoded.
+
+Until all of it is there, searches go by the path before. PostgreSQL's indexes over the codes are
+made CONCURRENTLY: writers go on, and each is committed by itself, so a run that was cut off goes on
+with the next. What it leaves behind of the one that it was at is INVALID: it is dropped, and made
+again.
+"""
+
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..db.connection import outside_transactions, translated_errors
+from ..db.jobs import Job
+from ..db.pace import Pace
+from ..errors import DatabaseStateError
+from .building import WHY_OUTSIDE, build_landmarks, drop_unused, only_builder
+from .catalog import Access, IndexEntry
+
+__all__ = ["build_access", "is_building"]
+
+_BUILDING: LiteralString = """
+    SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
+"""
+
+# Decided once: the b-trees of a run that was cut off are of the same chunks.
+_SET_CHUNKS: LiteralString = """
+    UPDATE hashindex.index i
+    SET chunks = hashindex._lookup_chunks({bits}, (SELECT pg_catalog.count({code}) FROM {codes}))
+    WHERE i.name = $1 AND i.building = 'lookup' AND i.chunks IS NULL
+"""
+
+_INDEXES: LiteralString = """
+    SELECT x.index_name, x.create_statement, x.attach_statement,
+           -- That of a table with partitions becomes valid with the last of theirs.
+           (SELECT p.indisvalid OR c.relkind = 'I'
+            FROM pg_index p JOIN pg_class c ON c.oid = p.indexrelid
+            WHERE c.oid = to_regclass(x.index_name) AND p.indrelid = to_regclass(x.relation))
+    FROM hashindex.index i, hashindex._code_indexes(i, i.building) x
+    WHERE i.name = $1
+"""
+
+
+def build_access(
+    index: IndexEntry, *, progress: bool = False, rows_per_second: float | None = None
+) -> int:
+    """Build the access path that is asked for, and have searches go by it.
+
+    Does nothing where none is, or where landmarks are and the table has no row to train them on.
+    Needs a connection that is not inside a transaction.
+
+    Parameters
+    ----------
+    index : IndexEntry
+        What the database holds of it counts: it may have been configured since it was opened.
+    progress : bool
+        Whether to draw a bar on stderr.
+    rows_per_second : float, optional
+        How many rows to read for landmarks at the most. PostgreSQL builds its indexes as it does.
+
+    Returns
+    -------
+    int
+        Rows whose codes were put in the order of landmarks; 0 for other paths.
+
+    Raises
+    ------
+    InvalidInputError
+        If the connection is inside a transaction, or rows_per_second is not above 0.
+    InUseError
+        If another session is building it.
+    DatabaseStateError
+        If the index was dropped, made anew or configured otherwise meanwhile.
+    """
+    pace = Pace(rows_per_second)
+    # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
+    with (
+        translated_errors(index),
+        outside_transactions(index.connection, WHY_OUTSIDE),
+        index.noticing_drops(),
+    ):
+        if _building(index) is None:
+            # A build that was cut off at its very end has left the tables of before.
+            drop_unused(index)
+            return 0
+        with only_builder(index), Job(index.connection, "encode", index.name) as job:
+            index.check_current()
+            path = _building(index)
+            if path is None:
+                return 0
+            try:
+                if path == "landmarks":
+                    return build_landmarks(index, job, pace, progress) or 0
+                built = _build_indexes(index, path, job, progress)
+            except (psycopg.ProgrammingError, psycopg.InternalError) as error:
+                index.check_current()
+                # What is missing may be what another session has taken down.
+                if _building(index) != path:
+                    raise _configured_otherwise(index, path) from error
+                raise
+            if built:
+                job.phase(f"taking {path} into use")
+                _finish(index, path)
+            return 0
+
+
+def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) -> bool:
+    """Build what is not there; return whether all is."""
+    if path == "lookup":
+        _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
+    rows = _execute(index, _INDEXES, name=True).fetchall()
+    for number, (name, create, attach, valid) in enumerate(
+        tqdm(rows, unit="index", desc="indexing codes", disable=not progress), 1
+    ):
+        if _building(index) != path:
+            return False
+        job.phase(f"building index {number} of {len(rows)} for {path}")
+        if valid is False:
+            _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
+        if not valid:
+            _execute(index, "{ddl}", ddl=sql.SQL(create))
+        if attach is not None:
+            # Does nothing where it is attached already.
+            _execute(index, "{ddl}", ddl=sql.SQL(attach))
+    if path == "lookup":
+        # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
+        _execute(index, "ANALYZE {codes}", codes=index.codes)
+    return True
+
+
+def _finish(index: IndexEntry, path: Access) -> None:
+    with index.connection.transaction():
+        now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
+        if now != (path,):
+            raise _configured_otherwise(index, path)
+        _execute(index, "SELECT hashindex._finish_access($1)", name=True)
+    drop_unused(index)
+
+
+def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError:
+    return DatabaseStateError(
+        f"index {index.name!r} was configured otherwise while its access path {path} was built, or "
+        "dropped; see: pg-hashindex index show"
+    )
+
+
+def is_building(index: IndexEntry, path: Access) -> bool:
+    """Return whether an access path is asked for and not yet in use."""
+    with translated_errors(index), index.connection.transaction():
+        return _building(index) == path
+
+
+def _building(index: IndexEntry) -> Access | None:
+    row = _execute(index, _BUILDING, name=True).fetchone()
+    return None if row is None else row[0]
+
+
+def _execute(
+    index: IndexEntry, statement: LiteralString, *, name: bool = False, **more: sql.Composable
+) -> Any:
+    """Run a statement about an index, with its name as $1 or without a parameter."""
+    query = sql.SQL(statement).format(
+        code=sql.Identifier(index.code_column),
+        bits=sql.Literal(index.n_bits),
+        **more,
+    )
+    # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+    return RawCursor(index.connection).execute(query, [index.name] if name else None)

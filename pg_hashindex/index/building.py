@@ -1,0 +1,620 @@
+"""Landmarks built beside searches and writers: the table is read once, its codes are put in order.
+
+As pg_repack does, a build writes a second codes table. Triggers log the keys that are written from
+the moment before the first row is read, and the build applies them at its end, so nobody waits but
+for two short locks. ``sql/142`` has what happens in the database.
+
+Rows are read in the order of their place (ctid), partition after partition, each block in a
+transaction of its own. A block's codes are written together with the place where it ended, so a
+run that was cut off goes on there. Another thread reads the next block while the codes and
+landmarks of this one are computed. A table that was rewritten (VACUUM FULL, TRUNCATE), or has other
+partitions, has its rows in other places, and is read again from the start.
+"""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, LiteralString, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..db.connection import outside_transactions, translated_errors
+from ..db.jobs import Job
+from ..db.locks import only_one, patiently
+from ..db.pace import Pace
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from .catalog import IndexEntry
+from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
+from .table_blocks import (
+    Block,
+    WrongDimensionError,
+    copy_format,
+    landmarks_in_copy_format,
+    read_block,
+)
+
+__all__ = [
+    "WHY_OUTSIDE",
+    "Rebalanced",
+    "build_landmarks",
+    "drop_unused",
+    "only_builder",
+    "rebalance",
+]
+
+#: For `outside_transactions`.
+WHY_OUTSIDE = "an access path is built in many transactions"
+
+# What a halfvec holds at most.
+_LARGEST = 65504.0
+# The same rows each time: landmarks are as reproducible as the table is.
+_SEED = 0
+
+# Rows of a block: 16 MB of vectors.
+_BLOCK_VALUES = 4_000_000
+_BLOCK_ROWS = 20_000
+
+# How often a build begins again because the table was emptied or rewritten.
+_MOST_STARTS = 5
+# So few keys are applied under the lock that the change to the new codes takes.
+_FEW_KEYS = 1000
+_MOST_APPLIED = 100
+
+# Where a build is, as one number: partition, page, line; or all read and put in order.
+_START, _IN_ORDER = 0, -1
+
+# The leaf partitions, or the table itself, with the files that they are in.
+_LEAVES: LiteralString = """
+    SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind <> 'p' AND (
+        c.oid = {name}::regclass
+        OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree({name}) t)
+    )
+    ORDER BY c.oid
+"""
+
+# In the order of place: a scan by ctid, of one process, that begins at the first page.
+_IN_ORDER_OF_PLACE: LiteralString = (
+    "SET LOCAL synchronize_seqscans TO off; "
+    "SET LOCAL max_parallel_workers_per_gather TO 0; SET LOCAL enable_seqscan TO off"
+)
+
+_ROWS: LiteralString = """
+    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
+    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+"""
+
+# The codes that Python has written: a row without one is left to the encoder.
+_CODED_ROWS: LiteralString = """
+    SELECT b.{id}, b.ctid, c.code, b.{column} FROM ONLY {leaf} b
+    CROSS JOIN LATERAL (SELECT k.code FROM {codes} k WHERE k.id = b.{id} OFFSET 0) c
+    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+"""
+
+_SAMPLE: LiteralString = """
+    SELECT b.{id}, b.ctid, b.{column} FROM {table} b
+    TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
+"""
+
+_CENTRES: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
+
+_WRONG_ROW: LiteralString = """
+    SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
+    WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
+"""
+
+_EXTENSION_SCHEMA: LiteralString = """
+    SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    WHERE e.extname = 'vector'
+"""
+
+
+class Rebalanced(NamedTuple):
+    """What was done.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were put in order.
+    landmarks_before : int
+    landmarks : int
+        As many as the rows call for.
+    """
+
+    rows: int
+    landmarks_before: int
+    landmarks: int
+
+
+def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> int | None:
+    """Train landmarks, put codes in their order, and have searches go by them.
+
+    Goes on where a run before has stopped.
+
+    Parameters
+    ----------
+    index : IndexEntry
+        On a connection in autocommit mode.
+    job : Job
+    pace : Pace
+        Of reading the table.
+    progress : bool
+        Whether to draw bars on stderr.
+
+    Returns
+    -------
+    int or None
+        Rows in the new order; None where the table has no row to train on.
+
+    Raises
+    ------
+    InvalidInputError
+        If a vector has another dimension, or a landmark is too large for pgvector's halfvec.
+    InUseError
+        If transactions keep the table in use for a minute, or it is emptied again and again.
+    DatabaseStateError
+        If the index was configured otherwise meanwhile, or dropped.
+    """
+    return _build_of(index)(index, job, pace, progress).run()
+
+
+def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
+    """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
+    with (
+        translated_errors(index),
+        outside_transactions(index.connection, WHY_OUTSIDE),
+        index.noticing_drops(),
+        only_builder(index),
+    ):
+        index.check_current()
+        # As it is now: it may have been configured since it was opened.
+        row = index.connection.execute(
+            "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
+        ).fetchone()
+        if row is None or row[0] != "landmarks":
+            raise InvalidInputError(
+                f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
+                "landmarks"
+            )
+        with Job(index.connection, "rebalance", index.name) as job:
+            build = _build_of(index)(
+                index, job, Pace(None), progress, access="landmarks", building=None
+            )
+            before = build.count_landmarks()
+            rows = build.run()
+            return Rebalanced(rows or 0, before, build.count_landmarks())
+
+
+def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
+    """Keep other sessions from building or rebalancing the access path of an index.
+
+    Raises
+    ------
+    InUseError
+        If another session does.
+    """
+    return only_one(
+        index.connection,
+        "access",
+        index.name,
+        f"the access path of index {index.name!r} is being built by another session; its rows are "
+        "encoded, wait for the path",
+    )
+
+
+def drop_unused(index: IndexEntry) -> None:
+    """Drop tables that an index no longer goes by, which waits for searches under way.
+
+    Raises
+    ------
+    InUseError
+        If transactions keep them in use for a minute.
+    """
+    patiently(
+        index.connection,
+        lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
+        table=index.qualified_table,
+    )
+
+
+def _build_of(index: IndexEntry) -> type["_Build"]:
+    if index.distributed:
+        from .citus import ShardBuild
+
+        return ShardBuild
+    return _Build
+
+
+class _Leaf(NamedTuple):
+    oid: int
+    schema: str
+    name: str
+    file: int
+
+
+class _MovedError(Exception):
+    """Rows have got other places than those that a build goes by."""
+
+
+class _Build:
+    """One run, of an index that is to have these values in the catalog all the while."""
+
+    def __init__(
+        self,
+        index: IndexEntry,
+        job: Job,
+        pace: Pace,
+        progress: bool,
+        *,
+        access: str | None = None,
+        building: str | None = "landmarks",
+    ) -> None:
+        self.index, self.job, self.pace, self.progress = index, job, pace, progress
+        self.connection = index.connection
+        self._access, self._building = access, building
+        #: Whether rows are near a landmark by their direction.
+        self._spherical = index.metric != "l2"
+        self._model = index.loaded_model
+        self._block_rows = pace.batch(max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension)))
+        self._names: dict[str, sql.Composable] = {
+            "name": sql.Literal(index.qualified_table),
+            "table": index.table,
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "staged": sql.Identifier("hashindex", f"{index.storage}_staged"),
+        }
+
+    def run(self) -> int | None:
+        place = self._left_off()
+        for _ in range(_MOST_STARTS):
+            if place is None:
+                if not self._begin():
+                    return None
+                place = _START
+            if place != _IN_ORDER:
+                if not self._read_rows(place):
+                    place = None
+                    continue
+                self._put_in_order()
+            rows = self._take_over()
+            if rows is not None:
+                return rows
+            place = None
+        raise InUseError(
+            f"{self.index.qualified_table} was emptied, rewritten or given other partitions "
+            f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
+            "over"
+        )
+
+    def count_landmarks(self) -> int:
+        """Count the landmarks that the index goes by."""
+        row = self._execute(
+            "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [self.index.name]
+        ).fetchone()
+        if row is None or row[0] is None:
+            return 0
+        table = sql.Identifier("hashindex", row[0])
+        (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
+        return int(count)
+
+    def _left_off(self) -> int | None:
+        """Return the place that a run before has come to, None where there is none."""
+        row = self._execute(
+            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, "
+            "to_regclass($2) IS NOT NULL FROM hashindex.index i "
+            # A swap since the index was opened has given its name other tables.
+            "WHERE i.name = $1 AND i.storage = $3",
+            [
+                self.index.name,
+                self._names["staged"].as_string(self.connection),
+                self.index.storage,
+            ],
+        ).fetchone()
+        if row is None:
+            raise self._configured_otherwise()
+        generation, place, schema, table, staged = row
+        self._names["codes"] = sql.Identifier(schema, table)
+        if generation is None or place is None or not staged:
+            return None
+        self._set_generation(generation)
+        row = self._execute(
+            "SELECT EXISTS (SELECT FROM {landmarks}), EXISTS (SELECT FROM {staged})"
+        ).fetchone()
+        # A crash empties what is unlogged, the log of keys too.
+        return place if row == (True, True) or (row == (True, False) and place == _START) else None
+
+    def _set_generation(self, generation: int) -> None:
+        self._generation = generation
+        for name, part in (("landmarks", "landmarks"), ("codes_in_order", "codes")):
+            table = f"{self.index.storage}_{part}_{generation}"
+            self._names[name] = sql.Identifier("hashindex", table)
+
+    def _begin(self) -> bool:
+        """Train landmarks, and have triggers log what is written; False without a row."""
+        self.job.phase("training landmarks")
+        (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
+        sample = self._sample(rows)
+        if not len(sample):
+            return False
+        centres = self._trained(sample, landmark_count(rows))
+        self.job.phase("waiting for writers, to have triggers log what they write")
+        patiently(self.connection, self._begin_logging, table=self.index.qualified_table)
+        with self.connection.transaction():
+            self._write_landmarks(centres)
+        return True
+
+    def _sample(self, rows: int) -> NDArray[np.float32]:
+        wanted = min(rows, training_rows(landmark_count(rows)))
+        if not wanted:
+            return np.empty((0, self.index.dimension), np.float32)
+        query = sql.SQL(_SAMPLE).format(
+            **self._names, percent=sql.Literal(100 * wanted / rows), seed=sql.Literal(_SEED)
+        )
+        with self.connection.transaction():
+            return self._read(query, coded=False).vectors
+
+    def _trained(self, sample: NDArray[np.float32], n_landmarks: int) -> NDArray[np.float32]:
+        with tqdm(unit="round", desc="training landmarks", disable=not self.progress) as bar:
+
+            def show(done: int, rounds: int) -> None:
+                bar.total = rounds
+                bar.update(done - bar.n)
+
+            return train_landmarks(
+                sample,
+                n_landmarks,
+                spherical=self._spherical,
+                random_state=_SEED,
+                on_round=show,
+            )
+
+    def _begin_logging(self) -> None:
+        self._lock_table()
+        self._lock_entry()
+        self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
+        row = self._execute(
+            "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
+            "RETURNING next_generation, code_schema, code_table",
+            [self.index.name, _fingerprint(self._leaves())],
+        ).fetchone()
+        self._set_generation(row[0])
+        self._names["codes"] = sql.Identifier(*row[1:])
+
+    def _lock_entry(self) -> None:
+        """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
+        row = self._execute(
+            "SELECT FROM hashindex.index i WHERE i.name = $1 "
+            "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
+            "FOR UPDATE",
+            [self.index.name, self._access, self._building],
+        ).fetchone()
+        if row is None:
+            raise self._configured_otherwise()
+
+    def _lock_table(self) -> None:
+        # Whoever has waited for a lock must see what was written until then.
+        self._execute(
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+            "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
+        )
+
+    def _write_landmarks(self, centres: NDArray[np.float32]) -> None:
+        largest = float(np.abs(centres).max())
+        if largest > _LARGEST:
+            raise InvalidInputError(
+                f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
+                f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
+            )
+        copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
+        with self.connection.cursor() as cursor, cursor.copy(copy) as target:
+            target.write(landmarks_in_copy_format(centres))
+
+    def _read_rows(self, place: int) -> bool:
+        """Write landmark and code of every row; False where the rows have got other places."""
+        leaves = self._leaves()
+        (began_with,) = self._execute(
+            "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
+        ).fetchone()
+        if _fingerprint(leaves) != began_with:
+            return False
+        # As the database rounded them, so that triggers and blocks assign alike.
+        centres = self._read(sql.SQL(_CENTRES).format(**self._names), coded=False).vectors
+        landmarks = Landmarks(centres, spherical=self._spherical)
+        # A run that goes on has not seen all rows, and leaves landmarks as they were trained.
+        means = ListMeans(landmarks) if place == _START else None
+        (rows,) = self._execute(
+            "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
+            "- (SELECT count(*) FROM {staged})"
+        ).fetchone()
+        self.job.phase("reading rows", max(0, rows))
+        try:
+            self._stage(leaves, place, landmarks, means, max(0, rows))
+        except _MovedError:
+            return False
+        self._index_landmarks(means)
+        return True
+
+    def _stage(
+        self,
+        leaves: list[_Leaf],
+        place: int,
+        landmarks: Landmarks,
+        means: ListMeans | None,
+        rows: int,
+    ) -> None:
+        """Read block after block; the next one is read while this one is computed."""
+        read: Block | None = None
+        with (
+            ThreadPoolExecutor(1) as reader,
+            tqdm(
+                total=rows, unit="row", unit_scale=True, desc="reading", disable=not self.progress
+            ) as bar,
+        ):
+            while True:
+                ended, more = place, place >> 48 < len(leaves)
+                # Until it has its result, the connection is the other thread's.
+                coming = reader.submit(self._next_block, leaves, place) if more else None
+                computed = None
+                if read is not None and len(read):
+                    computed = self._computed(read, landmarks, means)
+                if coming is not None:
+                    following, place = coming.result()
+                if computed is not None and read is not None:
+                    self._write(computed, ended)
+                    bar.update(len(read))
+                    self.job.advance(len(read))
+                    self.pace.keep(len(read), self.job.advance)
+                if coming is None:
+                    return
+                read = following
+
+    def _next_block(self, leaves: list[_Leaf], place: int) -> tuple[Block, int]:
+        """Read a block; return it and the place where it ends."""
+        number, page, line = place >> 48, place >> 16 & 0xFFFFFFFF, place & 0xFFFF
+        coded = self.index.encoded_in == "python"
+        query = sql.SQL(_CODED_ROWS if coded else _ROWS).format(
+            **self._names,
+            leaf=sql.Identifier(leaves[number].schema, leaves[number].name),
+            place=sql.Literal(f"({page},{line})"),
+            rows=sql.Literal(self._block_rows),
+        )
+        with self.connection.transaction():
+            self._execute(_IN_ORDER_OF_PLACE)
+            block = self._read(query, coded=coded)
+            # Read under the lock that the rows were read under.
+            if self._leaves() != leaves:
+                raise _MovedError
+        if len(block) < self._block_rows:
+            return block, number + 1 << 48
+        return block, number << 48 | block.last[0] << 16 | block.last[1]
+
+    def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
+        codes = self._model.encode(block.vectors) if block.codes is None else block.codes
+        places = landmarks.assign(block.vectors)
+        if means is not None:
+            means.add(block.vectors, places)
+        return copy_format(block.keys, places, codes, self.index.n_bits)
+
+    def _write(self, rows: bytes, place: int) -> None:
+        copy = sql.SQL("COPY {staged} (id, landmark, code) FROM STDIN (FORMAT binary)")
+        with self.connection.transaction():
+            # What a crash takes is in tables that it empties.
+            self._execute("SET LOCAL synchronous_commit TO off")
+            with (
+                self.connection.cursor() as cursor,
+                cursor.copy(copy.format(**self._names)) as target,
+            ):
+                target.write(rows)
+            self._keep_place(place)
+
+    def _keep_place(self, place: int) -> None:
+        kept = self._execute(
+            "UPDATE hashindex.index SET built_pages = $2 WHERE name = $1 AND next_generation = $3",
+            [self.index.name, place, self._generation],
+        )
+        if not kept.rowcount:
+            raise self._configured_otherwise()
+
+    def _index_landmarks(self, means: ListMeans | None) -> None:
+        self.job.phase("indexing landmarks")
+        with self.connection.transaction():
+            if means is not None:
+                # Nobody reads them yet.
+                self._execute("TRUNCATE {landmarks}")
+                self._write_landmarks(means.centres())
+            (indexed,) = self._execute(
+                "SELECT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid "
+                "JOIN pg_am a ON a.oid = c.relam "
+                "WHERE x.indrelid = to_regclass($1) AND a.amname = 'hnsw')",
+                [self._names["landmarks"].as_string(self.connection)],
+            ).fetchone()
+            if not indexed:
+                self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+
+    def _put_in_order(self) -> None:
+        self.job.phase("putting codes in the order of landmarks")
+        with self.connection.transaction():
+            self._execute("SELECT hashindex._order_build($1)", [self.index.name])
+            self._keep_place(_IN_ORDER)
+
+    def _take_over(self) -> int | None:
+        """Apply what was written meanwhile; return the rows, None where the table was emptied."""
+        self.job.phase("applying what was written meanwhile")
+        for _ in range(_MOST_APPLIED):
+            with self.connection.transaction():
+                self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                applied = self._apply_touched()
+            self.job.advance(max(0, applied))
+            if applied < 0:
+                return None
+            if applied < _FEW_KEYS:
+                break
+        (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
+        self.job.phase("waiting for writers, to take landmarks into use")
+        if not patiently(
+            self.connection, lambda: self._finish(rows), table=self.index.qualified_table
+        ):
+            return None
+        drop_unused(self.index)
+        return int(rows)
+
+    def _finish(self, rows: int) -> bool:
+        self._lock_table()
+        if self._apply_touched() < 0:
+            return False
+        self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
+        return True
+
+    def _apply_touched(self) -> int:
+        (applied,) = self._execute(
+            "SELECT hashindex._apply_touched($1)", [self.index.name]
+        ).fetchone()
+        return int(applied)
+
+    def _leaves(self) -> list[_Leaf]:
+        return [_Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
+
+    def _read(self, query: sql.Composable, *, coded: bool) -> Block:
+        try:
+            return read_block(
+                self.connection,
+                query,
+                dimension=self.index.dimension,
+                code_bits=self.index.n_bits if coded else None,
+            )
+        except WrongDimensionError:
+            raise self._wrong_dimension() from None
+
+    def _wrong_dimension(self) -> InvalidInputError:
+        (schema,) = self._execute(_EXTENSION_SCHEMA).fetchone()
+        row = self._execute(
+            _WRONG_ROW, [self.index.dimension], schema=sql.Identifier(schema)
+        ).fetchone()
+        key, dimension = row or ("?", "other")
+        return InvalidInputError(
+            f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
+            f"the model takes {self.index.dimension}; mend or remove the row"
+        )
+
+    def _configured_otherwise(self) -> DatabaseStateError:
+        return DatabaseStateError(
+            f"index {self.index.name!r} was configured otherwise while its landmarks were built, "
+            "or dropped; see: pg-hashindex index show"
+        )
+
+    def _execute(
+        self, statement: LiteralString, values: list[Any] | None = None, **more: sql.Composable
+    ) -> Any:
+        """Run a statement; its parameters are ``$1``, ``$2``, ..."""
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        query = sql.SQL(statement).format(**self._names, **more)
+        return RawCursor(self.connection).execute(query, values)
+
+
+def _fingerprint(leaves: list[_Leaf]) -> str:
+    """Return what changes when the rows of a table get other places."""
+    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()

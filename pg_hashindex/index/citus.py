@@ -1,0 +1,292 @@
+"""Indexes on tables that Citus distributes; ``sql/155_citus.sql`` makes the changes.
+
+Rows are encoded where they are: one statement goes to all shards, and each node encodes what it has
+in some pages of each. A batch is a transaction, so a run that was cut off goes on, and a writer
+waits for one batch at the most. The statement reads a snapshot and locks no row, so a row may be
+deleted while its code is written. Therefore a run ends by waiting for every writer of that time,
+and takes such codes away.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..db.connection import translated_errors
+from ..db.jobs import Job
+from ..db.locks import patiently
+from ..db.pace import Pace
+from ..errors import InUseError, InvalidInputError
+from .building import _Build, drop_unused
+from .catalog import IndexEntry
+from .landmarks import landmark_count
+from .verifying import Verifier
+
+__all__ = ["ShardBuild", "ShardVerifier", "distribute", "encode_shards"]
+
+# Pages of each shard in the first batch; the next ones are to take about so many seconds.
+_FIRST_PAGES = 32
+_BATCH_SECONDS = 1.0
+
+# How often rows without a code are looked for: where shards move, rows come into other pages.
+_MOST_PASSES = 10
+
+# {entry} is the index as it is, or as it will be with the landmarks that are being built.
+_ENCODE: LiteralString = """
+    SELECT hashindex._encode_shards({entry}, $2, $3) FROM hashindex.index i WHERE i.name = $1
+"""
+
+_PRUNE: LiteralString = """
+    SELECT hashindex._prune_shards({entry}) FROM hashindex.index i WHERE i.name = $1
+"""
+
+_MISSING: LiteralString = """
+    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL
+      AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+"""
+
+_MISSING_IN_COLUMN: LiteralString = """
+    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
+"""
+
+# Whoever has it knows that every transaction which wrote to the table before has ended.
+_LOCK: LiteralString = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
+
+_MOST_PAGES: LiteralString = """
+    SELECT coalesce(max(r.result::bigint), 0) / current_setting('block_size')::integer + 1
+    FROM pg_catalog.run_command_on_shards($1, 'SELECT pg_relation_size(''%s'')') r WHERE r.success
+"""
+
+
+def distribute(index: IndexEntry) -> None:
+    """Bring an index to the shards of its table; see `HashIndex.distribute`."""
+    with translated_errors(index):
+        _Shards(index).change(("SELECT hashindex.distribute($1)", [index.name]))
+
+
+def encode_shards(
+    index: IndexEntry, job: Job, pace: Pace, *, batch_rows: int | None, progress: bool
+) -> int:
+    """Encode the rows of a distributed table without a code, each node its own.
+
+    Parameters
+    ----------
+    index : IndexEntry
+    job : Job
+    pace : Pace
+    batch_rows : int, optional
+        As `HashIndex.encode`; batches are of pages here.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    int
+        Codes written.
+
+    Raises
+    ------
+    InvalidInputError
+        If a number of rows a batch is asked for.
+    InUseError
+        If transactions keep the table in use for a minute, or shards go on being moved.
+    """
+    if batch_rows is not None:
+        raise InvalidInputError(
+            f"batch_rows is {batch_rows}, and the rows of distributed table "
+            f"{index.qualified_table} are encoded by pages; leave batch_rows out"
+        )
+    with index.connection.transaction():
+        index.check_current()
+    return _Shards(index).encode(job, pace, progress=progress)
+
+
+class _Shards:
+    """The shards of an index's table and of one of its tables of codes."""
+
+    def __init__(self, index: IndexEntry, *, coming: sql.Identifier | None = None) -> None:
+        self.index, self.connection = index, index.connection
+        self._names: dict[str, sql.Composable] = {
+            "table": index.table,
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "code": sql.Identifier(index.code_column),
+            "codes": coming or index.codes,
+            "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
+        }
+
+    def encode(self, job: Job, pace: Pace, *, progress: bool) -> int:
+        """Encode what is missing, some pages of all shards at a time; return how many rows."""
+        written, missing, passes = 0, self.missing(), 0
+        job.phase("encoding", missing)
+        with tqdm(
+            total=missing, unit="row", unit_scale=True, desc="encoding", disable=not progress
+        ) as bar:
+            while missing:
+                passes += 1
+                if passes > _MOST_PASSES:
+                    raise InUseError(
+                        f"{missing} rows of {self.index.qualified_table} have no code after "
+                        f"{_MOST_PASSES} passes over all shards; run the command again when no "
+                        "shards are being moved"
+                    )
+                for done in self._pass(pace):
+                    written += done
+                    bar.update(done)
+                    job.advance(done)
+                    pace.keep(done, job.advance)
+                missing = self.missing()
+        if self.index.layout == "table":
+            job.phase("waiting for writers")
+            self.change((_LOCK, None))
+            with self.connection.transaction():
+                self.execute(_PRUNE, [self.index.name])
+            # In a transaction of its own: Citus does not mix it with what this node runs itself.
+            with self.connection.transaction():
+                self.execute("ANALYZE {codes}")
+        return written
+
+    def missing(self) -> int:
+        """Count the rows that have a vector and no code."""
+        statement = _MISSING if self.index.layout == "table" else _MISSING_IN_COLUMN
+        with self.connection.transaction():
+            return int(self.execute(statement).fetchone()[0])
+
+    def change(self, *statements: tuple[LiteralString, list[Any] | None]) -> None:
+        """Run statements that take locks on all nodes, and keep nobody waiting for them."""
+
+        def run() -> None:
+            # Each node is to wait as long as this one, and no longer.
+            self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+            self.execute("SET LOCAL lock_timeout TO 200")
+            for statement, values in statements:
+                self.execute(statement, values)
+
+        patiently(self.connection, run, table=self.index.qualified_table)
+
+    def execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
+        """Run a statement; its parameters are ``$1``, ``$2``, ..."""
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        query = sql.SQL(statement).format(**self._names)
+        return RawCursor(self.connection).execute(query, values)
+
+    def _pass(self, pace: Pace) -> Iterator[int]:
+        """Go over the pages of all shards once; yield how many rows each batch encoded."""
+        with self.connection.transaction():
+            (pages,) = self.execute(_MOST_PAGES, [self.index.qualified_table]).fetchone()
+        page, size = 0, _FIRST_PAGES
+        while page < pages:
+            began = time.monotonic()
+            with self.connection.transaction():
+                row = self.execute(_ENCODE, [self.index.name, page, page + size]).fetchone()
+            if row is None:
+                self.index.check_current()
+            done: int = row[0]
+            page += size
+            seconds = max(time.monotonic() - began, 1e-3)
+            size = max(1, min(4 * size, int(size * _BATCH_SECONDS / seconds)))
+            if done:
+                size = max(1, min(size, size * pace.batch(10 * done) // done))
+            yield done
+
+
+class ShardBuild(_Build):
+    """Landmarks of a distributed table, on every node, and codes that are made beside those in use.
+
+    Triggers write both until the landmarks are in use.
+    """
+
+    def run(self) -> int | None:
+        """Build landmarks; return the rows, None where there is none to train on."""
+        (rows,) = self._execute("SELECT count({column}) FROM {table}").fetchone()
+        if not self._codes_are_there():
+            self.job.phase("training landmarks")
+            sample = self._sample(rows)
+            if not len(sample):
+                return None
+            self._make_landmarks(self._trained(sample, landmark_count(rows)))
+            self.job.phase("waiting for writers, to have triggers write to both codes")
+            _Shards(self.index).change(
+                (_LOCK, None), ("SELECT hashindex._begin_shard_codes($1)", [self.index.name])
+            )
+        coming = self._names["codes_in_order"]
+        assert isinstance(coming, sql.Identifier)  # noqa: S101
+        shards = _Shards(self.index, coming=coming)
+        shards.encode(self.job, self.pace, progress=self.progress)
+        self.job.phase("taking landmarks into use")
+        shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
+        # Who began before still writes to the codes that go now.
+        shards.change((_LOCK, None))
+        drop_unused(self.index)
+        return int(rows)
+
+    def _codes_are_there(self) -> bool:
+        """Return whether a run before was cut off while it made codes."""
+        row = self._execute(
+            "SELECT i.next_generation, to_regclass(format('hashindex.%I', "
+            "(hashindex._next_of(i)).code_table)) IS NOT NULL FROM hashindex.index i "
+            "WHERE i.name = $1 AND i.storage = $2 AND i.next_generation IS NOT NULL",
+            [self.index.name, self.index.storage],
+        ).fetchone()
+        if row is None or not row[1]:
+            return False
+        self._set_generation(row[0])
+        return True
+
+    def _make_landmarks(self, centres: NDArray[np.float32]) -> None:
+        with self.connection.transaction():
+            self._lock_entry()
+            (generation,) = self._execute(
+                "SELECT hashindex._begin_shard_landmarks($1)", [self.index.name]
+            ).fetchone()
+            self._set_generation(generation)
+            self._write_landmarks(centres)
+        # By connections alone, to this node too: Citus does not mix them with what it runs itself.
+        with self.connection.transaction():
+            self._execute("SET LOCAL citus.enable_local_execution TO off")
+            self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+
+
+class ShardVerifier(Verifier):
+    """The codes of a distributed table: compared where they are, and made again by encoding."""
+
+    def drop_gone(self) -> int:
+        """Take codes away whose row is gone or has no vector; return how many."""
+        self.job.phase("removing codes without rows")
+        if self.index.layout == "table":
+            return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
+        return int(
+            self._execute(
+                "UPDATE {table} SET {code} = NULL WHERE {column} IS NULL AND {code} IS NOT NULL"
+            ).rowcount
+        )
+
+    def verify(self, table: str) -> int:
+        """Take codes away that are not those of their rows; return how many."""
+        self.job.phase("verifying codes")
+        statement: LiteralString = """
+            DELETE FROM {codes} c USING {table} b WHERE b.{id} = c.id AND b.{column} IS NOT NULL
+              AND c.code <> {encode}(b.{column}::{ext}.vector)
+        """
+        if self.index.layout == "column":
+            statement = """
+                UPDATE {table} b SET {code} = NULL WHERE b.{column} IS NOT NULL
+                  AND b.{code} <> {encode}(b.{column}::{ext}.vector)
+            """
+        row = self._execute("SELECT hashindex._vector_schema()").fetchone()
+        return int(
+            self._execute(
+                statement,
+                encode=sql.Identifier("hashindex", f"encode_{self.index.storage}"),
+                ext=sql.SQL(row[0]),
+            ).rowcount
+        )
+
+    def list_missing(self) -> int:
+        """Take codes away that are in no list of a landmark; return how many."""
+        self.job.phase("looking for rows in no list")
+        return int(self._execute("DELETE FROM {codes} WHERE landmark IS NULL").rowcount)

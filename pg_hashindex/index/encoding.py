@@ -1,0 +1,285 @@
+"""Bulk encoding: rows that have a vector but no code, in batches, beside live writes.
+
+Each batch is two short transactions, so that neither a lock nor a snapshot of ours is ever held for
+long: one reads a page of rows in the order of the key; their codes are computed outside of any; one
+writes them by one INSERT (or UPDATE, for codes in a column), to which keys and codes go as arrays.
+What makes it safe beside writers:
+
+- The triggers exist before the first batch. Where they encode, whatever is written later has its
+  code already, and an INSERT that meets one does nothing.
+- Where the model is evaluated in Python, they only take codes away, and nobody but us writes new
+  ones: a code of what the page held, written after the row's vector changed, would stay. So the
+  page holds each row's ``xmin`` too, the transaction that wrote this version of the row. The INSERT
+  writes codes only where it is still the same, under a lock on the row. An update that committed
+  before the lock has another xmin. One that comes later waits for us, and its trigger then finds
+  our code and takes it away; where its snapshot is too old to see the code, the trigger fails.
+- A row may be deleted, or its vector set to NULL, after its page was read. The INSERT therefore
+  locks the rows against writers while it writes their codes, and leaves out rows that are gone.
+- It never waits for a writer (SKIP LOCKED), so it can be in no deadlock. Rows that it left out are
+  found by the next pass; the work is done when no row is missing.
+- The index may be dropped and made anew with another model, under the same names. Codes are written
+  only while it is the one that we know.
+- Batches commit without waiting for the disk. After a crash some may be gone, which leaves rows
+  without codes, as if they had not been reached; the last transaction of all waits for the others.
+
+A model that knows the rows of its training alone has no codes for others. They go on waiting, and
+the work is done without them.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, LiteralString, NamedTuple
+
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..db.connection import check_idle, translated_errors
+from ..db.jobs import Job
+from ..db.locks import only_one
+from ..db.pace import Pace
+from ..db.pages import Page, read_page
+from ..errors import DatabaseStateError, InvalidInputError
+from ..models.codes import CodeArray, CodeArrayDumper
+from .catalog import IndexEntry
+from .encoding_queries import FIRST_MISSING, PAGE, PAGES_OF_TABLE, PRUNE, SAMPLED_MISSING, WRITE
+
+__all__ = ["encode_missing"]
+
+_BATCH_ROWS = 10_000
+# Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
+_BATCH_VALUES = 4_000_000
+# A statement's parameters may have a gigabyte, with the longest keys and codes.
+_MOST_BATCH_ROWS = 100_000
+
+# A network may take 30 ms a row or 30 us: batches start small, and grow to about so many seconds.
+_FIRST_NETWORK_ROWS = 32
+_NETWORK_SECONDS = 2.0
+
+# Passes that may find changed rows again, where writers make new work as fast as we do it.
+_MOST_PASSES = 10
+
+# Pages that are read to say how many rows there are to be encoded, of tables with twice as many.
+_COUNTED_PAGES = 1000
+
+# Seconds that rows may stay locked by others, without any progress, before we give up.
+_PATIENCE = 60.0
+
+
+def encode_missing(
+    index: IndexEntry,
+    *,
+    batch_rows: int | None = None,
+    progress: bool = False,
+    rows_per_second: float | None = None,
+) -> int:
+    """Encode every row without a code; see `HashIndex.encode`."""
+    if batch_rows is not None and batch_rows < 1:
+        raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
+    check_idle(index.connection, "encoding commits batch by batch")
+    pace = Pace(rows_per_second)
+    with (
+        translated_errors(index),
+        index.noticing_drops(),
+        _only_encoder(index),
+        Job(index.connection, "encode", index.name) as job,
+    ):
+        if index.distributed:
+            from .citus import encode_shards
+
+            return encode_shards(index, job, pace, batch_rows=batch_rows, progress=progress)
+        return _Encoder(index, batch_rows, pace, job).run(progress)
+
+
+def _only_encoder(index: IndexEntry) -> AbstractContextManager[None]:
+    # A second encoder would do the same work again, not harm.
+    busy = f"index {index.name!r} is being encoded by another session; wait for it"
+    return only_one(index.connection, "encode", index.name, busy)
+
+
+class _Batch(NamedTuple):
+    """What became of a page: rows by number, and the first one that is still to be done, if any."""
+
+    written: int
+    unknown: int
+    left_over: str | None
+
+
+class _Encoder:
+    """One run over one index."""
+
+    def __init__(self, index: IndexEntry, batch_rows: int | None, pace: Pace, job: Job) -> None:
+        self.index, self.pace, self.job = index, pace, job
+        self.connection = index.connection
+        # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+        with self.connection.transaction():
+            index.check_current()
+            self.model = index.loaded_model
+        self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
+        if batch_rows is not None:
+            self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
+        self.most_rows = pace.batch(self.most_rows)
+        self.adapts = batch_rows is None and index.network == "torch"
+        self.batch_rows = (
+            min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
+        )
+        in_sql = index.encoded_in == "sql"
+        self.names = {
+            "table": index.table,
+            "table_name": sql.Literal(index.qualified_table),
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "type": sql.SQL(index.key_type),
+            "codes": sql.Identifier(index.code_schema, index.code_table),
+            "code": sql.Identifier(index.code_column),
+            "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
+            "current": index.is_current,
+            "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
+            "filter_targets": sql.SQL("").join(
+                sql.SQL(", {}").format(sql.Identifier(f"filter_{n}"))
+                for n in range(1, 1 + len(index.filter_columns))
+            ),
+            "filter_values": sql.SQL("").join(
+                sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(f"filter_{n}"))
+                for n, name in enumerate(index.filter_columns, 1)
+            ),
+        }
+
+    def run(self, progress: bool) -> int:
+        written, passes = 0, 0
+        stuck_since = time.monotonic()
+        start = self._first_missing()
+        missing = 0
+        if start is not None:
+            self.job.phase("encoding")
+            missing = self._count_missing(exactly=progress)
+            self.job.expect(missing)
+        with tqdm(
+            total=missing, unit="row", unit_scale=True, desc="encoding", disable=not progress
+        ) as bar:
+            while start is not None and passes < _MOST_PASSES:
+                before, left_over = written, None
+                for batch in self._pass(start):
+                    written += batch.written
+                    left_over = left_over or batch.left_over
+                    done = batch.written + (0 if passes else batch.unknown)
+                    bar.update(done)
+                    self.job.advance(done)
+                if self.index.encoded_in == "sql":
+                    # Rows may have come without a code, in a partition that was attached say.
+                    left_over = self._first_missing()
+                elif written > before:
+                    passes += 1
+                start = left_over
+                if written > before:
+                    stuck_since = time.monotonic()
+                elif start is not None and time.monotonic() - stuck_since > _PATIENCE:
+                    raise self._stuck(start, written)
+                elif start is not None:
+                    self.job.advance()
+                    time.sleep(0.1)
+        with self.connection.transaction():
+            if self.index.layout == "table":
+                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
+                self._execute(PRUNE)
+                self._execute("ANALYZE {codes}")
+            if written:
+                # Something of our own to commit, whoever we are: that waits for all before it.
+                self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
+        return written
+
+    def _count_missing(self, *, exactly: bool) -> int:
+        """Count the rows to be encoded, of a large table from some of its pages."""
+        with self.connection.transaction():
+            if not exactly:
+                (pages,) = self._execute(PAGES_OF_TABLE).fetchone()
+                if pages > 2 * _COUNTED_PAGES:
+                    percent: float = 100 * _COUNTED_PAGES / pages
+                    seen: int = self._execute(
+                        SAMPLED_MISSING[self.index.layout], [percent]
+                    ).fetchone()[0]
+                    return round(100 * seen / percent)
+            return self.index.waiting()
+
+    def _stuck(self, row: str, written: int) -> DatabaseStateError:
+        what = "locked by another transaction"
+        if self.index.encoded_in == "python":
+            what = "locked or changed by other transactions"
+        return DatabaseStateError(
+            f"row {row} of {self.index.qualified_table} has been {what} for {_PATIENCE:.0f} s; "
+            f"{written} codes were written, run the encoding again when they have ended"
+        )
+
+    def _pass(self, start: str) -> Iterator[_Batch]:
+        """Walk over the table once from a key on."""
+        comparison = ">="
+        while True:
+            asked, began = self.batch_rows, time.monotonic()
+            with self._transaction():
+                page = read_page(
+                    self.connection,
+                    self._query(PAGE[self.index.layout], comparison=sql.SQL(comparison)),
+                    [start, asked],
+                    rows=asked,
+                    dimension=self.model.dimension,
+                    table=self.index.qualified_table,
+                )
+            if len(page):
+                known = self._known(page)
+                written = self._write(known) if len(known) else 0
+                left_over = known.ids[0] if written < len(known) else None
+                yield _Batch(written, len(page) - len(known), left_over)
+            if len(page) < asked:
+                return
+            if self.adapts:
+                wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
+                self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
+            self.pace.keep(len(page), self.job.advance)
+            start, comparison = page.ids[-1], ">"
+
+    def _known(self, page: Page) -> Page:
+        """Leave out the rows that the model has no code for."""
+        if self.model.network is None or self.model.network.kind != "rows":
+            return page
+        return page.select(self.model.network.knows(page.vectors))
+
+    def _write(self, page: Page) -> int:
+        """Compute and write the codes of a page; return how many rows have got one."""
+        codes = CodeArray(self.model.encode(page.vectors), self.model.n_bits)
+        versions = page.versions if self.index.encoded_in == "python" else None
+        with self._transaction():
+            written: int = self._execute(
+                WRITE[self.index.layout], [page.ids, versions, codes]
+            ).rowcount
+            if not written:
+                self.index.check_current()
+            elif self.index.layout == "table":
+                # Under the landmarks that there may be by now.
+                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
+        return written
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self.connection.transaction():
+            # Locking the newest version of a row, whatever the session's default level is. A page
+            # in the order of the key index: a hash of all codes would be made for each.
+            # A commit waits for no disk: codes that a crash takes are found to be missing.
+            self._execute(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+                "SET LOCAL enable_hashjoin TO off; SET LOCAL synchronous_commit TO off"
+            )
+            yield
+
+    def _first_missing(self) -> str | None:
+        with self.connection.transaction():
+            row = self._execute(FIRST_MISSING[self.index.layout]).fetchone()
+        return None if row is None else row[0]
+
+    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        cursor = RawCursor(self.connection)
+        cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
+        return cursor.execute(self._query(statement), values)
+
+    def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(statement).format(**self.names, **names)

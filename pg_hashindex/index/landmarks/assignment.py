@@ -1,0 +1,137 @@
+"""Assigning rows to their nearest landmark, and landmarks to the middle of their rows."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+from ...hashers._common.kmeans import nearest_centres
+from ...models.vectors import as_rows
+from .groups import LandmarkGroups, place_means
+from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
+
+__all__ = ["CANCELLED", "LEAST_ROWS", "MAX_FLAT", "Landmarks", "ListMeans"]
+
+#: Up to so many landmarks are all compared with each row: groups would save nothing.
+MAX_FLAT = 1024
+#: A centre is the mean of at least so many rows, so that it tells of none of them.
+LEAST_ROWS = 3
+#: A mean of unit vectors shorter than this is what rounding left.
+CANCELLED = 1e-5
+# Groups for each root of the number of landmarks, and groups that a row visits. On 300,000 text
+# embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
+# compared with every landmark in all of its dimensions.
+_GROUPS = (4.0, 24)
+
+
+class Landmarks:
+    """Landmarks made ready for assigning rows to them, batch after batch.
+
+    Up to 1,024 landmarks are all compared with each row, and the answer is exact. If there are
+    more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
+    dimensions where one keeps most of the variance.
+
+    Parameters
+    ----------
+    centres : array-like (m, d)
+    spherical : bool
+        Whether directions count alone: rows and landmarks are scaled to unit length.
+
+    Attributes
+    ----------
+    centres : float32 (m, d)
+    spherical : bool
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no landmark, or one is not a finite vector.
+    """
+
+    def __init__(self, centres: ArrayLike, *, spherical: bool) -> None:
+        self.centres: NDArray[np.float32] = as_rows(centres).astype(np.float32)
+        self.spherical = spherical
+        if not len(self.centres):
+            raise InvalidInputError("there are no landmarks to assign rows to; train some first")
+        self._space = Space(self.centres, spherical)
+        self._points = self._space(self.centres)
+        self._basis: NDArray[np.float32] | None = None
+        self._groups: LandmarkGroups | None = None
+        if len(self.centres) > MAX_FLAT:
+            self._basis = reducing_basis(self._points)
+            self._groups = LandmarkGroups(reduced(self._points, self._basis), *_GROUPS)
+
+    def assign(self, X: ArrayLike) -> NDArray[np.intp]:
+        """Find the nearest landmark of each row.
+
+        A row of zero has no direction: it belongs to landmark 0 where directions count alone.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        intp (n,)
+
+        Raises
+        ------
+        InvalidInputError
+            If X does not hold finite vectors of the landmarks' dimension.
+        """
+        rows = as_rows(X, dimension=self.centres.shape[1])
+        result = np.empty(len(rows), np.intp)
+
+        def work(part: slice) -> None:
+            block = self._space(rows[part].astype(np.float32, copy=False))
+            if self._groups is None:
+                result[part] = nearest_centres(block, self._points, 1)[0][:, 0]
+            else:
+                result[part] = self._groups.nearest(reduced(block, self._basis))
+            if self.spherical:
+                result[part][~rows[part].any(axis=1)] = 0
+
+        in_threads(work, len(rows))
+        return result
+
+
+class ListMeans:
+    """The mean of the rows that each landmark was given, which is a better centre for them.
+
+    Landmarks are trained on a sample. Their lists stay as they are when they move to the mean of
+    all of their rows, and 64 lists then hold as much of the true ten as 80 did.
+
+    Parameters
+    ----------
+    landmarks : Landmarks
+    """
+
+    def __init__(self, landmarks: Landmarks) -> None:
+        self._landmarks = landmarks
+        self._means = np.zeros_like(landmarks.centres)
+        self._counts = np.zeros(len(landmarks.centres), np.intp)
+
+    def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
+        """Add rows (n, d) and their landmarks (n,)."""
+        weights = np.ones(len(X), np.float32)
+        if self._landmarks.spherical:
+            lengths = row_lengths(X)
+            X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
+            weights = (1 / lengths).astype(np.float32, copy=False)
+        present, inverse = np.unique(places, return_inverse=True)
+        means, counts = place_means(X, inverse, len(present), np.arange(len(X)), weights)
+        self._counts[present] += counts
+        # Of means, rather than sums, float32 keeps the digits.
+        share = (counts / self._counts[present]).astype(np.float32)
+        self._means[present] += (means - self._means[present]) * share[:, None]
+
+    def centres(self) -> NDArray[np.float32]:
+        """Return the means, and the landmark itself where fewer than three rows have one."""
+        moved = self._counts >= LEAST_ROWS
+        if self._landmarks.spherical:
+            # Directions that cancel have no mean.
+            moved &= row_lengths(self._means) > CANCELLED
+            result = unit_rows(self._means)
+        else:
+            result = self._means.copy()
+        result[~moved] = self._landmarks.centres[~moved]
+        return result

@@ -1,0 +1,127 @@
+"""Where rows and landmarks are compared: about their mean, of size 1, in fewer dimensions."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
+
+from ...hashers._common.rows import row_slices
+from ...hashers._common.threads import one_blas_thread
+
+__all__ = ["Space", "in_threads", "reduced", "reducing_basis", "row_lengths", "unit_rows"]
+
+# Rows that a thread takes at a time: half of a batch of 10,000.
+_SLICE_ROWS = 5120
+# A basis must keep this part of the variance, in this part of the dimensions at the most, to pay.
+_KEPT_VARIANCE = 0.85
+_KEPT_DIMENSIONS = 0.75
+# Few dimensions have to keep more: of 24, those that keep 85 % find the nearest of 2,000 landmarks
+# for 68 % of the rows, where 128 of the 384 of text embeddings find it for 95 %.
+_MIN_BASIS = 96
+_MAX_BASIS = 256
+_BASIS_ROWS = 8192
+
+
+class Space:
+    """Rows scaled to unit length where directions count, moved to the mean, and scaled to size 1.
+
+    So products of float32 keep the digits that tell near rows apart, and their squares stay within
+    its range.
+
+    Parameters
+    ----------
+    X : float32 (n, d)
+        Rows that say where the mean is and how far they are from it.
+    spherical : bool
+    """
+
+    def __init__(self, X: NDArray[np.float32], spherical: bool) -> None:
+        self._spherical = spherical
+        directed = unit_rows(X) if spherical else X
+        self._mean = directed.mean(axis=0, dtype=np.float64).astype(np.float32)
+        largest = float(np.abs(directed - self._mean).max())
+        #: What distances are multiplied by.
+        self.scale = np.float32(1 / largest if largest > np.finfo(np.float32).tiny else 1)
+
+    def __call__(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Put rows (n, d) into this space, as a copy."""
+        # A row beyond the range goes to its end.
+        with np.errstate(over="ignore"):
+            result: NDArray[np.float32] = (unit_rows(X) if self._spherical else X) - self._mean
+            result *= self.scale
+        return result
+
+
+def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the length of each row."""
+    result: NDArray[np.float32] = np.sqrt(np.einsum("ij,ij->i", X, X))
+    return result
+
+
+def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale rows to unit length; the zero vector stays."""
+    lengths = row_lengths(X)
+    lengths[lengths == 0] = 1
+    return X / lengths[:, None]
+
+
+def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Find directions that keep most of the variance, for comparing in fewer dimensions.
+
+    By subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) on a few thousand rows:
+    the covariance matrix of a few thousand dimensions would take longer than all that follows.
+
+    Parameters
+    ----------
+    X : float32 (n, d)
+        About the mean.
+
+    Returns
+    -------
+    float32 (d, k) or None
+        Orthonormal columns, 96 at least; None where no basis of at most 256 columns and three
+        quarters of the dimensions keeps 85 % of the variance.
+    """
+    sample = X[:: -(-len(X) // _BASIS_ROWS)]
+    total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
+    size = min(X.shape[1], _MAX_BASIS)
+    # Threads of BLAS would wait for one another longer than they work.
+    with one_blas_thread():
+        start = np.random.default_rng(0).standard_normal((X.shape[1], size), dtype=np.float32)
+        basis = np.linalg.qr(start)[0]
+        for _ in range(2):
+            basis = np.linalg.qr(sample.T @ (sample @ basis))[0]
+        projected = sample @ basis
+        values, vectors = np.linalg.eigh((projected.T @ projected).astype(np.float64))
+    kept = values[::-1].cumsum()
+    n_kept = max(_MIN_BASIS, 1 + int(np.searchsorted(kept, _KEPT_VARIANCE * total)))
+    if total == 0 or n_kept > min(size, _KEPT_DIMENSIONS * X.shape[1]):
+        return None
+    return np.ascontiguousarray(basis @ vectors[:, ::-1][:, :n_kept].astype(np.float32))
+
+
+def reduced(X: NDArray[np.float32], basis: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Return the coordinates of rows in a basis, or the rows where there is none."""
+    return X if basis is None else X @ basis
+
+
+def in_threads(work: Callable[[slice], None], n_rows: int) -> None:
+    """Call a function for slices of the rows, in as many threads as BLAS would take.
+
+    Half of the work on a slice is no product, and a single thread would do it. Slices do not depend
+    on how many threads there are, so neither do the sums of a product.
+
+    Parameters
+    ----------
+    work : callable
+        Must write what it finds to places of its own.
+    n_rows : int
+    """
+    n_slices = max(1, -(-n_rows // _SLICE_ROWS))
+    slices = list(row_slices(n_rows, max(1, -(-n_rows // n_slices))))
+    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    with one_blas_thread(), ThreadPoolExecutor(max(pools, default=1)) as threads:
+        for _ in threads.map(work, slices):
+            pass

@@ -1,0 +1,180 @@
+"""Landmarks: thousands of centres of a table's rows, by k-means that takes seconds."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import InvalidInputError
+from ...hashers._common.kmeans import nearest_centres
+from ...hashers._common.rows import row_slices
+from ...models.vectors import as_rows
+from .assignment import CANCELLED, LEAST_ROWS, MAX_FLAT
+from .groups import LandmarkGroups, place_means
+from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
+
+__all__ = ["landmark_count", "train_landmarks", "training_rows"]
+
+# Groups for each root of the number of landmarks, and groups that a row visits. Means forgive a
+# wrong neighbour, which lists do not: fewer comparisons than `Landmarks` makes. On 300,000 text
+# embeddings twice as many visits cover no more of the true ten.
+_GROUPS = (4.0, 8)
+_ROUNDS = 4
+_ROWS_PER_LANDMARK = 12
+_TABLE_ROWS_PER_LANDMARK = 28
+# Rows that say where the data are and how wide.
+_SPACE_ROWS = 8192
+# Rows nearer than this part of their length are the same up to rounding.
+_SAME = 1e-5
+_BLOCK_ROWS = 8192
+
+
+def landmark_count(n_rows: int) -> int:
+    """Return how many landmarks a table of so many rows should have: one for 28 rows."""
+    return max(1, n_rows // _TABLE_ROWS_PER_LANDMARK)
+
+
+def training_rows(n_landmarks: int) -> int:
+    """Return how many rows to draw for training so many landmarks: 12 for each."""
+    return _ROWS_PER_LANDMARK * n_landmarks
+
+
+def train_landmarks(
+    rows: ArrayLike,
+    n_landmarks: int,
+    *,
+    spherical: bool,
+    random_state: int | None = None,
+    rounds: int = _ROUNDS,
+    on_round: Callable[[int, int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Train landmarks on a sample, by Lloyd's k-means from rows of it.
+
+    Of more than 1,024 landmarks, a row is compared with those near it, in fewer dimensions, as
+    `Landmarks` does. A landmark that loses its rows goes on from a row drawn with a chance that
+    grows with the squared distance to its own landmark (as k-means++ does). After the last round
+    those of fewer than three rows are left out: a landmark is to tell of no single row.
+
+    Parameters
+    ----------
+    rows : array-like (n, d)
+        The sample; about `training_rows` of them. A copy of it in fewer dimensions is made.
+    n_landmarks : int
+    spherical : bool
+        Whether directions count alone: the landmarks then have unit length, and rows of zero are
+        left out.
+    random_state : int, optional
+    rounds : int
+    on_round : callable, optional
+        Called after each round with the rounds done and the rounds in all.
+
+    Returns
+    -------
+    float32 (m, d)
+        m is n_landmarks, or less where fewer rows are distinct or landmarks are left out. Where
+        no three rows have a mean, the only landmark is the first axis.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no rows, or they are not finite vectors, or n_landmarks or rounds is below 1.
+    """
+    X = as_rows(rows).astype(np.float32, copy=False)
+    for name, value in (("n_landmarks", n_landmarks), ("rounds", rounds)):
+        if value < 1:
+            raise InvalidInputError(f"{name} must be 1 or more, got {value}")
+    if not len(X):
+        raise InvalidInputError("there are no rows to train landmarks on")
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(len(X))
+    if spherical:
+        order = order[row_lengths(X)[order] > 0]
+    if len(order) < LEAST_ROWS:
+        return _nobody(X)
+    # Fewer rows than three for each would leave most landmarks out.
+    training = _Training(X, order, min(n_landmarks, len(order) // LEAST_ROWS), spherical, rng)
+    for done in range(rounds):
+        training.step(last=done + 1 == rounds)
+        if on_round is not None:
+            on_round(done + 1, rounds)
+    return training.centres if len(training.centres) else _nobody(X)
+
+
+def _nobody(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return one landmark that does not depend on the rows; all of them are nearest to it."""
+    return np.eye(1, X.shape[1], dtype=np.float32)
+
+
+class _Training:
+    """One run of k-means over rows in a random order."""
+
+    def __init__(
+        self,
+        X: NDArray[np.float32],
+        order: NDArray[np.intp],
+        n_landmarks: int,
+        spherical: bool,
+        rng: np.random.Generator,
+    ) -> None:
+        self._X, self._order, self._n_landmarks = X, order, n_landmarks
+        self._spherical, self._rng = spherical, rng
+        first = X[order[:_SPACE_ROWS]]
+        self._space = Space(first, spherical)
+        self._basis = reducing_basis(self._space(first)) if n_landmarks > MAX_FLAT else None
+        width = X.shape[1] if self._basis is None else self._basis.shape[1]
+        self._rows = np.empty((len(order), width), np.float32)
+        self._weights = np.ones(len(order), np.float32)
+        if spherical:
+            self._weights /= row_lengths(X)[order]
+
+        def work(part: slice) -> None:
+            self._rows[part] = reduced(self._space(X[order[part]]), self._basis)
+
+        in_threads(work, len(order))
+        self.centres = self._directed(np.unique(X[order[:n_landmarks]], axis=0))
+
+    def step(self, last: bool) -> None:
+        """Do a round; the last one leaves out landmarks of too few rows."""
+        points = reduced(self._space(self.centres), self._basis)
+        places = _assigned(self._rows, points)
+        means, counts = place_means(self._X, places, len(points), self._order, self._weights)
+        full = counts >= (LEAST_ROWS if last else 1)
+        if self._spherical:
+            # Directions that cancel have no mean.
+            full &= row_lengths(means) > CANCELLED
+        self.centres = self._directed(means[full])
+        if len(self.centres) < self._n_landmarks and not last:
+            self._add(points, places)
+
+    def _add(self, points: NDArray[np.float32], places: NDArray[np.intp]) -> None:
+        """Add rows far from their landmark until there are as many landmarks as asked for."""
+        distances = np.empty(len(places), np.float32)
+        for part in row_slices(len(places), _BLOCK_ROWS):
+            distances[part] = row_lengths(self._rows[part] - points[places[part]])
+        # The digits that a distance lacks are those of the rows as they came.
+        lengths = row_lengths(self._X)[self._order] * self._weights
+        apart = np.flatnonzero(distances > _SAME * lengths * self._space.scale)
+        # The least of exponential variables with these rates: a draw without replacement.
+        chances = self._rng.exponential(size=len(apart)) / distances[apart].astype(np.float64) ** 2
+        n_missing = self._n_landmarks - len(self.centres)
+        drawn = apart[np.argsort(chances, kind="stable")[:n_missing]]
+        added = np.unique(self._X[self._order[drawn]], axis=0)
+        self.centres = np.concatenate([self.centres, self._directed(added)])
+
+    def _directed(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        return unit_rows(X) if self._spherical else X
+
+
+def _assigned(X: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Return the nearest point of each row, intp (n,); of many points, nearly so."""
+    result = np.empty(len(X), np.intp)
+    groups = LandmarkGroups(points, *_GROUPS) if len(points) > MAX_FLAT else None
+
+    def work(part: slice) -> None:
+        if groups is None:
+            result[part] = nearest_centres(X[part], points, 1)[0][:, 0]
+        else:
+            result[part] = groups.nearest(X[part])
+
+    in_threads(work, len(X))
+    return result

@@ -1,0 +1,243 @@
+"""Another model for an index that is being searched; ``sql/146_swap.sql`` makes the changes.
+
+The new codes are made aside, by an index beside the one that changes: it has a name of its own, and
+is encoded and built like any other, so that a run which was cut off goes on where it stopped. Both
+are kept fresh by triggers, until the codes of before are pruned.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import LiteralString
+
+from psycopg import RawCursor
+
+from ..db.connection import outside_transactions, translated_errors
+from ..db.jobs import Job
+from ..db.locks import only_one, patiently
+from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
+from ..quality.evaluate import Measured, measure_defaults
+from ..quality.query_sets import QuerySet, draw
+from .built_index import BuiltIndex
+from .catalog import Access, SwapState
+
+__all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
+
+_WHY_OUTSIDE = "a swap is made in many transactions"
+_QUERIES = 200
+
+_BESIDE: LiteralString = """
+    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """A swap, and what it was decided by.
+
+    Parameters
+    ----------
+    model_before, model : str
+        As ``name:version``.
+    before, after : Measured or None
+        Recall and latency of both on the same queries, at their own defaults; None where there were
+        no two rows to compare.
+    """
+
+    model_before: str
+    model: str
+    before: Measured | None
+    after: Measured | None
+
+
+def swap(
+    index: BuiltIndex,
+    model: str,
+    *,
+    access: Access | None = None,
+    tolerance: float = 0.01,
+    force: bool = False,
+    k: int = 10,
+    queries: int | QuerySet = _QUERIES,
+    rows_per_second: float | None = None,
+    random_state: int = 0,
+    progress: bool = False,
+) -> Swapped:
+    """Give an index another model; see `HashIndex.swap`."""
+    if not 0 <= tolerance <= 1:
+        raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    with (
+        translated_errors(),
+        _only_swapper(index),
+        Job(index.connection, "swap", index.name) as job,
+    ):
+        job.phase("preparing")
+        coming = index.open(
+            index.connection,
+            patiently(
+                index.connection,
+                lambda: _call(index, "begin_swap", [index.name, model, access]),
+                table=index.qualified_table,
+            ),
+        )
+        coming.encode(rows_per_second=rows_per_second, progress=progress)
+        _call(index, "swap_is_ready", [index.name])
+        now = index.open(index.connection, index.name)
+        coming = index.open(index.connection, coming.name)
+        with now.noticing_drops(), coming.noticing_drops():
+            job.phase("comparing")
+            before, after = _compare(now, coming, queries, k, random_state, progress)
+        if before and after and after.recall < before.recall - tolerance and not force:
+            raise LowerRecallError(
+                f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
+                f"the tolerance of {tolerance:g}: index {index.name!r} keeps model {_model(now)}; "
+                f"the codes of {_model(coming)} stay beside: take them by running the swap again "
+                f"with --force, or drop them: pg-hashindex index repair {index.name} --undo"
+            )
+        job.phase("switching")
+        _exchange(now, "ready")
+        return Swapped(_model(now), _model(coming), before, after)
+
+
+def rollback(index: BuiltIndex) -> str:
+    """Return to the codes of before; see `HashIndex.rollback`."""
+    with translated_errors(), _only_swapper(index):
+        name = beside(index, ["previous"])
+        if name is not None:
+            # Where Python encodes, rows that have changed since the swap wait there.
+            index.open(index.connection, name).encode()
+        _exchange(index, "previous")
+        return _model(index.open(index.connection, index.name))
+
+
+def prune(index: BuiltIndex) -> str:
+    """Drop the codes of before; see `HashIndex.prune`."""
+    with translated_errors(), _only_swapper(index):
+        model = _drop(index, ["previous"])
+        if model is None:
+            raise DatabaseStateError(
+                f"index {index.name!r} has no codes of a model before to be pruned"
+            )
+        return model
+
+
+def undo(index: BuiltIndex) -> str | None:
+    """Give up a swap that is under way.
+
+    Parameters
+    ----------
+    index : HashIndex
+
+    Returns
+    -------
+    str or None
+        The model whose codes were dropped, as ``name:version``; None where there were none.
+
+    Raises
+    ------
+    InUseError
+        If another session goes on with it, or transactions keep the table in use for a minute.
+    """
+    with translated_errors(), _only_swapper(index):
+        return _drop(index, ["next", "ready"])
+
+
+def resume(
+    index: BuiltIndex, *, rows_per_second: float | None = None, progress: bool = False
+) -> Swapped | None:
+    """Go on with a swap that was cut off; the recall must not fall by more than `swap` allows.
+
+    Parameters
+    ----------
+    index : HashIndex
+    rows_per_second : float, optional
+        As `HashIndex.encode`.
+    progress : bool
+        Whether to draw bars on stderr.
+
+    Returns
+    -------
+    Swapped or None
+        None where none is under way.
+
+    Raises
+    ------
+    LowerRecallError, InUseError, DatabaseStateError
+        As `HashIndex.swap`.
+    """
+    name = beside(index, ["next", "ready"])
+    if name is None:
+        return None
+    coming = index.open(index.connection, name)
+    return swap(index, _model(coming), rows_per_second=rows_per_second, progress=progress)
+
+
+def beside(index: BuiltIndex, states: list[SwapState]) -> str | None:
+    """Return the name of the row beside an index that is in one of these states, if there is one.
+
+    Parameters
+    ----------
+    index : HashIndex
+    states : list of {"next", "ready", "previous"}
+    """
+    with translated_errors():
+        row = RawCursor(index.connection).execute(_BESIDE, [index.name, states]).fetchone()
+    return None if row is None else row[0]
+
+
+def _compare(
+    now: BuiltIndex,
+    coming: BuiltIndex,
+    queries: int | QuerySet,
+    k: int,
+    random_state: int,
+    progress: bool,
+) -> tuple[Measured | None, Measured | None]:
+    asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
+    if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
+        return None, None
+    before, after = measure_defaults([now, coming], asked, k=k, progress=progress)
+    return before, after
+
+
+def _exchange(index: BuiltIndex, state: SwapState) -> None:
+    patiently(
+        index.connection,
+        lambda: _call(index, "exchange", [index.name, state]),
+        table=index.qualified_table,
+    )
+
+
+def _drop(index: BuiltIndex, states: list[SwapState]) -> str | None:
+    name = beside(index, states)
+    if name is None:
+        return None
+    dropped = index.open(index.connection, name)
+    dropped.drop()
+    return _model(dropped)
+
+
+def _call(index: BuiltIndex, function: LiteralString, values: list[str | None]) -> str:
+    places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
+    row = (
+        RawCursor(index.connection)
+        .execute(f"SELECT hashindex.{function}({places})::text".encode(), values)
+        .fetchone()
+    )
+    assert row is not None  # noqa: S101
+    result: str = row[0]
+    return result
+
+
+def _model(index: BuiltIndex) -> str:
+    return f"{index.model}:{index.model_version}"
+
+
+@contextmanager
+def _only_swapper(index: BuiltIndex) -> Iterator[None]:
+    busy = f"index {index.name!r} is being swapped by another session"
+    with (
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+        only_one(index.connection, "swap", index.name, busy),
+    ):
+        yield

@@ -1,0 +1,241 @@
+"""Blocks of a table's rows by COPY in binary form: keys as their bytes, vectors as an array.
+
+A key goes back to the server as it came from there, so its type does not matter. Where all rows of
+a block are as long as each other, as with keys of numbers or uuids, NumPy takes a block apart, and
+puts one together, as a whole.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+
+from ..db.connection import Connection
+from ..models.codes import code_bytes
+
+__all__ = [
+    "Block",
+    "Keys",
+    "WrongDimensionError",
+    "copy_format",
+    "landmarks_in_copy_format",
+    "read_block",
+]
+
+#: Keys in binary form: of one length (n, length), or each of its own.
+Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]
+
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+# Flags, and the length of an extension: both are zero.
+_HEADER = _SIGNATURE + bytes(8)
+_TRAILER = b"\xff\xff"
+# The number of columns; each of them begins with its length.
+_COUNT_BYTES, _LENGTH_BYTES = 2, 4
+# A block number and a line number.
+_CTID_BYTES = 6
+# The dimension and an unused number.
+_VECTOR_HEADER_BYTES = 4
+_BIT_HEADER_BYTES = 4
+_KEY = _COUNT_BYTES + _LENGTH_BYTES
+
+
+class WrongDimensionError(Exception):
+    """A vector has another dimension than the others; which one, the server has to be asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows of a table.
+
+    Attributes
+    ----------
+    keys : uint8 (n, length) or sequence of bytes
+    vectors : float32 (n, d)
+    codes : uint8 (n, width) or None
+        Where the query has a column of them.
+    last : tuple of int
+        Page and line of the last row; (0, 0) without rows.
+    """
+
+    keys: Keys
+    vectors: NDArray[np.float32]
+    codes: NDArray[np.uint8] | None
+    last: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+def read_block(
+    connection: Connection, query: sql.Composable, *, dimension: int, code_bits: int | None = None
+) -> Block:
+    """Read what a query returns.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    query : psycopg.sql.Composable
+        A key that is not NULL, ``ctid``, a code where ``code_bits`` is given, and a vector or
+        halfvec that is not NULL; without parameters.
+    dimension : int
+    code_bits : int, optional
+
+    Returns
+    -------
+    Block
+
+    Raises
+    ------
+    WrongDimensionError
+        If a vector has another dimension.
+    """
+    copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
+    rows: list[bytes] = []
+    with connection.cursor() as cursor, cursor.copy(copy) as source:
+        for data in source:
+            rows.append(bytes(data))
+    if rows and rows[0].startswith(_SIGNATURE):
+        # The first row comes in one message with what is before it.
+        rows[0] = rows[0][len(_HEADER) :]
+    rows = [row for row in rows if row and row != _TRAILER]
+    code_part = (
+        0 if code_bits is None else _LENGTH_BYTES + _BIT_HEADER_BYTES + code_bytes(code_bits)
+    )
+    return _Parser(dimension, code_part).parse(rows)
+
+
+class _Parser:
+    """What is known of a row but for the length of its key, from the row's end."""
+
+    def __init__(self, dimension: int, code_part: int) -> None:
+        self._dimension, self._code_part = dimension, code_part
+
+    def parse(self, rows: list[bytes]) -> Block:
+        if not rows:
+            vectors = np.empty((0, self._dimension), np.float32)
+            codes = np.empty((0, 0), np.uint8) if self._code_part else None
+            return Block([], vectors, codes, (0, 0))
+        key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
+        # What is after the key is equally long in all rows, if their vectors are.
+        tail = len(rows[0]) - _KEY - key
+        number = (tail - self._vector_start()) // self._dimension
+        if number not in (2, 4) or tail != self._vector_start() + number * self._dimension:
+            raise WrongDimensionError
+        if len(set(map(len, rows))) == 1:
+            parts = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+            if (parts[:, _COUNT_BYTES:_KEY] != parts[0, _COUNT_BYTES:_KEY]).any():
+                raise WrongDimensionError
+            keys: Keys = parts[:, _KEY : _KEY + key]
+            tails = parts[:, _KEY + key :]
+        else:
+            keys = [row[_KEY:-tail] for row in rows]
+            if any(
+                int.from_bytes(row[_COUNT_BYTES:_KEY], "big") != len(one)
+                for row, one in zip(rows, keys, strict=True)
+            ):
+                raise WrongDimensionError
+            tails = np.frombuffer(b"".join([row[-tail:] for row in rows]), np.uint8)
+            tails = tails.reshape(len(rows), tail)
+        return self._block(keys, tails, np.dtype(">f4" if number == 4 else ">f2"))
+
+    def _vector_start(self) -> int:
+        """Return where in what is after the key the numbers of the vector begin."""
+        ctid = _LENGTH_BYTES + _CTID_BYTES
+        return ctid + self._code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
+
+    def _block(self, keys: Keys, tails: NDArray[np.uint8], number: np.dtype[np.floating]) -> Block:
+        start = self._vector_start()
+        dimensions = tails[:, start - _VECTOR_HEADER_BYTES : start - _VECTOR_HEADER_BYTES + 2]
+        if (dimensions != np.array([self._dimension], ">u2").view(np.uint8)).any():
+            raise WrongDimensionError
+        vectors = np.ascontiguousarray(tails[:, start:]).view(number).astype(np.float32)
+        ctid = tails[-1, _LENGTH_BYTES : _LENGTH_BYTES + _CTID_BYTES].tobytes()
+        codes = None
+        if self._code_part:
+            end = start - _VECTOR_HEADER_BYTES - _LENGTH_BYTES
+            begin = end - self._code_part + _LENGTH_BYTES + _BIT_HEADER_BYTES
+            codes = tails[:, begin:end]
+        last = int.from_bytes(ctid[:4], "big"), int.from_bytes(ctid[4:], "big")
+        return Block(keys, vectors, codes, last)
+
+
+def copy_format(
+    keys: Keys, landmarks: NDArray[np.integer], codes: NDArray[np.uint8], n_bits: int
+) -> bytes:
+    """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
+
+    Parameters
+    ----------
+    keys : uint8 (n, length) or sequence of bytes
+        In binary form.
+    landmarks : integer (n,)
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    bytes
+    """
+    tails = np.empty(
+        len(codes),
+        [
+            ("landmark_bytes", ">i4"), ("landmark", ">i4"),
+            ("code_bytes", ">i4"), ("n_bits", ">i4"), ("code", np.uint8, (codes.shape[1],)),
+        ],
+    )  # fmt: skip
+    tails["landmark_bytes"] = 4
+    tails["landmark"] = landmarks
+    tails["code_bytes"] = _BIT_HEADER_BYTES + codes.shape[1]
+    tails["n_bits"] = n_bits
+    tails["code"] = codes
+    if isinstance(keys, np.ndarray):
+        rows = np.empty(
+            len(codes),
+            [
+                ("columns", ">i2"), ("key_bytes", ">i4"),
+                ("key", np.uint8, (keys.shape[1],)), ("tail", tails.dtype),
+            ],
+        )  # fmt: skip
+        rows["columns"] = 3
+        rows["key_bytes"] = keys.shape[1]
+        rows["key"] = keys
+        rows["tail"] = tails
+        return _HEADER + rows.tobytes() + _TRAILER
+    columns = (3).to_bytes(_COUNT_BYTES, "big")
+    parts = [_HEADER]
+    for key, tail in zip(keys, tails, strict=True):
+        parts += [columns, len(key).to_bytes(_LENGTH_BYTES, "big"), key, tail.tobytes()]
+    return b"".join([*parts, _TRAILER])
+
+
+def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
+    """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
+
+    Parameters
+    ----------
+    centres : float32 (m, d)
+        Of landmarks 0 to m - 1; written as halfvec, which holds 65504 at most.
+
+    Returns
+    -------
+    bytes
+    """
+    d = centres.shape[1]
+    rows = np.zeros(
+        len(centres),
+        [
+            ("columns", ">i2"), ("landmark_bytes", ">i4"), ("landmark", ">i4"),
+            ("centre_bytes", ">i4"), ("dimension", ">u2"), ("unused", ">u2"),
+            ("centre", ">f2", (d,)),
+        ],
+    )  # fmt: skip
+    rows["columns"] = 2
+    rows["landmark_bytes"] = 4
+    rows["landmark"] = np.arange(len(centres))
+    rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
+    rows["dimension"] = d
+    rows["centre"] = centres
+    return _HEADER + rows.tobytes() + _TRAILER

@@ -1,0 +1,224 @@
+"""Codes held against fresh encodings of their rows; those that are wrong are taken away.
+
+A row without a code is what encoding looks for, so taking one away is safe beside writers: it goes
+only while it is still the one that was looked at.
+"""
+
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import RawCursor, sql
+from tqdm import tqdm
+
+from ..db.jobs import Job
+from ..db.pages import Page, read_page
+from ..models import codes
+from ..models.quantization import distances_to_edges
+from .catalog import IndexEntry, Layout
+from .encoding_queries import PRUNE
+
+__all__ = ["Verifier"]
+
+_BATCH_ROWS = 10_000
+_BATCH_VALUES = 4_000_000
+_SAMPLE_ROWS = 1_000
+
+# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides.
+_ROUNDING = 1e-4
+
+# $1 is a key or NULL, $2 the most rows.
+_PAGE: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT b.{id}::text, b.{column}, c.code::text FROM {table} b JOIN {codes} c ON c.id = b.{id}
+        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type}) AND b.{column} IS NOT NULL
+        ORDER BY b.{id} LIMIT $2
+    """,
+    "column": """
+        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b
+        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
+          AND b.{column} IS NOT NULL AND b.{code} IS NOT NULL
+        ORDER BY b.{id} LIMIT $2
+    """,
+}
+
+_COUNT: dict[Layout, LiteralString] = {
+    "table": "SELECT count(*) FROM {table} b JOIN {codes} c ON c.id = b.{id}",
+    "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
+}
+
+# $1 is a percentage, $2 the most rows. Of pages of the codes, where there are some.
+_SAMPLE: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT b.{id}::text, b.{column}, c.code::text
+        FROM (SELECT id, code FROM {codes} TABLESAMPLE SYSTEM ($1::real) LIMIT $2) c
+        JOIN {table} b ON b.{id} = c.id WHERE b.{column} IS NOT NULL
+    """,
+    "column": """
+        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b TABLESAMPLE SYSTEM ($1::real)
+        WHERE b.{column} IS NOT NULL AND b.{code} IS NOT NULL LIMIT $2
+    """,
+}
+
+# $1 and $2 are keys and codes.
+_TAKE: dict[Layout, LiteralString] = {
+    "table": """
+        DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
+        WHERE c.id = s.id::{type} AND c.code::text = s.code AND {current}
+    """,
+    "column": """
+        UPDATE {table} b SET {code} = NULL
+        FROM unnest($1::text[], $2::text[]) s(id, code)
+        WHERE b.{id} = s.id::{type} AND b.{code}::text = s.code AND {current}
+    """,
+}
+
+_WITHOUT_VECTOR: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT c.id::text, c.code::text FROM {codes} c JOIN {table} b ON b.{id} = c.id
+        WHERE b.{column} IS NULL
+    """,
+    "column": """
+        SELECT b.{id}::text, b.{code}::text FROM {table} b
+        WHERE b.{column} IS NULL AND b.{code} IS NOT NULL
+    """,
+}
+
+
+class Verifier:
+    """The codes of one index.
+
+    Parameters
+    ----------
+    index : IndexEntry
+        On a connection in autocommit mode.
+    job : Job
+    progress : bool
+        Whether to draw bars on stderr.
+    """
+
+    def __init__(self, index: IndexEntry, job: Job, *, progress: bool) -> None:
+        self.index, self.job, self.progress = index, job, progress
+        self.connection = index.connection
+        self.model = index.loaded_model
+        self.names: dict[str, sql.Composable] = {
+            "table": index.table,
+            "table_name": sql.Literal(index.qualified_table),
+            "id": sql.Identifier(index.id_column),
+            "type": sql.SQL(index.key_type),
+            "column": sql.Identifier(index.column_name),
+            "codes": index.codes,
+            "code": sql.Identifier(index.code_column),
+            "current": index.is_current,
+        }
+
+    def drop_gone(self) -> int:
+        """Take codes away whose row is gone or has no vector; return how many."""
+        self.job.phase("removing codes without rows")
+        taken = 0
+        if self.index.layout == "table":
+            taken += self._execute(PRUNE).rowcount
+        rows = self._execute(_WITHOUT_VECTOR[self.index.layout]).fetchall()
+        return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
+
+    def verify(self, table: str) -> int:
+        """Take codes away that are not those of their rows; return how many.
+
+        Parameters
+        ----------
+        table : str
+            The table or one of its partitions, as SQL writes it.
+        """
+        (rows,) = self._execute(_COUNT[self.index.layout], table=sql.SQL(table)).fetchone()
+        self.job.phase("verifying codes", rows)
+        size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
+        taken, last = 0, None
+        with tqdm(
+            total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
+        ) as bar:
+            while True:
+                page = self._page(_PAGE, [last, size], size, table=sql.SQL(table))
+                wrong = self._wrong(page)
+                found = page.select(wrong)
+                taken += self._take(found.ids, found.versions)
+                bar.update(len(page))
+                self.job.advance(len(page))
+                if len(page) < size:
+                    return taken
+                last = page.ids[-1]
+
+    def sample(self) -> tuple[int, int]:
+        """Look at some codes; return how many are not those of their rows, and of how many."""
+        (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
+        part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
+        page = self._page(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
+        return int(self._wrong(page).sum()), len(page)
+
+    def list_missing(self) -> int:
+        """List rows that have a code and are in no list of a landmark; return how many."""
+        self.job.phase("looking for rows in no list")
+        row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
+        return int(row[0])
+
+    def _take(self, ids: Sequence[str], stored: Sequence[str | None]) -> int:
+        # A statement about no row fires triggers too.
+        if not ids:
+            return 0
+        return int(self._execute(_TAKE[self.index.layout], [list(ids), list(stored)]).rowcount)
+
+    def _wrong(self, page: Page) -> NDArray[np.bool_]:
+        """Say which codes differ from fresh ones by more than rounding."""
+        wrong = np.ones(len(page), dtype=bool)
+        known = wrong.copy()
+        if self.model.network is not None and len(page):
+            known = self.model.network.knows(page.vectors)
+        if not known.any():
+            return wrong
+        seen = page.select(known)
+        fresh = codes.unpack(self.model.encode(seen.vectors), self.model.n_bits)
+        stored = _bits([code or "" for code in seen.versions])
+        differing = fresh != stored
+        if self.model.network is None and differing.any():
+            rows = differing.any(axis=1)
+            projections = self.model.project(seen.vectors[rows])
+            scale = np.abs(projections).max(axis=1, keepdims=True)
+            distances = distances_to_edges(projections, self.model.levels)
+            differing[rows] &= distances > _ROUNDING * scale
+        wrong[known] = differing.any(axis=1)
+        return wrong
+
+    def _page(
+        self,
+        statement: dict[Layout, LiteralString],
+        values: Sequence[Any],
+        rows: int,
+        **names: sql.Composable,
+    ) -> Page:
+        with self.connection.transaction():
+            return read_page(
+                self.connection,
+                self._query(statement[self.index.layout], **names),
+                values,
+                rows=rows,
+                dimension=self.index.dimension,
+                table=self.index.qualified_table,
+            )
+
+    def _execute(
+        self,
+        statement: LiteralString,
+        values: Sequence[Any] | None = None,
+        **names: sql.Composable,
+    ) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        return RawCursor(self.connection).execute(self._query(statement, **names), values)
+
+    def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(statement).format(**self.names | names)
+
+
+def _bits(texts: Sequence[str]) -> NDArray[np.bool_]:
+    characters = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)
+    bits: NDArray[np.bool_] = characters == ord("1")
+    return bits

@@ -1,0 +1,237 @@
+"""Binary codes: the only place that decides the order of their bits.
+
+A code of ``n_bits`` bits is kept as ``ceil(n_bits / 8)`` bytes, most significant bit first, the
+unused low bits of the last byte zero. That is also the wire format of PostgreSQL's ``bit(n)``, so
+no bit changes place between NumPy and the database.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pgvector import Bit
+from psycopg.adapt import Dumper
+from psycopg.postgres import types
+from psycopg.pq import Format
+
+from ..errors import InvalidInputError
+
+__all__ = [
+    "CodeArray",
+    "CodeArrayDumper",
+    "code_bytes",
+    "hamming_distances",
+    "pack",
+    "to_postgres",
+    "unpack",
+    "weighted_distances",
+]
+
+# Weights are taken as whole numbers of this many bits together: float64 then adds them exactly.
+_WEIGHT_BITS = 51
+# About this many bits of the codes are held as numbers at a time.
+_BLOCK_BITS = 1 << 22
+
+
+def code_bytes(n_bits: int) -> int:
+    """Return the number of bytes that hold ``n_bits`` bits."""
+    return (n_bits + 7) // 8
+
+
+def pack(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Pack booleans into codes.
+
+    Parameters
+    ----------
+    bits : bool (n, n_bits)
+
+    Returns
+    -------
+    uint8 (n, ceil(n_bits / 8))
+    """
+    return np.packbits(bits, axis=1)
+
+
+def unpack(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.bool_]:
+    """Unpack codes into booleans; the inverse of `pack`.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    bool (n, n_bits)
+
+    Raises
+    ------
+    InvalidInputError
+        If the codes do not have the width of ``n_bits`` bits.
+    """
+    _check_width(codes, n_bits)
+    return np.unpackbits(codes, axis=1, count=n_bits).astype(bool)
+
+
+def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
+    """Wrap codes as pgvector ``Bit`` values, for parameters and COPY.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    list of pgvector.Bit
+    """
+    _check_width(codes, n_bits)
+    length = struct.pack(">i", n_bits)
+    return [Bit.from_binary(length + row.tobytes()) for row in np.ascontiguousarray(codes)]
+
+
+@dataclass(frozen=True, eq=False)
+class CodeArray:
+    """Codes as one ``bit[]`` parameter; give the cursor `CodeArrayDumper` for it.
+
+    Parameters
+    ----------
+    codes : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Raises
+    ------
+    InvalidInputError
+        If the codes do not have the width of ``n_bits`` bits.
+    """
+
+    codes: NDArray[np.uint8]
+    n_bits: int
+
+    def __post_init__(self) -> None:
+        _check_width(self.codes, self.n_bits)
+
+    def to_binary(self) -> bytes:
+        """Return PostgreSQL's binary form of the array, all codes at once."""
+        n_codes, width = self.codes.shape
+        if not n_codes:
+            return struct.pack(">iii", 0, 0, types["bit"].oid)
+        elements = np.empty(
+            n_codes, dtype=[("length", ">i4"), ("n_bits", ">i4"), ("code", np.uint8, (width,))]
+        )
+        elements["length"] = 4 + width
+        elements["n_bits"] = self.n_bits
+        elements["code"] = self.codes
+        # One dimension, no NULL, numbered from 1.
+        return struct.pack(">iiiii", 1, 0, types["bit"].oid, n_codes, 1) + elements.tobytes()
+
+
+class CodeArrayDumper(Dumper):
+    """Sends a `CodeArray`."""
+
+    format = Format.BINARY
+    oid = types["bit"].array_oid
+
+    def dump(self, obj: CodeArray) -> bytes:
+        """Return the parameter's value."""
+        return obj.to_binary()
+
+
+def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Count the differing bits of every query code and every code.
+
+    Parameters
+    ----------
+    queries : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+
+    Returns
+    -------
+    uint16 (n_queries, n)
+        Callers pass queries in blocks: the result and one temporary of 8 bytes an entry are the
+        memory this takes.
+    """
+    if queries.shape[1] != codes.shape[1]:
+        raise InvalidInputError(
+            f"query codes have {queries.shape[1]} bytes and codes {codes.shape[1]}; "
+            "encode both with the same model"
+        )
+    query_words, code_words = _as_words(queries), _as_words(codes)
+    distances = np.zeros((len(queries), len(codes)), dtype=np.uint16)
+    for word in range(query_words.shape[1]):
+        # One word of the codes at a time keeps the temporary to n_queries x n.
+        distances += np.bitwise_count(query_words[:, word, None] ^ code_words[None, :, word])
+    return distances
+
+
+def weighted_distances(
+    queries: NDArray[np.uint8], codes: NDArray[np.uint8], weights: ArrayLike
+) -> NDArray[np.float64]:
+    """Add up the weights of the differing bits of every query code and every code.
+
+    Each weight is first rounded to a multiple of 2**-51 of a power of two above their sum. From
+    there on sums are exact, whatever the order of their terms: equal sums are equal numbers, so
+    that with equal weights the ties are those of `hamming_distances`.
+
+    Parameters
+    ----------
+    queries : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+    weights : array-like (n_bits,)
+        What each bit counts, 0 or more, at least one above 0.
+
+    Returns
+    -------
+    float64 (n_queries, n)
+        Callers pass queries in blocks, as to `hamming_distances`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the weights are not usable, or the codes have another width.
+    """
+    whole, exponent = _whole_weights(weights)
+    n_bits = len(whole)
+    weighted = _as_signs(queries, n_bits) * whole
+    result = np.empty((len(queries), len(codes)))
+    step = max(1, _BLOCK_BITS // n_bits)
+    for start in range(0, len(codes), step):
+        block = slice(start, start + step)
+        # Of signs s and t, (1 - s t) / 2 is 1 where bits differ.
+        result[:, block] = weighted @ _as_signs(codes[block], n_bits).T
+    np.subtract(whole.sum(), result, out=result)
+    return np.ldexp(result, exponent - 1, out=result)
+
+
+def _whole_weights(weights: ArrayLike) -> tuple[NDArray[np.float64], int]:
+    """Return whole numbers, and the power of two that makes the weights of them."""
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise InvalidInputError(f"weights have shape {array.shape}; give one for each bit")
+    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
+        raise InvalidInputError(
+            "weights must be finite, 0 or more, and at least one above 0, got "
+            f"{array.min()} to {array.max()}"
+        )
+    # Brought below 1 first, so that the sum of the largest numbers is finite too.
+    largest = int(np.frexp(array.max())[1])
+    scaled = np.ldexp(array, -largest)
+    exponent = int(np.frexp(scaled.sum())[1]) - _WEIGHT_BITS
+    return np.rint(np.ldexp(scaled, -exponent)), exponent + largest
+
+
+def _as_signs(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.float64]:
+    return np.where(unpack(codes, n_bits), 1.0, -1.0)
+
+
+def _as_words(codes: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    padding = -codes.shape[1] % 8
+    return np.ascontiguousarray(np.pad(codes, ((0, 0), (0, padding)))).view(np.uint64)
+
+
+def _check_width(codes: NDArray[np.uint8], n_bits: int) -> None:
+    if codes.ndim != 2 or codes.shape[1] != code_bytes(n_bits):
+        raise InvalidInputError(
+            f"codes have shape {codes.shape}; {n_bits} bits need (n, {code_bytes(n_bits)})"
+        )

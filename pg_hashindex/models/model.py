@@ -1,0 +1,427 @@
+"""Models: what a fitted hasher leaves behind, independent of the method that made it."""
+
+import hashlib
+import io
+import json
+import re
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from . import codes
+from .layers import MAX_DIMENSION, Layer
+from .network import Network
+from .profiles import Profile
+from .quantization import Levels, bits_of, check_levels, quantize, query_codes
+from .vectors import as_rows
+
+__all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
+
+#: The most bits of a code: projections travel as pgvector ``vector`` values.
+MAX_BITS = MAX_DIMENSION
+MAX_LAYERS = 64
+
+Metric = Literal["l2", "cosine", "ip"]
+
+_FILE_FORMAT = 1
+# Bytes of a network that are copied at a time.
+_PART_BYTES = 1 << 24
+# Rows evaluated at a time, so that memory does not grow with the input.
+_BLOCK_ROWS = 8192
+#: What NumPy, zipfile, zlib and json raise on a damaged file.
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    tokenize.TokenError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A named list of layers that maps vectors to binary codes, and perhaps a network after them.
+
+    SQL evaluates it exactly if it has no network.
+
+    Parameters
+    ----------
+    name : str
+        At most 63 characters, without ``:`` (which separates name and version).
+    method : str
+        The registered name of the hasher that made it, for instance ``"itq"``.
+    dimension : int
+        Dimensions of the vectors it takes.
+    layers : sequence of Layer
+        At least one and at most 64, the network counted as one; the last gives one number for
+        each projection. None before a network of kind ``rows``, which knows rows as they are in
+        the table.
+    metric : {"l2", "cosine", "ip"}
+        The distance it was trained for; an index uses it unless told otherwise.
+    parameters : mapping
+        The hasher's parameters, as JSON values.
+    training : mapping
+        What training saw and measured, as JSON values.
+    version : int, optional
+        Given by the store when the model is saved.
+    bit_weights : float (n_bits,), optional
+        What each bit counts in distances between codes, 0 or more, at least one above 0; kept as
+        float32. None where all count the same, and of 4 levels.
+    network : Network, optional
+        A last step that Python alone evaluates.
+    profile : Profile, optional
+        How the projections of its training rows were spread, for checks of an index; it says
+        nothing about what the model does, and the checksum does not cover it.
+    levels : {2, 4}
+        Levels that a code keeps of each projection, in 1 bit or 2: 2 are the signs.
+
+    Raises
+    ------
+    InvalidInputError
+        If the layers do not fit each other or the dimension, or a value is out of range.
+    """
+
+    name: str
+    method: str
+    dimension: int
+    layers: Sequence[Layer]
+    metric: Metric = "l2"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    version: int | None = None
+    bit_weights: NDArray[np.floating] | None = None
+    network: Network | None = None
+    profile: Profile | None = None
+    levels: Levels = 2
+
+    def __post_init__(self) -> None:
+        check_model_name(self.name)
+        if self.metric not in get_args(Metric):
+            raise InvalidInputError(f"metric {self.metric!r} is unknown; use l2, cosine or ip")
+        dimension: Any = self.dimension
+        if not (1 <= dimension <= MAX_DIMENSION and isinstance(dimension, Integral)):
+            raise InvalidInputError(f"dimension {self.dimension} is not in 1 to {MAX_DIMENSION}")
+        if not 1 <= len(self.layers) + (self.network is not None) <= MAX_LAYERS:
+            raise InvalidInputError(
+                f"a model, its network counted, has 1 to {MAX_LAYERS} layers, got "
+                f"{len(self.layers) + (self.network is not None)}"
+            )
+        if self.network is not None and self.network.kind == "rows" and self.layers:
+            raise InvalidInputError(
+                "a network of kind rows takes rows as they are in the table, but "
+                f"{len(self.layers)} layers stand before it"
+            )
+        object.__setattr__(self, "layers", tuple(self.layers))
+        check_levels(self.levels)
+        n_bits = self.n_bits
+        if self.levels != 2:
+            self._check_takes_levels()
+        if self.bit_weights is not None:
+            object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
+        if self.profile is not None and (self.profile.n_projections, self.profile.n_bits) != (
+            self.n_projections,
+            n_bits,
+        ):
+            raise InvalidInputError(
+                f"the profile is of {self.profile.n_projections} projections and "
+                f"{self.profile.n_bits} bits, the model gives {self.n_projections} and {n_bits}"
+            )
+
+    def _check_takes_levels(self) -> None:
+        if self.network is not None and self.network.kind == "rows":
+            raise InvalidInputError(
+                f"{self.levels} levels are kept of projections, and model {self.name!r} has none: "
+                "its network of kind rows gives codes; use 2 levels"
+            )
+        if self.bit_weights is not None:
+            raise InvalidInputError(
+                f"model {self.name!r} has weights of bits, which do not go together with "
+                f"{self.levels} levels; use 2 levels, or a method that learns no weights"
+            )
+        if self.n_bits > MAX_BITS:
+            raise InvalidInputError(
+                f"{self.n_projections} projections in {self.levels} levels take {self.n_bits} "
+                f"bits, more than the {MAX_BITS} of a code; use 2 levels, or fewer projections"
+            )
+
+    @property
+    def n_bits(self) -> int:
+        """The number of bits of a code: projections times log2 of the levels."""
+        return self.n_projections * bits_of(self.levels)
+
+    @property
+    def n_projections(self) -> int:
+        """The number of projections, which `project` gives."""
+        dimension = self.dimension
+        for layer in self.layers:
+            dimension = layer.output_dimension(dimension)
+        return dimension if self.network is None else self.network.n_bits
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of layers, weights, levels and network, in hex; equal for equal models."""
+        digest = hashlib.sha256(str(self.dimension).encode())
+        for layer in self.layers:
+            digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
+            if layer.nearest is not None:
+                digest.update(f"|{layer.nearest}".encode())
+            for array in (layer.weights, layer.bias):
+                if array is not None:
+                    digest.update(str(array.shape).encode() + array.astype("<f4").tobytes())
+        if self.bit_weights is not None:
+            digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
+        if self.network is not None:
+            digest.update(f"|network|{self.network.checksum}".encode())
+        # Models of 2 levels keep the checksums that they had before there were others.
+        if self.levels != 2:
+            digest.update(f"|levels|{self.levels}".encode())
+        return digest.hexdigest()
+
+    def project(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Evaluate the layers, and the network after them.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        float32 (n, n_projections)
+
+        Raises
+        ------
+        InvalidInputError
+            If X has another dimension, NaN or infinite values, or values so large that a layer
+            gives such; if the network knows only the rows that it was trained on, and not these;
+            or it needs torch, which is not installed.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        result = np.empty((len(rows), self.n_projections), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            result[block] = self._project_block(rows[block], start)
+        return result
+
+    def _project_block(self, rows: NDArray[np.floating], first_row: int) -> NDArray[np.float32]:
+        block = rows.astype(np.float32, copy=False)
+        for layer in self.layers:
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = layer.apply(block)
+            # As in SQL, where no vector may hold them.
+            finite = np.isfinite(block).all(axis=1)
+            if not finite.all():
+                raise InvalidInputError(
+                    f"row {first_row + int(np.argmin(finite))} is too large for this model: a "
+                    f"layer of kind {layer.kind} takes it beyond what float32 can hold"
+                )
+        return block if self.network is None else self.network.project(block, first_row=first_row)
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Compute codes: bit 1 where the projection is above 0, and for 4 levels a second bit.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        uint8 (n, ceil(n_bits / 8))
+            Most significant bit first.
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        result = np.empty((len(rows), codes.code_bytes(self.n_bits)), dtype=np.uint8)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            projections = self._project_block(rows[block], start)
+            result[block] = codes.pack(quantize(projections, self.levels))
+        return result
+
+    def ranking_codes(self, X: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.generic] | None]:
+        """Compute the codes of queries, and their weights, as measures of codes take them.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        codes : uint8 (n, ceil(n_bits / 8)) or (n, k, ceil(n_bits / 8))
+            For 2 levels the codes of `encode`, compared by Hamming distance or by the weights of
+            bits; for 4 the weighted ones of `query_codes`, since their bits do not count the same.
+        weights : (n_bits,) or (k,), optional
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        if self.levels == 2:
+            return self.encode(X), self.bit_weights
+        return query_codes(self.project(X), self.levels)
+
+    def to_bytes(self) -> bytes:
+        """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
+        header = {
+            "format": _FILE_FORMAT,
+            "name": self.name,
+            "method": self.method,
+            "dimension": self.dimension,
+            "metric": self.metric,
+            "parameters": dict(self.parameters),
+            "training": dict(self.training),
+            "layers": [
+                {"kind": layer.kind, "scale": layer.scale, "nearest": layer.nearest}
+                for layer in self.layers
+            ],
+            "checksum": self.checksum,
+        }
+        if self.levels != 2:
+            header["levels"] = self.levels
+        if self.network is not None:
+            header["network"] = self.network.spec()
+        if self.profile is not None:
+            header["profile"] = self.profile.as_dict()
+        arrays: dict[str, NDArray[Any]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        }
+        for position, layer in enumerate(self.layers):
+            for what in ("weights", "bias"):
+                if (array := getattr(layer, what)) is not None:
+                    arrays[f"{what}_{position}"] = array
+        if self.bit_weights is not None:
+            arrays["bit_weights"] = self.bit_weights
+        if self.network is not None:
+            arrays["network"] = np.frombuffer(
+                b"".join(self.network.parts(_PART_BYTES)), dtype=np.uint8
+            )
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Model":
+        """Read what `to_bytes` wrote; nothing in it is executed.
+
+        Raises
+        ------
+        InvalidInputError
+            If the data is not a model, is of a newer format, or fails its checksum.
+        """
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            raise InvalidInputError("not a model file of pg_hashindex: it is no archive of NumPy's")
+        try:
+            # Before anything is unpacked: nothing is compressed in what `to_bytes` writes.
+            with zipfile.ZipFile(io.BytesIO(data)) as members:
+                sizes = [member.file_size for member in members.infolist()]
+                packed = any(member.compress_type for member in members.infolist())
+            if packed or sum(sizes) > len(data):
+                raise InvalidInputError(
+                    "not a model file of pg_hashindex: it says that it holds more than it does, "
+                    f"{sum(sizes)} bytes in {len(data)}"
+                )
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                header = json.loads(archive["header"].tobytes())
+                if header["format"] != _FILE_FORMAT:
+                    raise InvalidInputError(
+                        f"the model file has format {header['format']}, this release reads "
+                        f"{_FILE_FORMAT}; upgrade pg_hashindex"
+                    )
+                if len(header["layers"]) > MAX_LAYERS:
+                    raise InvalidInputError(
+                        f"the model file has {len(header['layers'])} layers; a model has 1 to "
+                        f"{MAX_LAYERS}"
+                    )
+                layers = [
+                    Layer(
+                        spec["kind"],
+                        _member(archive, f"weights_{position}"),
+                        _member(archive, f"bias_{position}"),
+                        spec["scale"],
+                        spec["nearest"],
+                    )
+                    for position, spec in enumerate(header["layers"])
+                ]
+                bit_weights = _member(archive, "bit_weights")
+                network = None
+                if "network" in header:
+                    network = Network.from_parts(header["network"], [archive["network"].data])
+                profile = None
+                if "profile" in header:
+                    profile = Profile.from_dict(header["profile"])
+            model = cls(
+                header["name"],
+                header["method"],
+                header["dimension"],
+                layers,
+                header["metric"],
+                dict(header["parameters"]),
+                dict(header["training"]),
+                bit_weights=bit_weights,
+                network=network,
+                profile=profile,
+                levels=header.get("levels", 2),
+            )
+        except InvalidInputError:
+            raise
+        except UNREADABLE as error:
+            raise InvalidInputError(f"not a model file of pg_hashindex: {error}") from error
+        if model.checksum != header["checksum"]:
+            raise InvalidInputError(
+                f"the model file is damaged: its checksum is {model.checksum}, "
+                f"recorded is {header['checksum']}"
+            )
+        return model
+
+
+def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.float32]:
+    weights = np.array(given, dtype=np.float32)
+    if weights.shape != (n_bits,):
+        raise InvalidInputError(
+            f"bit_weights have shape {weights.shape}, must be ({n_bits},): one for each bit"
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise InvalidInputError(
+            "bit_weights must be finite, 0 or more, and at least one above 0, got "
+            f"{weights.min()} to {weights.max()}"
+        )
+    weights.flags.writeable = False
+    return weights
+
+
+def _member(archive: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
+    return archive.get(name)
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that no model may have.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not re.fullmatch(r"[^:\x00-\x1f]{1,63}", name):
+        raise InvalidInputError(
+            f"{name!r} cannot name a model: use 1 to 63 characters, none of them ':' or a control "
+            "character"
+        )

@@ -1,0 +1,383 @@
+"""Networks: the last step of a model that Python alone can evaluate.
+
+====== ============================================ ============================================
+kind   arrays                                       maps a row x to
+====== ============================================ ============================================
+rows   fingerprints uint64 (n,), rising, distinct;  the code of that row, as +1 and -1; rows that
+       codes uint8 (n, ceil(n_bits / 8))            the network does not know are refused
+torch  the parameters of a neural network           its output, by `pg_hashindex.deep.networks`
+====== ============================================ ============================================
+
+Kind ``rows`` is what transductive training leaves: codes of the rows that it saw, and no function
+for others. A row is known by its vector, so the network takes rows as they are in the table, and a
+model that has one has no layers before it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from . import codes as packed
+from .fingerprints import fingerprints
+from .layers import MAX_DIMENSION
+from .vectors import as_rows
+
+__all__ = ["Network", "NetworkKind", "known_rows"]
+
+NetworkKind = Literal["rows", "torch"]
+
+_INSTALL = "pip install 'pg_hashindex[deep]'"
+_MOST_ARRAYS = 10_000
+# Fixed-size numbers alone: an array of objects would be a pickle.
+_DTYPES = tuple(
+    np.dtype(name)
+    for name in ("bool", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A step of a model that SQL cannot evaluate: its arrays, and what says how to use them.
+
+    Parameters
+    ----------
+    kind : {"rows", "torch"}
+        As in the table above.
+    config : mapping
+        JSON values; empty for kind ``rows``.
+    arrays : mapping of str to array
+        Booleans, integers or floats, at least one of them, none empty; kept read-only.
+    n_bits : int
+        Numbers that come out for each row.
+
+    Raises
+    ------
+    InvalidInputError
+        If the kind is unknown, the configuration is not JSON, or arrays are missing, of another
+        shape or type than the kind asks for, or not finite.
+    """
+
+    kind: NetworkKind
+    config: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    n_bits: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(NetworkKind):
+            raise InvalidInputError(
+                f"network kind {self.kind!r} is unknown; known are "
+                + ", ".join(get_args(NetworkKind))
+            )
+        if not isinstance(self.n_bits, int | np.integer) or not 1 <= self.n_bits <= MAX_DIMENSION:
+            raise InvalidInputError(
+                f"n_bits of a network must be 1 to {MAX_DIMENSION}, got {self.n_bits!r}"
+            )
+        object.__setattr__(self, "n_bits", int(self.n_bits))
+        object.__setattr__(self, "config", _checked_config(self.config))
+        if not 1 <= len(self.arrays) <= _MOST_ARRAYS:
+            raise InvalidInputError(
+                f"a network has 1 to {_MOST_ARRAYS} arrays, got {len(self.arrays)}"
+            )
+        # In one order, so that equal networks are stored alike.
+        names = sorted(map(_checked_name, self.arrays))
+        arrays = {name: _checked_array(name, self.arrays[name]) for name in names}
+        object.__setattr__(self, "arrays", arrays)
+        if self.kind == "rows":
+            _check_rows(self)
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @cached_property
+    def checksum(self) -> str:
+        """The SHA-256 of all that the network is, in hexadecimal; equal for equal networks."""
+        digest = hashlib.sha256(_canonical(self.spec()).encode())
+        for array in self.arrays.values():
+            digest.update(_bytes_of(array))
+        return digest.hexdigest()
+
+    def knows(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """Tell which rows the network has an output for.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Rows as they come to the network; for kind ``rows`` as they are in the table.
+
+        Returns
+        -------
+        bool (n,)
+            All True for kind ``torch``.
+
+        Raises
+        ------
+        InvalidInputError
+            If X is not finite rows.
+        """
+        rows = as_rows(X)
+        if self.kind == "torch":
+            return np.ones(len(rows), dtype=bool)
+        return self._places(rows)[1]
+
+    def project(self, X: ArrayLike, *, first_row: int = 0) -> NDArray[np.float32]:
+        """Evaluate the network.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As in `knows`.
+        first_row : int
+            The number of the first row, for messages.
+
+        Returns
+        -------
+        float32 (n, n_bits)
+
+        Raises
+        ------
+        InvalidInputError
+            If X is not finite rows, the network does not know a row or gives no finite number
+            for it, or torch is needed and not installed.
+        """
+        rows = as_rows(X)
+        if self.kind == "torch":
+            return self._evaluate(rows.astype(np.float32, copy=False), first_row)
+        places, known = self._places(rows)
+        if not known.all():
+            raise InvalidInputError(
+                f"row {first_row + int(np.argmin(known))} is none of the "
+                f"{len(self.arrays['fingerprints'])} rows that this model was trained on, and it "
+                "has codes of those alone; train it anew with this row, or train a model that "
+                "hashes new rows"
+            )
+        bits = packed.unpack(self.arrays["codes"][places], self.n_bits)
+        return np.where(bits, np.float32(1), np.float32(-1))
+
+    def _places(self, rows: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Find rows among the known ones: a place for each, and whether it is the row's."""
+        known, wanted = self.arrays["fingerprints"], fingerprints(rows)
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        return places, known[places] == wanted
+
+    def _evaluate(self, rows: NDArray[np.float32], first_row: int) -> NDArray[np.float32]:
+        try:
+            from ..deep import networks
+        except ImportError as error:
+            raise InvalidInputError(
+                f"this model is a neural network, which needs torch: {_INSTALL}"
+            ) from error
+        result: NDArray[np.float32] = networks.evaluate(self, rows)
+        finite = np.isfinite(result).all(axis=1)
+        if not finite.all():
+            raise InvalidInputError(
+                f"row {first_row + int(np.argmin(finite))} is too large for this model: its "
+                "network takes it beyond what float32 can hold"
+            )
+        return result
+
+    def spec(self) -> dict[str, Any]:
+        """Return what the network is but for the numbers in its arrays, as JSON values."""
+        return {
+            "kind": self.kind,
+            "config": dict(self.config),
+            "n_bits": self.n_bits,
+            "arrays": [
+                {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
+                for name, array in self.arrays.items()
+            ],
+        }
+
+    def parts(self, size: int) -> Iterator[bytes]:
+        """Yield the numbers of all arrays, one after another, in parts of at most ``size`` bytes.
+
+        Parameters
+        ----------
+        size : int
+
+        Yields
+        ------
+        bytes
+            All of them of that size but the last.
+        """
+        part = bytearray()
+        for array in self.arrays.values():
+            rest = _bytes_of(array)
+            while len(rest):
+                taken = size - len(part)
+                part += rest[:taken]
+                rest = rest[taken:]
+                if len(part) == size:
+                    yield bytes(part)
+                    part.clear()
+        if part:
+            yield bytes(part)
+
+    @classmethod
+    def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes] | bytearray) -> "Network":
+        """Put a network together from what `spec` and `parts` gave.
+
+        Parameters
+        ----------
+        spec : mapping
+        parts : iterable of bytes, or bytearray
+            All of them in one is taken over, not copied.
+
+        Raises
+        ------
+        InvalidInputError
+            If they do not fit each other, or are no network; nothing in them is executed.
+        """
+        if isinstance(parts, bytearray):
+            data = parts
+        else:
+            data = bytearray()
+            for part in parts:
+                data += part
+        try:
+            arrays, start = {}, 0
+            for described in spec["arrays"]:
+                dtype, shape = np.dtype(described["dtype"]), tuple(described["shape"])
+                if dtype not in _DTYPES or any(side < 1 for side in shape):
+                    raise InvalidInputError(
+                        f"array {described['name']!r} of a network is {dtype} {shape}"
+                    )
+                # In Python's integers, which do not overflow.
+                count = 1
+                for side in shape:
+                    count *= side
+                if start + count * dtype.itemsize > len(data):
+                    raise InvalidInputError(
+                        f"array {described['name']!r} of a network ends beyond its {len(data)} "
+                        "bytes"
+                    )
+                array = np.frombuffer(data, dtype, count, start).reshape(shape)
+                array.flags.writeable = False
+                arrays[described["name"]] = array
+                start += array.nbytes
+            kind, config, n_bits = spec["kind"], spec["config"], spec["n_bits"]
+        except (KeyError, TypeError, ValueError, AttributeError, SyntaxError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise InvalidInputError(f"not a network: {error!r}") from error
+        if start != len(data):
+            raise InvalidInputError(f"a network of {start} bytes has {len(data)}")
+        return cls(kind, config, arrays, n_bits)
+
+
+def known_rows(
+    rows: NDArray[Any] | Iterable[ArrayLike], codes: NDArray[np.uint8], n_bits: int
+) -> Network:
+    """Make the network of rows whose codes are known.
+
+    Parameters
+    ----------
+    rows : array (n, d), or iterable of blocks (n_i, d)
+        As they are in the table, before any layer.
+    codes : uint8 (n, ceil(n_bits / 8))
+        Their codes, as `codes.pack` makes them.
+    n_bits : int
+
+    Returns
+    -------
+    Network
+        Of rows that are equal, the first one's code counts.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no rows, or not as many as codes, or codes have another width.
+    """
+    blocks = [rows] if isinstance(rows, np.ndarray) else rows
+    found = [fingerprints(as_rows(block)) for block in blocks]
+    every = np.concatenate(found) if found else np.empty(0, np.uint64)
+    if len(every) != len(codes):
+        raise InvalidInputError(f"there are {len(every)} rows and {len(codes)} codes")
+    distinct, first = np.unique(every, return_index=True)
+    return Network("rows", {}, {"fingerprints": distinct, "codes": codes[first]}, n_bits)
+
+
+def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        copied = json.loads(json.dumps(dict(config), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"config of a network must be JSON values: {error}") from error
+    if not isinstance(copied, dict) or "\\u0000" in json.dumps(copied):
+        raise InvalidInputError("config of a network holds a NUL, which PostgreSQL cannot store")
+    return copied
+
+
+def _checked_name(name: Any) -> str:
+    if not (isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable()):
+        raise InvalidInputError(f"{name!r} cannot name an array: use 1 to 200 printable characters")
+    return name
+
+
+def _checked_array(name: str, given: NDArray[Any]) -> NDArray[Any]:
+    array = np.asarray(given)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    if array.dtype not in _DTYPES:
+        raise InvalidInputError(f"array {name!r} of a network is of {array.dtype}, not of numbers")
+    if not array.size:
+        raise InvalidInputError(f"array {name!r} of a network is empty: {array.shape}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidInputError(f"array {name!r} of a network is not all finite")
+    # What is read-only already stays so; anything else may be changed by the caller later.
+    if array.flags.writeable:
+        array = array.copy()
+    array = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    array.flags.writeable = False
+    return array
+
+
+def _check_rows(network: Network) -> None:
+    if network.config:
+        raise InvalidInputError(f"a network of kind rows takes no config, got {network.config}")
+    if set(network.arrays) != {"fingerprints", "codes"}:
+        raise InvalidInputError(
+            "a network of kind rows has the arrays codes and fingerprints, got "
+            + ", ".join(network.arrays)
+        )
+    known, codes = network.arrays["fingerprints"], network.arrays["codes"]
+    if known.dtype != np.uint64 or known.ndim != 1 or (known[1:] <= known[:-1]).any():
+        raise InvalidInputError(
+            "fingerprints must be uint64 (n,), rising and distinct; got "
+            f"{known.dtype} {known.shape}"
+        )
+    width = packed.code_bytes(network.n_bits)
+    if codes.dtype != np.uint8 or codes.shape != (len(known), width):
+        raise InvalidInputError(
+            f"codes of {len(known)} rows and {network.n_bits} bits must be uint8 "
+            f"({len(known)}, {width}), got {codes.dtype} {codes.shape}"
+        )
+    unused = 8 * width - network.n_bits
+    if unused and (codes[:, -1] & ((1 << unused) - 1)).any():
+        raise InvalidInputError(f"the last {unused} bits of codes must be 0: they are no bits")
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(_plain_numbers(value), sort_keys=True, allow_nan=False)
+
+
+def _plain_numbers(value: Any) -> Any:
+    """Write whole numbers as integers: PostgreSQL's jsonb does not keep 1e22 or -0.0 apart."""
+    match value:
+        case dict():
+            return {key: _plain_numbers(item) for key, item in value.items()}
+        case list():
+            return [_plain_numbers(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,191 @@
+"""Profiles: how projections of the training rows were spread, to see later rows drift from them.
+
+The comparison is by the population stability index: of two distributions over the same bins, the
+sum of ``(now - was) * log(now / was)``. Below 0.1 is usually called no change, above 0.25 a great
+one. The same in SQL: ``sql/173_health_codes.sql``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from .quantization import LEVELS, Levels, bits_of, quantize
+
+__all__ = ["BINS", "Profile", "stability_index"]
+
+#: Parts of about as many training rows each.
+BINS = 10
+
+# Of the spread of all projections. Rounding may take a number that many rows share to the other
+# side of an edge, but not so far.
+_MARGIN = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """How the projections of some rows are spread, and how often each bit of their codes is 1.
+
+    Parameters
+    ----------
+    rows : int
+        Rows that were looked at.
+    edges : float32 (n_projections, 9)
+        Rising; they cut the values of a projection into ten parts of about as many rows.
+    counts : int64 (n_projections, 10)
+        Rows in each part: below the first edge, from each edge up to the next, from the last on.
+        They differ where many rows have the same projection.
+    ones : int64 (n_bits,)
+        Rows whose codes have a 1 there.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arrays do not fit each other, or numbers are not finite, not rising, below 0, or do
+        not add up.
+    """
+
+    rows: int
+    edges: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    ones: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        n = len(self.edges)
+        shapes = (self.edges.shape, self.counts.shape, self.ones.shape)
+        fitting = [((n, BINS - 1), (n, BINS), (n * bits_of(levels),)) for levels in LEVELS]
+        if self.rows < 1 or shapes not in fitting:
+            raise InvalidInputError(
+                f"a profile of {self.rows} rows has edges {shapes[0]}, counts {shapes[1]} and ones "
+                f"{shapes[2]}; it needs 1 row or more, (n, 9), (n, 10), and (n,) or (2 n,)"
+            )
+        if not np.isfinite(self.edges).all() or (np.diff(self.edges) < 0).any():
+            raise InvalidInputError("the edges of a profile must be finite and rising")
+        if (
+            (self.counts < 0).any()
+            or (self.counts.sum(axis=1) != self.rows).any()
+            or ((self.ones < 0) | (self.ones > self.rows)).any()
+        ):
+            raise InvalidInputError(
+                f"the counts of a profile must be 0 or more and add up to its {self.rows} rows"
+            )
+
+    @property
+    def n_bits(self) -> int:
+        """The number of bits."""
+        return len(self.ones)
+
+    @property
+    def n_projections(self) -> int:
+        """The number of projections."""
+        return len(self.edges)
+
+    @classmethod
+    def of(cls, projections: NDArray[np.floating], levels: Levels = 2) -> "Profile":
+        """Describe projections.
+
+        Parameters
+        ----------
+        projections : floating (n, n_projections)
+            At least one row.
+        levels : {2, 4}
+            Of the codes.
+
+        Returns
+        -------
+        Profile
+        """
+        values = np.asarray(projections, dtype=np.float32)
+        edges = np.quantile(values, np.arange(1, BINS) / BINS, axis=0, method="inverted_cdf").T
+        margin = _MARGIN * values.std(dtype=np.float64) + 1e-6 * np.abs(edges)
+        edges = np.sort((edges - margin).astype(np.float32), axis=1)
+        return cls(
+            len(values), edges, _counted(values, edges), quantize(values, levels).sum(axis=0)
+        )
+
+    def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Count other projections by the parts of this profile.
+
+        Parameters
+        ----------
+        projections : floating (n, n_projections)
+
+        Returns
+        -------
+        int64 (n_projections, 10)
+        """
+        return _counted(np.asarray(projections, dtype=np.float32), self.edges)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values that `from_dict` takes."""
+        return {
+            "rows": self.rows,
+            # The shortest text that is the same float32.
+            "edges": [[float(str(edge)) for edge in edges] for edges in self.edges],
+            "counts": self.counts.tolist(),
+            "ones": self.ones.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Profile":
+        """Read what `as_dict` returned.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no profile.
+        """
+        try:
+            rows = value["rows"]
+            edges = np.array(value["edges"], dtype=np.float32)
+            counts, ones = _integers(value["counts"]), _integers(value["ones"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(f"not a profile: {error!r}") from error
+        if type(rows) is not int:
+            raise InvalidInputError(f"not a profile: it is of {rows!r} rows")
+        return cls(rows, edges, counts, ones)
+
+
+def stability_index(
+    was: NDArray[np.integer], now: NDArray[np.integer]
+) -> tuple[NDArray[np.float64], float]:
+    """Compare distributions, bit by bit.
+
+    Parameters
+    ----------
+    was, now : integer (n_bits, bins)
+        Rows in each part; the same number of rows for each bit, 1 or more.
+
+    Returns
+    -------
+    index : float64 (n_bits,)
+        The population stability index, less what chance alone gives on average, so that it may be
+        below 0. Half a row is added to each part, so that none is empty.
+    noise : float
+        What chance gives for each free part.
+    """
+    bins = was.shape[1]
+    n_was, n_now = was[0].sum(), now[0].sum()
+    a, b = (was + 0.5) / (n_was + bins / 2), (now + 0.5) / (n_now + bins / 2)
+    noise = 1 / n_was + 1 / n_now
+    index = ((b - a) * np.log(b / a)).sum(axis=1)
+    return index - (bins - 1) * noise, float(noise)
+
+
+def _counted(values: NDArray[np.float32], edges: NDArray[np.float32]) -> NDArray[np.int64]:
+    return np.stack(
+        [
+            np.bincount(np.searchsorted(of_bit, column, side="right"), minlength=BINS)
+            for of_bit, column in zip(edges, values.T, strict=True)
+        ]
+    ).astype(np.int64)
+
+
+def _integers(value: Any) -> NDArray[np.int64]:
+    array = np.array(value)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{array.dtype} instead of integers")
+    return array.astype(np.int64)

@@ -1,0 +1,227 @@
+"""Projections to codes, and queries to the few weighted codes that every ranking is made of.
+
+**Codes.** A model keeps 2 or 4 levels of each projection. With 2 levels a code is the signs. With
+4, let p be the n projections divided by their own l2 norm, and t = 1 / sqrt(n) their standard
+deviation about 0. The level of a projection is 2 s1 + s2 with signs s1 and s2: -3, -1, 1 or 3, cut
+at -t, 0 and t. Bits 1 and 0 stand for the signs 1 and -1: v1 holds those of s1, v2 those of s2, and
+the code is v1 followed by v2, 2 n bits.
+
+**Queries.** A ranking orders rows by how large <p, levels of the row> is, p being the query's
+projections. Any p is nearly sum_k a_k u_k for vectors of signs u_k: with a = 4, 2, 1 each
+projection has one of the 8 levels -7, -5, ... 7. For signs s of the row and the Hamming distance
+H of two vectors of signs, <u, s> = n - 2 H(u, s). So with 2 levels
+
+    <p, s> = constant - 2 sum_k a_k H(s, u_k),
+
+and with 4 levels
+
+    <p, 2 s1 + s2> = constant - 2 sum_k a_k (2 H(v1, u_k) + H(v2, u_k)),
+    2 H(v1, u) + H(v2, u) = (3 H(code, u || u) + H(code, u || ~u) - n) / 2,
+
+since H(code, u || u) = H(v1, u) + H(v2, u) and H(code, u || ~u) = H(v1, u) + n - H(v2, u). A query
+is therefore a few codes of the row's own length with whole weights, and the distance of a row is
+
+    sum_k weight_k H(code, query_code_k).
+
+The rankings are:
+
+- ``hamming``: the query's own code, weight 1.
+- ``asymmetric``: 3 codes of weights 4, 2 and 1; with 4 levels 6, of weights 12, 6, 3, 4, 2 and 1.
+- ``weighted``: bits have learned weights, rounded to 0 to 15. With m_b the mask of bits whose
+  weight holds 2^b, and q the query's code, popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
+  constant) / 2: that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.
+
+The same in SQL: ``hashindex._quantize`` in ``sql/110_layers.sql``.
+"""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from .codes import hamming_distances, pack, unpack
+
+__all__ = [
+    "LEVELS",
+    "Levels",
+    "bits_of",
+    "check_levels",
+    "code_distances",
+    "distances_to_edges",
+    "quantize",
+    "query_codes",
+    "weighted_query_codes",
+]
+
+#: Levels kept of each projection: 2 are its sign.
+Levels: TypeAlias = Literal[2, 4]
+LEVELS: tuple[Levels, ...] = (2, 4)
+
+# Where the 8 levels of a query's projection are cut beside 0, in standard deviations: the uniform
+# quantiser of 8 levels that is the best for normal values (Max, "Quantizing for minimum
+# distortion", 1960).
+_QUERY_EDGES = (0.586, 1.172, 1.758)
+_SIGN_WEIGHTS = (4, 2, 1)
+# Learned weights are rounded to whole numbers of this many bits.
+_WEIGHT_BITS = 4
+
+
+def check_levels(levels: object) -> None:
+    """Refuse a number of levels that no model has.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if type(levels) is not int or levels not in LEVELS:
+        raise InvalidInputError(f"levels must be 2 or 4, got {levels!r}")
+
+
+def bits_of(levels: Levels) -> int:
+    """Return the bits of a code that each projection takes: log2 of the levels."""
+    return levels.bit_length() - 1
+
+
+def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bool_]:
+    """Compute the bits of codes.
+
+    Parameters
+    ----------
+    projections : floating (m, n)
+    levels : {2, 4}
+
+    Returns
+    -------
+    bool (m, n log2(levels))
+    """
+    if levels == 2:
+        return projections > 0
+    normalized = _normalized(projections)
+    v1 = normalized > 0
+    v2 = ~(v1 ^ (np.abs(normalized) > _threshold(1.0, normalized.shape[1])))
+    return np.hstack([v1, v2])
+
+
+def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:
+    """Compute how far each projection is from where a bit of its code would change.
+
+    Rounding may decide the bit where that is next to nothing beside the row's projections.
+
+    Parameters
+    ----------
+    projections : floating (m, n)
+    levels : {2, 4}
+
+    Returns
+    -------
+    floating (m, n log2(levels))
+        For each bit of the code, in units of the projections.
+    """
+    size: NDArray[np.floating] = np.abs(projections)
+    if levels == 2:
+        return size
+    norm = np.linalg.norm(projections.astype(np.float64), axis=1, keepdims=True)
+    to_large = np.abs(size - norm / np.sqrt(projections.shape[1]))
+    distances: NDArray[np.floating] = np.hstack([size, np.minimum(size, to_large)])
+    return distances
+
+
+def query_codes(
+    projections: NDArray[np.floating], levels: Levels
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Compute the weighted codes of queries, for the asymmetric ranking.
+
+    Parameters
+    ----------
+    projections : floating (m, n)
+    levels : {2, 4}
+        Of the codes that are ranked.
+
+    Returns
+    -------
+    codes : uint8 (m, k, ceil(n log2(levels) / 8))
+        k is 3 for 2 levels, 6 for 4. A row of zeros has the codes of the level -1 throughout.
+    weights : int64 (k,)
+    """
+    p = _normalized(projections)
+    n = p.shape[1]
+    b1, b2, b3 = (np.abs(p) > _threshold(edge, n) for edge in _QUERY_EDGES)
+    u1 = p > 0
+    u2 = ~(u1 ^ b2)
+    u3 = ~(u2 ^ (b3 | ~b1))
+    signs = (u1, u2, u3)
+    if levels == 2:
+        found, weights = list(signs), list(_SIGN_WEIGHTS)
+    else:
+        found = [np.hstack([u, u]) for u in signs] + [np.hstack([u, ~u]) for u in signs]
+        weights = [3 * a for a in _SIGN_WEIGHTS] + list(_SIGN_WEIGHTS)
+    return np.stack([pack(bits) for bits in found], axis=1), np.array(weights)
+
+
+def weighted_query_codes(
+    codes: NDArray[np.uint8], bit_weights: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Compute the weighted codes of queries, for the ranking by learned weights of bits.
+
+    Parameters
+    ----------
+    codes : uint8 (m, ceil(n_bits / 8))
+        The queries' own.
+    bit_weights : array-like (n_bits,)
+        0 or more, at least one above 0; rounded to 0 to 15, the greatest being 15.
+
+    Returns
+    -------
+    codes : uint8 (m, 5, ceil(n_bits / 8))
+    weights : int64 (5,)
+    """
+    given = np.asarray(bit_weights, dtype=np.float64)
+    greatest = (1 << _WEIGHT_BITS) - 1
+    rounded = np.rint(greatest * given / given.max()).astype(np.int64)
+    bits = unpack(codes, len(given))
+    planes = [rounded & (1 << b) != 0 for b in range(_WEIGHT_BITS)]
+    found = [codes, *(pack(bits ^ ~plane) for plane in planes)]
+    weights = [greatest, *(1 << b for b in range(_WEIGHT_BITS))]
+    return np.stack(found, axis=1), np.array(weights)
+
+
+def code_distances(
+    queries: NDArray[np.uint8], weights: NDArray[np.integer], codes: NDArray[np.uint8]
+) -> NDArray[np.unsignedinteger]:
+    """Compute the distances that a ranking orders rows by.
+
+    Parameters
+    ----------
+    queries : uint8 (m, k, width)
+        As `query_codes` or `weighted_query_codes` give them.
+    weights : integer (k,)
+    codes : uint8 (n, width)
+
+    Returns
+    -------
+    unsigned (m, n)
+        The sum of the weighted Hamming distances, of a type that holds any.
+    """
+    if queries.ndim != 3 or queries.shape[1] != len(weights):
+        raise InvalidInputError(
+            f"query codes have shape {queries.shape} and there are {len(weights)} weights; give "
+            "(queries, codes, bytes), and a weight for each code"
+        )
+    kind = np.min_scalar_type(max(1 << 8, 8 * queries.shape[2] * int(np.sum(weights))))
+    distances = np.zeros((len(queries), len(codes)), dtype=kind)
+    for place, weight in enumerate(weights):
+        distances += kind.type(weight) * hamming_distances(queries[:, place], codes)
+    return distances
+
+
+def _normalized(projections: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Divide rows by their l2 norms as pgvector's l2_normalize does: zeros stay zeros."""
+    p = projections.astype(np.float64)
+    norms = np.sqrt(np.square(p).sum(axis=1, keepdims=True))
+    return (p / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+
+def _threshold(deviations: float, n: int) -> np.float32:
+    """Return a number of standard deviations of n projections whose norm is 1."""
+    return np.float32(deviations / np.sqrt(n))

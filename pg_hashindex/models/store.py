@@ -1,0 +1,368 @@
+"""Models in the database: the only reader and writer of ``hashindex.model`` and its parts.
+
+A model is named as ``name`` (its latest version) or ``name:version``. Where a network follows the
+layers, the stored layers end in one of kind ``network``, which SQL refuses to evaluate; what the
+network is stands in column ``network``, and the numbers of its arrays in ``hashindex.model_part``.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+from pgvector import Vector
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from ..db.connection import Connection, prepare, translated_errors
+from ..db.steps import Statement, Steps, Work, run
+from ..errors import DatabaseStateError, InUseError
+from .layers import Layer
+from .model import Metric, Model
+from .network import Network, NetworkKind
+from .profiles import Profile
+from .quantization import Levels
+
+__all__ = [
+    "EvaluatedIn",
+    "StoredModel",
+    "check_may_save",
+    "describe",
+    "drop",
+    "list_models",
+    "load",
+    "loading",
+    "save",
+]
+
+#: Where a model is evaluated: SQL can do it unless the model has a network.
+EvaluatedIn = Literal["sql", "python"]
+
+_NETWORK = "network"
+# Far below the 1 GB that one value of PostgreSQL's may take, and what a client holds twice.
+_PART_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What the database knows about a model, without its layers.
+
+    ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
+    ``size_bytes`` counts layers and network. ``profile_rows`` is how many rows its profile was made
+    of, None where it has none. ``levels`` are those that codes keep of each projection.
+    """
+
+    name: str
+    version: int
+    method: str
+    dimension: int
+    n_bits: int
+    metric: Metric
+    parameters: dict[str, Any]
+    training: dict[str, Any]
+    checksum: str
+    layer_kinds: list[str]
+    size_bytes: int
+    created_at: datetime
+    indexes: list[str]
+    weighted: bool
+    network: NetworkKind | None
+    evaluated_in: EvaluatedIn
+    profile_rows: int | None
+    levels: Levels
+
+
+def save(connection: Connection, model: Model) -> Model:
+    """Store a model as the next version of its name.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    model : Model
+
+    Returns
+    -------
+    Model
+        The same model with its version.
+
+    Raises
+    ------
+    MissingSchemaError, MissingRightsError
+        If the schema is not installed, or the role may not write to it.
+    """
+    layers: list[str] = []
+    values: list[Any] = []
+    for layer in model.layers:
+        layers.append("ROW(%s, %s, %s, %s, %s)::hashindex.layer")
+        values += [
+            layer.kind,
+            None if layer.weights is None else [Vector(row) for row in layer.weights],
+            None if layer.bias is None else Vector(layer.bias),
+            layer.scale,
+            layer.nearest,
+        ]
+    if model.network is not None:
+        layers.append("ROW(%s, NULL, NULL, NULL, NULL)::hashindex.layer")
+        values.append(_NETWORK)
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            # Two savers of one name must not both compute the same next version.
+            connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
+            row = connection.execute(
+                f"""
+                INSERT INTO hashindex.model (
+                    name, version, method, dimension, n_bits, metric, parameters, training,
+                    checksum, bit_weights, network, profile, levels, layers
+                )
+                SELECT %s, coalesce(pg_catalog.max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s,
+                       %s, %s,
+                       %s,
+                       ARRAY[{", ".join(layers)}]
+                FROM hashindex.model WHERE name = %s
+                RETURNING id, version
+                """.encode(),  # noqa: S608
+                [
+                    model.name,
+                    model.method,
+                    model.dimension,
+                    model.n_bits,
+                    model.metric,
+                    Jsonb(dict(model.parameters)),
+                    Jsonb(dict(model.training)),
+                    model.checksum,
+                    None if model.bit_weights is None else Vector(model.bit_weights),
+                    None if model.network is None else Jsonb(model.network.spec()),
+                    None if model.profile is None else Jsonb(model.profile.as_dict()),
+                    model.levels,
+                    *values,
+                    model.name,
+                ],
+            ).fetchone()
+            assert row is not None  # noqa: S101
+            if model.network is not None:
+                for number, part in enumerate(model.network.parts(_PART_BYTES)):
+                    # Binary: as text it would be twice as long.
+                    connection.execute(
+                        "INSERT INTO hashindex.model_part (model_id, part, data) "
+                        "VALUES (%s, %s, %b)",
+                        [row[0], number, part],
+                    )
+    return replace(model, version=row[1])
+
+
+def check_may_save(connection: Connection) -> None:
+    """Refuse a role that may not save models, before it trains one.
+
+    Raises
+    ------
+    MissingSchemaError, MissingRightsError
+        If the schema is not installed, or the role may not write to it.
+    """
+    with translated_errors():
+        prepare(connection)
+        connection.execute("SELECT hashindex._check_administrator()")
+
+
+def load(connection: Connection, reference: str) -> Model:
+    """Read a model.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    reference : str
+        ``name`` or ``name:version``.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    DatabaseStateError
+        If its layers or its network are not what was saved.
+    """
+    with translated_errors():
+        prepare(connection)
+    return run(connection, loading(reference))
+
+
+def loading(reference: str) -> Steps[Model]:
+    """Read a model, on whatever kind of connection; see `load`."""
+    with translated_errors():
+        rows = yield Statement(
+            "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
+            "bit_weights, network, profile, levels FROM hashindex.find_model($1)",
+            [reference],
+        )
+        row = rows[0]
+        layers = yield Statement(
+            "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest "
+            "FROM hashindex.model m, pg_catalog.unnest("
+            "m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position) "
+            "WHERE m.id = $1 ORDER BY l.position",
+            [row[0]],
+            binary=True,
+        )
+        # Models never change, so the parts need not be read in one snapshot with the rest.
+        data = None if row[10] is None else (yield from _parts(row[0]))
+    model: Model = yield Work(lambda: _assembled(reference, row, layers, data))
+    return model
+
+
+def _parts(model_id: int) -> Steps[bytearray]:
+    """Read the parts of a network one by one: together they may be hundreds of megabytes."""
+    numbers = yield Statement(
+        "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part", [model_id]
+    )
+    data = bytearray()
+    for (number,) in numbers:
+        parts = yield Statement(
+            "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2",
+            [model_id, number],
+            binary=True,
+        )
+        data += parts[0][0] if parts else b""
+    return data
+
+
+def _assembled(
+    reference: str,
+    row: tuple[Any, ...],
+    layers: list[tuple[Any, ...]],
+    data: bytearray | None,
+) -> Model:
+    remedy = "import it again from a file, or train it anew"
+    try:
+        network = None
+        if data is not None:
+            network = Network.from_parts(row[10], data)
+            # Python's model has no such layer. Where it is missing, its checksum shows it.
+            layers = [layer for layer in layers if layer[0] != _NETWORK]
+        model = Model(
+            name=row[1],
+            method=row[2],
+            dimension=row[3],
+            layers=[_layer(*layer) for layer in layers],
+            metric=row[4],
+            parameters=row[5],
+            training=row[6],
+            version=row[7],
+            bit_weights=None if row[9] is None else row[9].to_numpy(),
+            network=network,
+            profile=None if row[11] is None else Profile.from_dict(row[11]),
+            levels=row[12],
+        )
+    except ValueError as error:
+        raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
+    if model.checksum != row[8]:
+        raise DatabaseStateError(
+            f"model {reference!r} is damaged: its checksum is {model.checksum}, saved was "
+            f"{row[8]}; {remedy}"
+        )
+    return model
+
+
+def _layer(
+    kind: Any,
+    weights: list[Vector] | None,
+    bias: Vector | None,
+    scale: float | None,
+    nearest: int | None,
+) -> Layer:
+    return Layer(
+        kind,
+        None if weights is None else np.stack([row.to_numpy() for row in weights]),
+        None if bias is None else bias.to_numpy(),
+        scale,
+        nearest,
+    )
+
+
+def list_models(connection: Connection) -> list[StoredModel]:
+    """Return every version of every model, by name and version."""
+    return _describe(connection, "ORDER BY m.name, m.version", [])
+
+
+def describe(connection: Connection, reference: str) -> StoredModel:
+    """Return what is known about one model.
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    """
+    return _describe(connection, "WHERE m.id = (hashindex.find_model(%s)).id", [reference])[0]
+
+
+def _describe(connection: Connection, which: str, values: list[str]) -> list[StoredModel]:
+    with translated_errors():
+        prepare(connection)
+        cursor = connection.cursor(row_factory=class_row(StoredModel))
+        cursor.execute(
+            f"""
+            SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
+                   m.training, m.checksum, m.created_at,
+                   pg_catalog.pg_column_size(m.layers) + coalesce((
+                       SELECT sum(octet_length(p.data)) FROM hashindex.model_part p
+                       WHERE p.model_id = m.id
+                   ), 0)::bigint AS size_bytes,
+                   ARRAY(
+                       SELECT l.kind FROM pg_catalog.unnest(m.layers) WITH ORDINALITY
+                           AS l(kind, weights, bias, scale, nearest, position)
+                       WHERE l.kind IS DISTINCT FROM 'network' ORDER BY l.position
+                   ) AS layer_kinds,
+                   ARRAY(
+                       SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
+                   ) AS indexes,
+                   m.bit_weights IS NOT NULL AS weighted,
+                   m.network ->> 'kind'::text AS network,
+                   CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in,
+                   CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
+                       (m.profile -> 'rows'::text)::integer
+                   END AS profile_rows,
+                   m.levels
+            FROM hashindex.model m {which}
+            """.encode(),  # noqa: S608
+            values,
+        )
+        return cursor.fetchall()
+
+
+def drop(connection: Connection, reference: str) -> list[StoredModel]:
+    """Drop one version (``name:version``), or every version (``name``) of a model.
+
+    Returns
+    -------
+    list of StoredModel
+        What was dropped.
+
+    Raises
+    ------
+    UnknownModelError
+        If there is none.
+    InUseError
+        If an index uses one of them; nothing is dropped then.
+    """
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            latest = describe(connection, reference)
+            models = (
+                [latest]
+                if ":" in reference
+                else _describe(connection, "WHERE m.name = %s ORDER BY m.version", [latest.name])
+            )
+            users = sorted({index for model in models for index in model.indexes})
+            if users:
+                raise InUseError(
+                    f"model {reference!r} is used by index {', '.join(users)}; drop that first, "
+                    "with: pg-hashindex index drop"
+                )
+            connection.execute(
+                "DELETE FROM hashindex.model WHERE name = %s AND version = ANY (%s)",
+                [latest.name, [model.version for model in models]],
+            )
+    return models

@@ -1,0 +1,69 @@
+"""What may come in as vectors: checked here, once, for hashers, models and searches."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pgvector import HalfVector, Vector
+
+from ..errors import InvalidInputError
+from .layers import MAX_DIMENSION
+
+__all__ = ["as_rows", "as_vector"]
+
+# Rows looked at at a time, so that memory does not grow with the input.
+_BLOCK_ROWS = 8192
+
+
+def as_vector(value: Vector | HalfVector) -> Vector:
+    """Return what was read of a column of type ``vector`` or ``halfvec`` as the first of them."""
+    if isinstance(value, Vector):
+        return value
+    return Vector(value.to_numpy().astype(np.float32))
+
+
+def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
+    """Check that X holds finite vectors as rows, and return it as a float array.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        float16, float32 or float64; anything else numeric becomes float32.
+    dimension : int, optional
+        The d that is asked for.
+
+    Returns
+    -------
+    floating (n, d)
+        X itself where it is of a float type already.
+
+    Raises
+    ------
+    InvalidInputError
+        If X is not of two dimensions, is of another d, or has NaN or infinite values.
+    """
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise InvalidInputError(f"vectors cannot be read as an array: {error}") from error
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float32)
+    if array.dtype.kind != "f":
+        raise InvalidInputError(f"vectors must be numbers, got an array of {array.dtype}")
+    if array.ndim != 2:
+        raise InvalidInputError(
+            f"vectors must be the rows of an array (n, d), got shape {array.shape}"
+        )
+    if dimension is not None and array.shape[1] != dimension:
+        raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
+    if not 1 <= array.shape[1] <= MAX_DIMENSION:
+        raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
+    for start in range(0, len(array), _BLOCK_ROWS):
+        # Vectors are float32, here and in pgvector: a float64 beyond its range becomes infinite.
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array[start : start + _BLOCK_ROWS].astype(np.float32, copy=False))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise InvalidInputError(
+                f"row {start + row}, dimension {column} is {array[start + row, column]}; "
+                "vectors must be finite float32 numbers"
+            )
+    return array

@@ -1,0 +1,264 @@
+"""Everything that the page of an index tells, read and measured; nothing is written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import LiteralString, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from tqdm import tqdm
+
+from ...db.connection import translated_errors
+from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
+from ...index.built_index import BuiltIndex
+from ...index.catalog import IndexSummary, ListSummary
+from ...index.search import as_count
+from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates
+from ...quality.measuring import Measuring, OperatingPoint
+from ...quality.query_sets import QuerySet, draw, load
+from ...quality.recall_history import HistoryPoint, history
+from ...quality.tuning import Advice
+from ..health import Health, check
+from .bits import Bits, read_bits
+
+__all__ = ["Lists", "Measurement", "Missing", "Report", "gather"]
+
+T = TypeVar("T")
+
+_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = %s"
+
+_LENGTHS: LiteralString = """
+    SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
+    GROUP BY l.landmark ORDER BY 1
+"""
+
+_SAME_TABLE: LiteralString = """
+    SELECT coalesce(to_regclass(%(one)s) = to_regclass(%(other)s), %(one)s::text = %(other)s::text)
+"""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What could not be found out, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What searches find, and how long they take.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+        At each number of candidates.
+    own : int
+        Candidates that searches of the index keep; one of those tried.
+    milliseconds : tuple of float
+        Of each query, with these.
+    """
+
+    evaluation: Evaluation
+    own: int
+    milliseconds: tuple[float, ...]
+
+    @property
+    def point(self) -> OperatingPoint:
+        """Recall and times with the index's own candidates."""
+        return next(one for one in self.evaluation.points if one.candidates == self.own)
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Lists of landmarks: all of them together, and the codes in each."""
+
+    summary: ListSummary
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """An index as it is.
+
+    Attributes
+    ----------
+    index : HashIndex
+    made_at : datetime
+    versions : str
+        Of pg_hashindex, pgvector and PostgreSQL.
+    health : Health or Missing
+    summary : IndexSummary or Missing
+    measurement : Measurement or Missing
+    bits : Bits, Missing or None
+        None where there are no codes.
+    lists : Lists, Missing or None
+        None where there are no landmarks.
+    history : list of HistoryPoint or Missing
+    advice : Advice or None
+        What tuning has found.
+    """
+
+    index: BuiltIndex
+    made_at: datetime
+    versions: str
+    health: Health | Missing
+    summary: IndexSummary | Missing
+    measurement: Measurement | Missing
+    bits: Bits | Missing | None
+    lists: Lists | Missing | None
+    history: list[HistoryPoint] | Missing
+    advice: Advice | None
+
+
+def gather(
+    index: BuiltIndex,
+    *,
+    queries: int = 200,
+    query_set: str | None = None,
+    k: int = 10,
+    candidates: Sequence[int] = CANDIDATES,
+    advice: Advice | None = None,
+    random_state: int = 0,
+    progress: bool = False,
+) -> Report:
+    """Read and measure what the page of an index tells.
+
+    Nothing is written, so that it works in a read-only session; what is measured is not recorded.
+    Where something cannot be found out, as of an index whose table is gone, the report says why.
+
+    Parameters
+    ----------
+    index : HashIndex
+    queries : int
+        Rows drawn from the table as queries.
+    query_set : str, optional
+        Name of a saved set to ask instead.
+    k : int
+        Answers compared.
+    candidates : sequence of int
+        Numbers of candidates to try; the index's own is always among them.
+    advice : Advice, optional
+        Of `pg_hashindex.quality.tuning`, whose frontier is shown.
+    random_state : int
+        Seed of the draws.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    InvalidInputError
+        If a number is out of range, there is no such set of queries, or the advice is about
+        another column.
+    UnknownIndexError
+        If the index is gone.
+    """
+    as_count("queries", queries)
+    as_count("k", k)
+    for count in candidates:
+        as_count("candidates", count)
+    # As it is now: its model may have been swapped since it was opened.
+    index = index.open(index.connection, index.name)
+    if advice is not None:
+        _check_advice(index, advice)
+    saved = None if query_set is None else load(index, query_set)
+
+    def measured() -> Measurement:
+        asked = saved or draw(index, queries, random_state)
+        return _measured(index, asked, k, candidates, progress)
+
+    return Report(
+        index=index,
+        made_at=datetime.now(UTC),
+        versions=_versions(index),
+        health=_found(lambda: check(index)),
+        summary=_found(index.summary),
+        measurement=_found(measured),
+        bits=_found(lambda: read_bits(index, random_state)),
+        lists=_found(lambda: _lists(index)),
+        history=_found(lambda: history(index)),
+        advice=advice,
+    )
+
+
+def _found(find: Callable[[], T]) -> T | Missing:
+    try:
+        return find()
+    except (ConnectionFailedError, MissingSchemaError):
+        # Nothing else will be found either.
+        raise
+    except HashIndexError as error:
+        return Missing(str(error))
+
+
+def _measured(
+    index: BuiltIndex, asked: QuerySet, k: int, candidates: Sequence[int], progress: bool
+) -> Measurement:
+    own = default_candidates(index, k)
+    counts = sorted({*candidates, own})
+    measuring = Measuring([index], asked, k)
+    milliseconds: tuple[float, ...] = ()
+    points = []
+    steps = len(measuring.asked) * (1 + len(counts))
+    with tqdm(total=steps, unit="query", desc="measuring", disable=not progress) as bar:
+        exact = measuring.find_truth(bar.update)
+        for count in counts:
+            point = measuring.measure(index, count, bar.update)
+            points.append(OperatingPoint(count, point.recall, point.p50_ms, point.p95_ms))
+            if count == own:
+                milliseconds = tuple(measuring.milliseconds)
+    evaluation = Evaluation(
+        index.name,
+        len(measuring.asked),
+        k,
+        points,
+        *exact,
+        query_set=asked.name,
+        skipped=measuring.skipped,
+    )
+    return Measurement(evaluation, own, milliseconds)
+
+
+def _lists(index: BuiltIndex) -> Lists | None:
+    summary = index.lists()
+    if summary is None:
+        return None
+    with translated_errors():
+        table = index.connection.execute(_LANDMARKS, [index.name]).fetchone()
+        assert table is not None  # noqa: S101
+        rows = index.connection.execute(
+            sql.SQL(_LENGTHS).format(
+                landmarks=sql.Identifier("hashindex", table[0]), codes=index.codes
+            )
+        ).fetchall()
+    return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
+
+
+def _check_advice(index: BuiltIndex, advice: Advice) -> None:
+    with translated_errors():
+        row = index.connection.execute(
+            _SAME_TABLE, {"one": advice.table, "other": index.qualified_table}
+        ).fetchone()
+    same = row is not None and row[0]
+    if not same or (advice.column, advice.metric) != (index.column_name, index.metric):
+        raise InvalidInputError(
+            f"the advice is about {advice.table}.{advice.column} by {advice.metric}, and index "
+            f"{index.name!r} is of {index.qualified_table}.{index.column_name} by {index.metric}; "
+            "tune this one"
+        )
+
+
+def _versions(index: BuiltIndex) -> str:
+    with translated_errors():
+        row = index.connection.execute(
+            "SELECT current_setting('server_version'), "
+            "(SELECT x.extversion FROM pg_extension x WHERE x.extname = 'vector')"
+        ).fetchone()
+    assert row is not None  # noqa: S101
+    return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"

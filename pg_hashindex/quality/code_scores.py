@@ -1,0 +1,112 @@
+"""How good the codes of an index are by themselves, by the measures of the papers."""
+
+import numpy as np
+
+from ..errors import InvalidInputError
+from ..hashers._common.supervision import Labels
+from ..index.handle import HashIndex
+from ..index.search import as_count
+from ..training.sampling import sample_table
+from .comparison import Measures, Scores, Split, Truth
+from .comparison.scores import score
+
+__all__ = ["CODE_ROWS", "score_codes"]
+
+#: Rows that are drawn from the table at most, the queries among them.
+CODE_ROWS = 20_000
+
+
+def score_codes(
+    index: HashIndex,
+    *,
+    labels: str | None = None,
+    queries: int = 200,
+    rows: int = CODE_ROWS,
+    measures: Measures | None = None,
+    random_state: int = 0,
+    progress: bool = False,
+) -> dict[str, Scores]:
+    """Measure the ranking that an index's codes give, before any exact order.
+
+    Draws rows of the index's table, takes some as queries and ranks all others by their codes,
+    with the weights of bits as the model has them, or for 4 levels by the asymmetric distance. A
+    search rounds weights to fifteenths of the greatest. But by landmarks, it applies them only to
+    the first ten times as many as it keeps, 2,000 at least, by plain Hamming distance.
+
+    Parameters
+    ----------
+    index : HashIndex
+    labels : str, optional
+        A column of labels, as `sample_table` takes it: rows of a shared label are relevant.
+        Without, the nearest 2 % by the index's metric are.
+    queries : int
+        How many of the rows at most; never more than a tenth.
+    rows : int
+        Rows to draw at the most, of those that have a label where labels are asked for. Where
+        the model has codes of known rows alone, the others are left out of them.
+    measures : Measures, optional
+    random_state : int
+        Seed of both draws.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    dict of str to Scores
+        By the name of the truth.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too few rows, or no labels that rows share, or a number is out of range; or
+        the index ranks by inner product, which has no nearest rows, and there are no labels.
+    """
+    for what, value in (("queries", queries), ("rows", rows)):
+        as_count(what, value)
+    if labels is None and index.metric == "ip":
+        raise InvalidInputError(
+            f"index {index.name!r} ranks by inner product, by which no rows are the nearest; "
+            "measure its codes by labels"
+        )
+    sample = sample_table(
+        index.connection,
+        index.qualified_table,
+        index.column_name,
+        labels=labels,
+        rows=rows,
+        random_state=random_state,
+        progress=progress,
+    )
+    X, y, truth = sample.X, None, Truth("nearest-fraction", 0.02)
+    if labels is not None:
+        labelled = Labels.read(sample.y, len(X)).labelled
+        X, y, truth = X[labelled], sample.y[labelled], Truth("label")
+    model = index.loaded_model
+    if model.network is not None and model.network.kind == "rows":
+        # Others have no code, and their vectors no place in the ranking.
+        known = model.network.knows(X)
+        X, y = X[known], None if y is None else y[known]
+    if len(X) < 20:
+        raise InvalidInputError(
+            f"{index.qualified_table} has {len(X)} rows to measure by; 20 are needed"
+        )
+    compared = X
+    if index.metric == "cosine":
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        compared = X / np.where(lengths > 0, lengths, 1)
+    order = np.random.default_rng(random_state).permutation(len(X))
+    n_queries = max(1, min(queries, len(X) // 10))
+    query, database = np.sort(order[:n_queries]), np.sort(order[n_queries:])
+    measures = measures or Measures(k=(min(100, len(database)),))
+    measures.check(len(database))
+    split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
+    query_codes, weights = model.ranking_codes(X[query])
+    return score(
+        model.encode(X[query]),
+        model.encode(X[database]),
+        split,
+        [truth],
+        measures,
+        ranked_by=query_codes,
+        weights=weights,
+    )

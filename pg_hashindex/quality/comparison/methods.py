@@ -1,0 +1,158 @@
+"""The competitors: a hasher with its parameters, and the rows and labels that it sees."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ...deep.deep_hasher import DeepHasher
+from ...errors import InvalidInputError
+from ...hashers import HASHERS, Hasher, make_hasher
+from ...hashers._common.supervision import SparseRows
+from ...models.quantization import Levels
+from .splits import Split
+
+__all__ = ["Method", "default_methods"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One competitor.
+
+    Parameters
+    ----------
+    hasher : str
+        A key of ``HASHERS``.
+    parameters : mapping
+        Its parameters, beside bits and seed.
+    name : str, optional
+        What results call it; by default the hasher's name.
+    train_on : {"train", "database"}
+        Which rows it learns from.
+    labels : {"all", "labelled"}
+        Which of these rows it sees the labels of; "labelled" are those that the split names.
+    levels : {2, 4}
+        Levels that codes keep of each projection.
+    """
+
+    hasher: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    train_on: Literal["train", "database"] = "train"
+    labels: Literal["all", "labelled"] = "all"
+    levels: Levels = 2
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.hasher)
+
+    def make(self, n_bits: int, random_state: int) -> Hasher:
+        """Make the hasher.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such hasher, it has no such parameter, or its models no such levels.
+        """
+        if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
+            raise InvalidInputError(
+                f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
+                "given as such"
+            )
+        hasher = make_hasher(
+            self.hasher, n_bits=n_bits, random_state=random_state, **self.parameters
+        )
+        hasher.check_levels(self.levels)
+        return hasher
+
+    def training_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
+        """Return the rows it learns from, and their labels as it sees them.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is to see a part of the labels and the split names none.
+        """
+        if self.train_on == "database":
+            X, y = split.database, split.labels
+        else:
+            X, y = split.train, split.train_labels
+        if self.labels == "all" or y is None:
+            return X, y
+        if split.labelled is None or self.train_on == "database":
+            raise InvalidInputError(
+                f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
+                "split does not name any, or the method learns from the database"
+            )
+        unlabelled = np.ones(len(X), dtype=bool)
+        unlabelled[split.labelled] = False
+        if scipy.sparse.issparse(y):
+            return X, scipy.sparse.csr_array(y).multiply(~unlabelled[:, None]).tocsr()
+        seen = y.astype(np.int64)
+        seen[unlabelled] = -1 if y.ndim == 1 else 0
+        return X, seen
+
+    def transductive_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
+        """Return what a transductive method learns from: all rows that are to have codes.
+
+        Returns
+        -------
+        X : floating (n + n_queries, d)
+            The rows of the database, then the queries.
+        y : optional
+            Labels of the training rows as the method sees them; all other rows have none.
+
+        Raises
+        ------
+        InvalidInputError
+            As `training_data`; or if a training row is not in the database.
+        """
+        _, y = self.training_data(split)
+        X = np.concatenate([split.database, split.queries])
+        places = split.train_places
+        if self.train_on == "database":
+            places = np.arange(len(split.database))
+        if places is None:
+            raise InvalidInputError(
+                f"{self.name} is transductive, so it learns from the rows of the database and the "
+                "queries; take training rows from the database"
+            )
+        if y is None:
+            return X, None
+        if scipy.sparse.issparse(y):
+            lines = scipy.sparse.coo_array(y)
+            shape = (len(X), y.shape[1])
+            return X, scipy.sparse.csr_array((lines.data, (places[lines.row], lines.col)), shape)
+        known = np.full((len(X), *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
+        known[places] = y
+        return X, known
+
+
+def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:
+    """Name the methods that can learn from a data set: without labels, those that need none.
+
+    Without torch, those that train a network are left out, and for 4 levels those that learn
+    weights of bits.
+    """
+    learnable = [
+        name
+        for name, hasher in HASHERS.items()
+        if not hasher.learns_from
+        or ("labels" in hasher.learns_from and split.train_labels is not None)
+    ]
+    if find_spec("torch") is None:
+        learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]
+    # One bit a dimension and no other number.
+    if split.train.shape[1] not in bits:
+        learnable.remove("sign")
+    if levels != 2:
+        learnable = [name for name in learnable if not HASHERS[name].weighs_bits]
+    return [Method(name, levels=levels) for name in learnable]

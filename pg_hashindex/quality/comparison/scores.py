@@ -1,0 +1,167 @@
+"""The measures of a comparison: all of them, from one ranking for each ground truth."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import metrics
+from ...errors import InvalidInputError
+from ...metrics.blocks import check_count
+from ...metrics.expectation import average_precision
+from ...metrics.ranking import curve_measure, curve_ranks, precision_measure, share_measure
+from ...metrics.ranks import Measure, check_ties, mean_over_queries
+from .splits import Split
+from .truth import Truth
+
+__all__ = ["Measures", "Scores", "score"]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What to measure, beside the mean average precision over the whole ranking and the curves.
+
+    Parameters
+    ----------
+    k : sequence of int
+        Precision among the first k rows, ``P@k``, and the share of the relevant rows that is
+        among them, ``found@k``; at most as many as the database has.
+    top : int, optional
+        The R of ``MAP@R``.
+    radius : int
+        Of the precision within a Hamming radius, ``PH2`` for 2.
+    neighbours : int
+        Rows that vote in the classification error, ``3-NN error`` for 3; by labels alone, where
+        every row has one.
+    ties : {"order", "average"}
+        Tied rows in row order, or the expectation over all their orders. Votes are in row order.
+    """
+
+    k: tuple[int, ...] = (100,)
+    top: int | None = None
+    radius: int = 2
+    neighbours: int = 3
+    ties: metrics.Ties = "order"
+
+    def check(self, n: int) -> None:
+        """Refuse what a database of n rows cannot be measured by.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if not self.k:
+            raise InvalidInputError("k must be one or more numbers of rows, got none")
+        for k in self.k:
+            check_count("k", k, n)
+        if self.top is not None:
+            check_count("top", self.top, n)
+        check_count("neighbours", self.neighbours, n)
+        if self.radius < 0:
+            raise InvalidInputError(f"radius must be 0 or more, got {self.radius}")
+        check_ties(self.ties)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All measures by one ground truth.
+
+    Attributes
+    ----------
+    values : dict of str to float
+        ``MAP``, ``MAP@R``, ``P@k``, ``found@k``, ``PH2``, ``3-NN error``, as `Measures` says.
+    curve : metrics.Curve
+        Precision and recall over the number of rows retrieved.
+    """
+
+    values: Mapping[str, float]
+    curve: metrics.Curve
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        curve = {name: array.tolist() for name, array in self.curve._asdict().items()}
+        return {**self.values, "curve": curve}
+
+
+def score(
+    query_codes: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    split: Split,
+    truths: Sequence[Truth],
+    measures: Measures,
+    *,
+    ranked_by: NDArray[np.uint8] | None = None,
+    weights: NDArray[np.generic] | None = None,
+) -> dict[str, Scores]:
+    """Take all measures of some codes.
+
+    Parameters
+    ----------
+    query_codes : uint8 (n_queries, width)
+    codes : uint8 (n, width)
+        Of the database.
+    split : Split
+    truths : sequence of Truth
+    measures : Measures
+    ranked_by : uint8 (n_queries, width) or (n_queries, m, width), optional
+        Codes of the queries that rankings are by, as `Model.ranking_codes` gives them; by default
+        ``query_codes``. Within a radius it is always these.
+    weights : (n_bits,) or (m,), optional
+        What each bit counts in rankings, or each of the m codes. Within a radius all bits count the
+        same.
+
+    Returns
+    -------
+    dict of str to Scores
+        By the name of the truth.
+    """
+    if ranked_by is None:
+        ranked_by = query_codes
+    ranks = curve_ranks(len(codes))
+    taken = _ranking_measures(measures)
+    result = {}
+    for truth in truths:
+        relevant = split.relevant(truth)
+        *means, curve = mean_over_queries(
+            ranked_by,
+            codes,
+            relevant,
+            [*taken.values(), curve_measure(ranks)],
+            ties=measures.ties,
+            weights=weights,
+        )
+        values = {name: float(mean) for name, mean in zip(taken, means, strict=True)}
+        values[f"PH{measures.radius}"] = metrics.precision_within_radius(
+            query_codes, codes, relevant, measures.radius
+        )
+        if truth.kind == "label" and _one_label_each(split):
+            values[f"{measures.neighbours}-NN error"] = metrics.neighbour_error(
+                ranked_by,
+                codes,
+                split.query_labels,  # type: ignore[arg-type]  # there, as _one_label_each saw
+                split.labels,  # type: ignore[arg-type]
+                measures.neighbours,
+                weights=weights,
+            )
+        result[truth.name] = Scores(values, metrics.Curve(ranks, *curve))
+    return result
+
+
+def _ranking_measures(measures: Measures) -> dict[str, Measure]:
+    result: dict[str, Measure] = {"MAP": average_precision}
+    if (top := measures.top) is not None:
+        result[f"MAP@{top}"] = lambda hits: average_precision(hits, top)
+    for k in measures.k:
+        result[f"P@{k}"] = precision_measure(k)
+    for k in measures.k:
+        result[f"found@{k}"] = share_measure(k)
+    return result
+
+
+def _one_label_each(split: Split) -> bool:
+    return all(
+        labels is not None and labels.ndim == 1 and bool((labels >= 0).all())
+        for labels in (split.query_labels, split.labels)
+    )

@@ -1,0 +1,193 @@
+"""Queries, a database and training rows, and their ground truth."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from ... import metrics
+from ...errors import InvalidInputError
+from ...hashers._common.supervision import Labels, SparseRows
+from ...models.vectors import as_rows
+from ...training.sampling import number_labels
+from .truth import Truth
+
+__all__ = ["ROW_NUMBERS", "Split", "scaled_rows"]
+
+#: Arrays of a split, and whether it must have them.
+ROW_NUMBERS = {"query": True, "database": True, "train": True, "anchors": False, "labelled": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Queries, a database and training rows.
+
+    Attributes
+    ----------
+    queries, database, train : floating (n_queries, d), (n, d), (n_train, d)
+    query_labels, labels, train_labels : integers (m,), or (m, c) dense or sparse, optional
+        Of the queries, the database and the training rows, as ``fit`` takes them.
+    train_places : intp (n_train,), optional
+        Which row of the database each training row is, where all are.
+    anchors, labelled : intp, optional
+        Training rows, by their place: those to use as kernel bases, and those that methods which
+        learn from few labels see the labels of.
+    """
+
+    queries: NDArray[np.floating]
+    database: NDArray[np.floating]
+    train: NDArray[np.floating]
+    query_labels: NDArray[np.integer] | SparseRows | None = None
+    labels: NDArray[np.integer] | SparseRows | None = None
+    train_labels: NDArray[np.integer] | SparseRows | None = None
+    train_places: NDArray[np.intp] | None = None
+    anchors: NDArray[np.intp] | None = None
+    labelled: NDArray[np.intp] | None = None
+    _relevant: dict[Truth, NDArray[np.bool_]] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, X: ArrayLike, y: ArrayLike | None = None, *, numbers: Mapping[str, ArrayLike]
+    ) -> "Split":
+        """Divide the rows of a data set.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Bytes (uint8), which is how images come, are divided by 255.
+        y : array-like (n,) of integers or names, or (n, c) of 0 and 1, dense or sparse, optional
+            -1, an empty name or a line of zeros marks an unlabelled row.
+        numbers : mapping of str to array-like
+            Row numbers of X: ``query``, ``database`` and ``train``; and as places among the
+            training rows ``anchors`` and ``labelled``, both optional.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows, labels or row numbers are not usable, or a row is query and in the database.
+        """
+        rows = scaled_rows(X)
+        labels = None if y is None else _labels(y, len(rows))
+        places = _row_numbers(numbers, len(rows))
+        query, database, train = (places[name] for name in ("query", "database", "train"))
+        if len(both := np.intersect1d(query, database)):
+            raise InvalidInputError(
+                f"row {both[0]} is a query and in the database; a query must not find itself"
+            )
+        return cls(
+            rows[query],
+            rows[database],
+            rows[train],
+            None if labels is None else labels[query],
+            None if labels is None else labels[database],
+            None if labels is None else labels[train],
+            train_places=_places(train, database, len(rows)),
+            anchors=places.get("anchors"),
+            labelled=places.get("labelled"),
+        )
+
+    def relevant(self, truth: Truth) -> NDArray[np.bool_]:
+        """Return which rows are relevant to which query, computed once.
+
+        Parameters
+        ----------
+        truth : Truth
+
+        Returns
+        -------
+        bool (n_queries, n)
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no labels, or no query shares one with a row of the database; or the
+            amount is out of range.
+        """
+        if truth not in self._relevant:
+            self._relevant[truth] = self._compute(truth)
+        return self._relevant[truth]
+
+    def _compute(self, truth: Truth) -> NDArray[np.bool_]:
+        if truth.kind == "label":
+            return self._same_label()
+        amount = truth.amount or 0
+        if truth.kind == "nearest-k":
+            return metrics.nearest_k(self.queries, self.database, int(amount))
+        return metrics.nearest_fraction(self.queries, self.database, amount)
+
+    def _same_label(self) -> NDArray[np.bool_]:
+        if self.query_labels is None or self.labels is None:
+            raise InvalidInputError(
+                "there are no labels; take nearest-fraction or nearest-k as truth"
+            )
+        relevant = metrics.same_label(self.query_labels, self.labels)
+        if not relevant.any():
+            queries, rows = (
+                len(Labels.read(y, n).labelled)
+                for y, n in (
+                    (self.query_labels, len(self.queries)),
+                    (self.labels, len(self.database)),
+                )
+            )
+            raise InvalidInputError(
+                f"none of the {len(self.queries)} queries shares a label with a row of the "
+                f"database ({queries} queries and {rows} rows have one); label more rows, or take "
+                "nearest-fraction or nearest-k as truth"
+            )
+        return relevant
+
+
+def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:
+    """Check rows, and divide bytes by 255, floating (n, d)."""
+    rows = as_rows(X)
+    return rows / np.float32(255) if getattr(X, "dtype", None) == np.uint8 else rows
+
+
+def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRows:
+    if scipy.sparse.issparse(y):
+        Labels.read(y, n)
+        return scipy.sparse.csr_array(y)
+    array: NDArray[Any] = np.asarray(y)
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = number_labels([name or None for name in array.astype(str).tolist()])[0]
+    Labels.read(array, n)
+    return array
+
+
+def _row_numbers(given: Mapping[str, ArrayLike], n: int) -> dict[str, NDArray[np.intp]]:
+    result: dict[str, NDArray[np.intp]] = {}
+    for name, needed in ROW_NUMBERS.items():
+        if name not in given:
+            if needed:
+                raise InvalidInputError(
+                    f"the split has no {name!r}; it needs the row numbers query, database and train"
+                )
+            continue
+        array = np.asarray(given[name])
+        if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+            raise InvalidInputError(
+                f"{name!r} of the split must be one or more row numbers, got {array.dtype} "
+                f"{array.shape}"
+            )
+        # Kernel bases and labelled rows are chosen among the training rows.
+        rows = n if needed else len(result["train"])
+        if array.min() < 0 or array.max() >= rows:
+            raise InvalidInputError(
+                f"{name!r} of the split has numbers from {array.min()} to {array.max()}, but there "
+                f"are {rows} {'rows' if needed else 'training rows'}"
+            )
+        if len(np.unique(array)) < len(array):
+            raise InvalidInputError(f"{name!r} of the split has a row twice")
+        result[name] = array.astype(np.intp)
+    return result
+
+
+def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDArray[np.intp] | None:
+    """Find the training rows in the database; None if one is not there."""
+    place = np.full(n, -1, np.intp)
+    place[database] = np.arange(len(database))
+    found: NDArray[np.intp] = place[train]
+    return found if (found >= 0).all() else None

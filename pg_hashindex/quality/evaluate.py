@@ -1,0 +1,212 @@
+"""How good a live index is: recall against brute force in the database, and latency."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
+from tqdm import tqdm
+
+from ..errors import DatabaseStateError, InvalidInputError
+from ..index.catalog import IndexEntry, read_entries
+from ..index.search import as_count
+from . import recall_history
+from .measuring import Measured, Measuring, OperatingPoint
+from .query_sets import QuerySet, draw, load, of_vectors
+
+__all__ = [
+    "Evaluation",
+    "Measured",
+    "OperatingPoint",
+    "default_candidates",
+    "evaluate",
+    "measure_defaults",
+]
+
+#: Candidate counts tried unless told otherwise.
+CANDIDATES = (50, 100, 200, 400, 800)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Recall and latency of an index over a range of candidate counts.
+
+    Parameters
+    ----------
+    index : str
+    queries : int
+        How many were asked.
+    k : int
+    points : list of OperatingPoint
+    exact_p50_ms, exact_p95_ms : float
+        Of exact search.
+    query_set : str or None
+        The saved set that was used.
+    skipped : int
+        Queries that were not asked, since the index's model has no code for them.
+    recorded : bool
+        Whether it was added to the history.
+    """
+
+    index: str
+    queries: int
+    k: int
+    points: list[OperatingPoint]
+    exact_p50_ms: float
+    exact_p95_ms: float
+    query_set: str | None = None
+    skipped: int = 0
+    recorded: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+
+def evaluate(
+    index: IndexEntry,
+    *,
+    queries: int | ArrayLike | QuerySet = 200,
+    query_set: str | None = None,
+    k: int = 10,
+    candidates: Sequence[int] = CANDIDATES,
+    random_state: int = 0,
+    record: bool | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Measure recall@k and latency of an index.
+
+    Parameters
+    ----------
+    index : HashIndex
+    queries : int, array-like (n, dimension) or QuerySet
+        A number of rows drawn from the table, each left out of its own answers; or vectors from
+        elsewhere. Of an index that is encoded in Python, rows that have a code are drawn.
+    query_set : str, optional
+        Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the index's
+        model has no code for are left out and counted.
+    k : int
+    candidates : sequence of int
+        The index's own number is added where the evaluation is recorded.
+    random_state : int
+        Seed of the draw.
+    record : bool, optional
+        Whether to add what is measured to ``hashindex.recall_history``. By default, where the
+        queries are a saved set, and the session can write there.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    Evaluation
+        An answer counts as correct if it is at most as far as the true k-th: among ties any will
+        do.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is nothing to search, no such set, or a number is out of range.
+    DatabaseStateError
+        If it is to be recorded and cannot be; nothing is measured then. Or if the index was given
+        another model meanwhile; nothing is recorded then.
+    """
+    _check_k(k)
+    if not candidates or min(candidates) < 1:
+        raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
+    as_count("candidates", max(candidates))
+    index = _as_it_is(index)
+    asked = _queries(index, queries, query_set, random_state)
+    if record is None:
+        record = asked.name is not None and recall_history.obstacle(index) is None
+    elif record and (reason := recall_history.obstacle(index)) is not None:
+        raise DatabaseStateError(
+            f"the evaluation cannot be recorded: {reason}; evaluate without recording, or as a "
+            "role that may write to hashindex.recall_history"
+        )
+    counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
+    measuring = Measuring([index], asked, k)
+    steps = len(measuring.asked) * (1 + len(counts))
+    with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:
+        exact = measuring.find_truth(bar.update)
+        points = [measuring.measure(index, count, bar.update) for count in counts]
+    if record:
+        recall_history.record(index, asked.name, points)
+    return Evaluation(
+        index.name,
+        len(measuring.asked),
+        k,
+        [OperatingPoint(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points],
+        *exact,
+        query_set=asked.name,
+        skipped=measuring.skipped,
+        recorded=record,
+    )
+
+
+def measure_defaults(
+    indexes: Sequence[IndexEntry], queries: QuerySet, k: int = 10, progress: bool = False
+) -> list[Measured]:
+    """Measure indexes of one table against each other, each by its own defaults.
+
+    Parameters
+    ----------
+    indexes : sequence of HashIndex
+        Of the same table, column and metric.
+    queries : QuerySet
+        Those that one of the indexes has no code for are asked of none.
+    k : int
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    list of Measured
+        One for each index.
+
+    Raises
+    ------
+    InvalidInputError
+        If the indexes are not of one table, k is out of range, or no query has a right answer: the
+        table has fewer than two rows, or every query was left out.
+    """
+    _check_k(k)
+    measuring = Measuring(indexes, queries, k)
+    steps = len(measuring.asked) * (1 + len(indexes))
+    with tqdm(total=steps, unit="query", desc="comparing", disable=not progress) as bar:
+        measuring.find_truth(bar.update)
+        return [
+            measuring.measure(index, default_candidates(index, k), bar.update) for index in indexes
+        ]
+
+
+def default_candidates(index: IndexEntry, k: int) -> int:
+    """Return how many candidates a search for k answers keeps that names none."""
+    return max(index.candidates, k)
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise InvalidInputError(f"k must be 1 or more, got {k}")
+    as_count("k", k)
+
+
+def _as_it_is(index: IndexEntry) -> IndexEntry:
+    """Read an index again: searches go by the model that it has now, whenever it was opened."""
+    found = read_entries(type(index), index.connection, "WHERE i.name = $1", [index.name])
+    # The same one has read its model already.
+    return index if not found or found[0] == index else found[0]
+
+
+def _queries(
+    index: IndexEntry,
+    queries: int | ArrayLike | QuerySet,
+    query_set: str | None,
+    random_state: int,
+) -> QuerySet:
+    if query_set is not None:
+        return load(index, query_set)
+    if isinstance(queries, QuerySet):
+        return queries
+    if isinstance(queries, int):
+        return draw(index, queries, random_state)
+    return of_vectors(index, queries)

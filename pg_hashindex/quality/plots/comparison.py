@@ -1,0 +1,161 @@
+"""Figures of a comparison of methods, as the papers draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidInputError
+from ..comparison import Outcome
+from .figures import drawing, name_panel, new_figure, save_figure, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "save_plot"]
+
+_PANEL_INCHES = (3.6, 3.0)
+_LEGEND_COLUMNS = 6
+
+
+def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Draw a comparison into a file; its name says in which format.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Those that failed are left out.
+    path : Path
+
+    Raises
+    ------
+    InvalidInputError
+        As `check_plot`, and if no outcome has scores.
+    OSError
+        If the file cannot be written.
+    """
+    save_figure(lambda: draw(outcomes), path)
+
+
+@drawing()
+def draw(outcomes: Sequence[Outcome]) -> Figure:
+    """Draw a comparison: for each ground truth, scores against bits and the curves at each.
+
+    The curves are precision over recall, and recall over the number of rows retrieved.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing, or no outcome has scores.
+    """
+    scored = [outcome for outcome in outcomes if outcome.error is None]
+    if not scored:
+        raise InvalidInputError("there is nothing to draw: no method has scores")
+    truths = list(scored[0].scores)
+    bits = sorted({outcome.n_bits for outcome in scored})
+    looks = dict(zip(dict.fromkeys(map(_label, scored)), styles(), strict=False))
+    measures = {truth: _measures(scored, truth) for truth in truths}
+    columns = max(len(bits), *(len(names) for names in measures.values()))
+    n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
+    width, height = _PANEL_INCHES
+    figure: Figure = new_figure((width * columns, height * 3 * len(truths) + 0.3 * n_legend_rows))
+    axes = figure.subplots(3 * len(truths), columns, squeeze=False)
+    for row, truth in enumerate(truths):
+        against_bits, over_recall, over_rows = axes[3 * row : 3 * row + 3]
+        for panel, measure in zip(against_bits, measures[truth], strict=False):
+            _draw_against_bits(panel, scored, truth, measure, bits, looks)
+        for panel, n_bits in zip(over_recall, bits, strict=False):
+            _draw_precision_recall(panel, scored, truth, n_bits, looks)
+        for panel, n_bits in zip(over_rows, bits, strict=False):
+            _draw_recall(panel, scored, truth, n_bits, looks)
+    for panel in axes.flat:
+        if not panel.has_data():
+            panel.set_axis_off()
+    handles = {line.get_label(): line for panel in axes.flat for line in panel.get_lines()}
+    figure.legend(
+        [handles[name] for name in looks],
+        list(looks),
+        loc="outside lower center",
+        ncols=min(_LEGEND_COLUMNS, len(looks)),
+        frameon=False,
+    )
+    return figure
+
+
+def _label(outcome: Outcome) -> str:
+    return outcome.method if outcome.codes == "hashed" else f"{outcome.method}, learned codes"
+
+
+def _measures(scored: Sequence[Outcome], truth: str) -> list[str]:
+    """Name the measures to draw against bits; a share found says little that its curve does not."""
+    names = dict.fromkeys(name for outcome in scored for name in outcome.scores[truth].values)
+    return [name for name in names if not name.startswith("found@")]
+
+
+def _draw_against_bits(
+    panel: Axes,
+    scored: Sequence[Outcome],
+    truth: str,
+    measure: str,
+    bits: Sequence[int],
+    looks: dict[str, dict[str, Any]],
+) -> None:
+    for name, style in looks.items():
+        points = sorted(
+            (outcome.n_bits, outcome.scores[truth].values[measure])
+            for outcome in scored
+            if _label(outcome) == name and measure in outcome.scores[truth].values
+        )
+        if points:
+            panel.plot(*zip(*points, strict=True), label=name, **style)
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(bits, [str(n_bits) for n_bits in bits])
+    panel.minorticks_off()
+    name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
+
+
+def _draw_precision_recall(
+    panel: Axes,
+    scored: Sequence[Outcome],
+    truth: str,
+    n_bits: int,
+    looks: dict[str, dict[str, Any]],
+) -> None:
+    for outcome, curve in _curves(scored, truth, n_bits):
+        style = looks[_label(outcome)]
+        panel.plot(curve.recall, curve.precision, label=_label(outcome), markevery=0.15, **style)
+    panel.set_xlim(0, 1)
+    panel.set_ylim(0, 1.02)
+    name_panel(panel, f"{n_bits} bits, truth: {truth}", "recall", "precision")
+
+
+def _draw_recall(
+    panel: Axes,
+    scored: Sequence[Outcome],
+    truth: str,
+    n_bits: int,
+    looks: dict[str, dict[str, Any]],
+) -> None:
+    for outcome, curve in _curves(scored, truth, n_bits):
+        style = looks[_label(outcome)]
+        panel.plot(curve.at, curve.recall, label=_label(outcome), markevery=0.15, **style)
+    panel.set_ylim(0, 1.02)
+    panel.ticklabel_format(axis="x", style="plain")
+    panel.locator_params(axis="x", nbins=5)
+    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", "recall")
+
+
+def _curves(scored: Sequence[Outcome], truth: str, n_bits: int) -> Iterator[tuple[Outcome, Any]]:
+    for outcome in scored:
+        if outcome.n_bits == n_bits:
+            yield outcome, outcome.scores[truth].curve

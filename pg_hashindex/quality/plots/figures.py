@@ -1,0 +1,165 @@
+"""What all figures share: how they are made, styled and written; needs the extra ``plot``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLOURS",
+    "check_plot",
+    "drawing",
+    "name_panel",
+    "new_figure",
+    "number_whole",
+    "plain",
+    "save_figure",
+    "scale_recall",
+    "styles",
+]
+
+_INSTALL = "pip install 'pg_hashindex[plot]'"
+
+# Okabe and Ito's colours, which readers who are blind to some colours tell apart; yellow, too
+# light for a line on white, left out. Line styles and markers tell the second round of them from
+# the first, also in print without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+
+_LONGEST_NAME = 48
+_DPI = 150
+
+
+def check_plot(path: Path) -> None:
+    """Find out before the work whether a figure can be written.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing, does not write files of this name, or may not write there.
+    """
+    known = sorted(new_figure((1, 1)).canvas.get_supported_filetypes())
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise InvalidInputError(
+            f"{path} does not end in the name of a format of figures; use one of "
+            + ", ".join(f".{name}" for name in known)
+        )
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: it is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidInputError(f"{path} cannot be written: you may not write there")
+
+
+def save_figure(draw: Callable[[], Figure], path: Path) -> None:
+    """Draw a figure into a file; its name says in which format.
+
+    Parameters
+    ----------
+    draw : callable
+    path : Path
+
+    Raises
+    ------
+    InvalidInputError
+        As `check_plot`.
+    OSError
+        If the file cannot be written.
+    """
+    check_plot(path)
+    with drawing():
+        draw().savefig(path, dpi=_DPI)
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """Make a figure of a size in inches: without pyplot, so without a window or shared state.
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    return _matplotlib().figure.Figure(figsize=size, layout="constrained")
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Take names as they are: a ``$`` begins no formula, and letters that no font has are boxes.
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    with _matplotlib().rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
+def plain(name: str) -> str:
+    """Return a name as it stands in a figure: on one line, of printable letters, not too long."""
+    line = "".join(letter if letter.isprintable() else " " for letter in name)
+    return line if len(line) <= _LONGEST_NAME else line[: _LONGEST_NAME - 1] + "…"
+
+
+def styles() -> Iterator[dict[str, Any]]:
+    """Yield the look of one line after the other, each its own."""
+    number = 0
+    while True:
+        yield {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
+            "marker": _MARKERS[number % len(_MARKERS)],
+            "markersize": 4,
+            "linewidth": 1.4,
+        }
+        number += 1
+
+
+def name_panel(panel: Axes, title: str, x: str, y: str) -> None:
+    """Give a panel its names, and a grid."""
+    panel.set_title(title, fontsize=10)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+    panel.grid(alpha=0.3)
+
+
+def number_whole(axis: Axis) -> None:
+    """Put whole numbers alone on an axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+def scale_recall(panel: Axes, recalls: Sequence[float]) -> None:
+    """Scale an axis for recall: up to 1, and down to a little below what there is."""
+    lowest = max(0.0, min(recalls) - 0.05)
+    panel.set_ylim(lowest, 1)
+    panel.set_yticks([tick for tick in panel.get_yticks() if lowest <= tick <= 1])
+    # So that a line at 1 is seen.
+    panel.set_ylim(lowest, 1 + 0.04 * (1 - lowest))
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise InvalidInputError(f"figures need the extra plot: {_INSTALL}") from error
+    return matplotlib

@@ -1,0 +1,129 @@
+"""Recall over time: what was measured with saved queries, in table ``hashindex.recall_history``."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, LiteralString
+
+from psycopg import RawCursor
+from psycopg.rows import class_row
+
+from ..db.connection import translated_errors
+from ..errors import DatabaseStateError, InvalidInputError
+from ..index.catalog import Access, IndexEntry, Ranking
+from .measuring import Measured
+
+__all__ = ["HistoryPoint", "history", "obstacle", "record"]
+
+_OBSTACLE: LiteralString = """
+    SELECT CASE
+        WHEN pg_is_in_recovery() THEN 'this server is a standby'
+        WHEN current_setting('transaction_read_only')::boolean THEN 'the session is read-only'
+        WHEN NOT (has_schema_privilege('hashindex', 'USAGE')
+                  AND has_table_privilege('hashindex.recall_history', 'INSERT'))
+            THEN pg_catalog.format(
+                'role %s may not INSERT into hashindex.recall_history', current_user)
+    END
+"""
+
+_RECORD: LiteralString = """
+    INSERT INTO hashindex.recall_history (
+        index_name, query_set, model, access, ranking, candidates, probes, k, queries, recall,
+        p50_ms, p95_ms
+    )
+    SELECT i.name, %(query_set)s, %(model)s, %(access)s, %(ranking)s, %(candidates)s, %(probes)s,
+           %(k)s, %(queries)s, %(recall)s, %(p50_ms)s, %(p95_ms)s
+    FROM hashindex.index i WHERE i.name = %(index)s AND i.model_id = %(model_id)s
+"""
+
+_HISTORY: LiteralString = """
+    SELECT h.measured_at, h.query_set, h.model, h.access, h.ranking, h.candidates, h.probes, h.k,
+           h.queries, h.recall, h.p50_ms, h.p95_ms
+    FROM hashindex.recall_history h
+    WHERE h.index_name = $1 AND ($2::text IS NULL OR h.query_set = $2)
+    ORDER BY h.id DESC LIMIT $3
+"""
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """What was measured once; see `pg_hashindex.quality.measuring.Measured`."""
+
+    measured_at: datetime
+    query_set: str | None
+    model: str
+    access: Access
+    ranking: Ranking
+    candidates: int
+    probes: int | None
+    k: int
+    queries: int
+    recall: float
+    p50_ms: float
+    p95_ms: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def obstacle(index: IndexEntry) -> str | None:
+    """Say what keeps this session from recording, if anything does."""
+    with translated_errors():
+        row = index.connection.execute(_OBSTACLE).fetchone()
+    assert row is not None  # noqa: S101
+    reason: str | None = row[0]
+    return reason
+
+
+def record(index: IndexEntry, query_set: str | None, points: Sequence[Measured]) -> None:
+    """Add points to the history of an index.
+
+    Parameters
+    ----------
+    index : HashIndex
+    query_set : str or None
+        The saved set that they were measured with.
+    points : sequence of Measured
+
+    Raises
+    ------
+    MissingRightsError
+        If the session may not write there.
+    DatabaseStateError
+        If it cannot, or the index has been given another model meanwhile.
+    """
+    more = {"query_set": query_set, "model_id": index.model_id}
+    with translated_errors(), index.connection.transaction():
+        cursor = index.connection.cursor()
+        cursor.executemany(_RECORD, [asdict(point) | more for point in points])
+        if cursor.rowcount != len(points):
+            raise DatabaseStateError(
+                f"index {index.name!r} was given another model while it was measured, or dropped; "
+                "nothing is recorded: evaluate it again"
+            )
+
+
+def history(
+    index: IndexEntry, query_set: str | None = None, *, limit: int = 1000
+) -> list[HistoryPoint]:
+    """Return what was measured of an index, the latest last.
+
+    Parameters
+    ----------
+    index : HashIndex
+    query_set : str, optional
+        With these saved queries alone.
+    limit : int
+        The latest so many.
+
+    Raises
+    ------
+    InvalidInputError
+        If limit is below 1.
+    """
+    if limit < 1:
+        raise InvalidInputError(f"limit must be 1 or more, got {limit}")
+    with translated_errors():
+        cursor = RawCursor(index.connection, row_factory=class_row(HistoryPoint))
+        return cursor.execute(_HISTORY, [index.name, query_set, limit]).fetchall()[::-1]

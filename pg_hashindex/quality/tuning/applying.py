@@ -1,0 +1,176 @@
+"""Making a recommendation true: an index configured, or a model saved and an index created."""
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+
+from psycopg import RawCursor
+
+from ...db.connection import Connection, outside_transactions, prepare, translated_errors
+from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
+from ...index.handle import HashIndex
+from ...models import store
+from ...models.model import check_model_name
+from .advice import Advice
+from .trials import Trial, name_codes
+
+__all__ = ["apply", "check_free"]
+
+
+_MOST_NAME_BYTES = 40
+
+_MAY_INDEX = (
+    "SELECT quote_ident(current_user), has_table_privilege(t, 'TRIGGER'), t::text "
+    "FROM CAST($1::text AS regclass) t"
+)
+
+
+def check_free(connection: Connection, name: str, table: str | None = None) -> None:
+    """Refuse what `apply` could not make of a table, before the work.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    name : str
+        Of the new model and index.
+    table : str, optional
+        As SQL writes it.
+
+    Raises
+    ------
+    InvalidInputError
+        If an index of that name exists already, or none could have it.
+    MissingRightsError
+        If the role may not make triggers on the table.
+    """
+    check_model_name(name)
+    n_bytes = len(name.encode())
+    if n_bytes > _MOST_NAME_BYTES:
+        raise InvalidInputError(
+            f"index name {name!r} has {n_bytes} bytes; use 1 to {_MOST_NAME_BYTES}"
+        )
+    if table is not None:
+        with translated_errors():
+            prepare(connection)
+            row = RawCursor(connection).execute(_MAY_INDEX, [table]).fetchone()
+        if row is not None and not row[1]:
+            raise MissingRightsError(
+                f"role {row[0]} may not make the triggers that an index of {row[2]} needs; its "
+                f"owner grants that with: GRANT TRIGGER ON {row[2]} TO {row[0]}"
+            )
+    try:
+        HashIndex.open(connection, name)
+    except UnknownIndexError:
+        return
+    raise InvalidInputError(
+        f"index {name!r} exists already: choose another name, or tune that index by its name"
+    )
+
+
+def apply(
+    connection: Connection, advice: Advice, *, name: str | None = None, progress: bool = False
+) -> HashIndex:
+    """Store advice as the defaults of the index it is about, or create the index it describes.
+
+    Of an index that was tuned, what it can be configured to is stored: the best of its own model,
+    also where something else is recommended. Rows that wait are encoded and the access path is
+    built first, so that searches go as before until then. Of a table, the recommended model is
+    saved and the index created.
+
+    What is cut off between leaves an index that can be finished; the message, or a note of the
+    exception, says how.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Not inside a transaction.
+    advice : Advice
+    name : str, optional
+        Of the new model and index; needed where a table was tuned.
+    progress : bool
+        Whether to draw bars on stderr.
+
+    Returns
+    -------
+    HashIndex
+
+    Raises
+    ------
+    InvalidInputError
+        If nothing that can be made reaches the goal, or the name is missing.
+    HashIndexError
+        As `HashIndex.create` and `HashIndex.encode`.
+    """
+    chosen = advice.applicable
+    if chosen is None:
+        raise InvalidInputError(f"there is nothing to apply: {advice.reason}")
+    if advice.index is None and name is None:
+        raise InvalidInputError("a name is needed for the model and the index to be made")
+    with outside_transactions(connection, "applying commits step by step"):
+        if advice.index is None:
+            index = _create(connection, advice, chosen, name or "")
+            state, words = (
+                "is there, and has not all of its codes and paths",
+                ["encode", index.name],
+            )
+        else:
+            index = HashIndex.open(connection, advice.index)
+            state, words = "searches as before", ["configure", index.name]
+            for option in ("access", "ranking", "candidates", "probes"):
+                value = getattr(chosen, option)
+                words += [] if value is None else [f"--{option}", str(value)]
+        with _telling(
+            f"index {index.name!r} {state}; finish with: pg-hashindex index {shlex.join(words)}"
+        ):
+            if advice.index is None:
+                # Nobody searches it yet.
+                _set(index, chosen)
+            index.configure(access=chosen.access).encode(progress=progress)
+            _set(index, chosen)
+        return HashIndex.open(connection, index.name)
+
+
+def _set(index: HashIndex, chosen: Trial) -> None:
+    index.configure(
+        access=chosen.access,
+        ranking=chosen.ranking,
+        candidates=chosen.candidates,
+        probes=chosen.probes,
+    )
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say what is left of work that fails or is cut off."""
+    try:
+        yield
+    except HashIndexError as error:
+        raise type(error)(f"{error}; {what}") from error
+    except BaseException as error:
+        error.add_note(what)
+        raise
+
+
+def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) -> HashIndex:
+    model = advice.models[name_codes(chosen.method or "", chosen.bits or 0, chosen.levels or 2)]
+    saved = store.save(connection, replace(model, name=name))
+    reference = f"{saved.name}:{saved.version}"
+    try:
+        return HashIndex.create(
+            connection,
+            name,
+            table=advice.table,
+            column=advice.column,
+            id_column=advice.id_column,
+            model=reference,
+            metric=advice.metric,
+        )
+    except BaseException as error:
+        # Also at Ctrl-C.
+        if not connection.closed:
+            try:
+                store.drop(connection, reference)
+            except HashIndexError as left:
+                error.add_note(f"model {reference} is left: {left}")
+        raise

@@ -1,0 +1,245 @@
+"""The rows and queries that settings are tried on, drawn from the user's table."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from tqdm import tqdm
+
+from ...db.binary_vectors import decode_vectors, dimension_of
+from ...db.connection import Connection, translated_errors
+from ...errors import InvalidInputError
+from ...index.search import as_count
+from ...models.model import Metric
+from ...training.table_source import TableRow, TableSource
+from ..queries import read_log
+from .tables import check_table, counted
+
+__all__ = ["Drawn", "Effort", "blocks", "draw"]
+
+
+# Of fewer rows the full table cannot be predicted.
+_LEAST_ROWS = 1000
+_ROWS_PER_ANSWER = 20
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried, and on what.
+
+    Attributes
+    ----------
+    sample : int
+        Rows of the scratch table at the most; the whole table where it has fewer.
+    queries : int
+        Rows held out of the scratch table as queries, or taken from ``queries_from``.
+    queries_from : str, optional
+        A table, a view or a query of one column of vectors: a log of queries. The first ones that
+        it returns are asked.
+    minutes : float
+        After so many nothing more is begun.
+    random_state : int
+        Seed of every draw.
+    """
+
+    sample: int = 50_000
+    queries: int = 200
+    queries_from: str | None = None
+    minutes: float = 5.0
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        as_count("sample", self.sample)
+        as_count("queries", self.queries)
+        if not self.minutes > 0:
+            raise InvalidInputError(f"minutes must be above 0, got {self.minutes}")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows and queries.
+
+    Attributes
+    ----------
+    source : TableSource
+        With its key.
+    keys : list of str
+        Of the rows, in random order.
+    X : float32 (n, d)
+    Q : float32 (m, d)
+    held_out : frozenset of str
+        Keys of the rows that are the queries.
+    whole : bool
+        Whether the rows and those held out are all that the table has.
+    rows : int
+        Rows of the table that have a vector, roughly where it is not whole.
+    partitioned : bool
+        Whether the table has partitions.
+    """
+
+    source: TableSource
+    keys: list[str]
+    X: NDArray[np.float32]
+    Q: NDArray[np.float32]
+    held_out: frozenset[str]
+    whole: bool
+    rows: int
+    partitioned: bool = False
+
+
+def draw(
+    connection: Connection,
+    table: str,
+    column: str,
+    id_column: str | None,
+    effort: Effort,
+    k: int,
+    metric: Metric,
+) -> Drawn:
+    """Draw rows and queries, in a read-only transaction.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    table, column : str
+        As SQL writes the table; the column by its bare name.
+    id_column : str, optional
+        The primary key by default.
+    effort : Effort
+    k : int
+        Answers of a query.
+    metric : {"l2", "cosine", "ip"}
+        By cosine a vector of zeros has no neighbours, and is no query.
+
+    Returns
+    -------
+    Drawn
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such table, column or key, or an index could not be made of it; if the rows
+        are too few, or not of one dimension; or if the log of queries is none, or of another
+        dimension.
+    """
+    with translated_errors(), connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        source = TableSource.find(connection, table, column).with_key(id_column)
+        partitioned = check_table(source)
+        source, rows = counted(source)
+        n_held = 0 if effort.queries_from is not None else effort.queries
+        wanted = effort.sample + n_held
+        with tqdm(disable=True) as bar:
+            found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state, bar)
+        vectors = _vectors(found, source)
+        logged = None
+        if effort.queries_from is not None:
+            logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
+    whole = len(found) < wanted
+    _check_enough(source, len(found), n_held, k, whole)
+    order = np.random.default_rng(effort.random_state).permutation(len(found))
+    if metric == "cosine":
+        # Rows of zeros last, since those held out are the first.
+        order = order[np.argsort(~vectors[order].any(axis=1), kind="stable")]
+    held, kept = order[:n_held], order[n_held:]
+    queries = vectors[held] if logged is None else logged
+    if metric == "cosine":
+        queries = queries[queries.any(axis=1)]
+        if not len(queries):
+            raise InvalidInputError(
+                "all queries are vectors of zeros, which have no neighbours by cosine; give "
+                "others, or use another metric"
+            )
+    keys = [row.key or "" for row in found]
+    return Drawn(
+        source,
+        [keys[place] for place in kept],
+        vectors[kept],
+        queries,
+        frozenset(keys[place] for place in held),
+        whole,
+        len(found) if whole else max(rows, len(found)),
+        partitioned,
+    )
+
+
+def _check_enough(source: TableSource, n_rows: int, n_held: int, k: int, whole: bool) -> None:
+    if n_rows <= n_held:
+        raise InvalidInputError(
+            f"{source.name} has {n_rows} rows with a vector, and {n_held} are to be held out as "
+            "queries; ask fewer, or give queries of your own"
+        )
+    least = k if whole else max(_LEAST_ROWS, _ROWS_PER_ANSWER * k)
+    if n_rows - n_held < least:
+        raise InvalidInputError(
+            f"{n_rows - n_held} rows are too few to try {k} answers on: "
+            + (f"{source.name} has no more" if whole else f"draw a sample of {least} or more")
+        )
+
+
+def _vectors(found: list[TableRow], source: TableSource) -> NDArray[np.float32]:
+    if not found:
+        raise InvalidInputError(
+            f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
+            "first"
+        )
+    vectors = np.empty((len(found), dimension_of(found[0].vector)), np.float32)
+    _decode(found, source, vectors)
+    return vectors
+
+
+def _decode(found: list[TableRow], source: TableSource, out: NDArray[np.float32]) -> None:
+    for row in found:
+        if dimension_of(row.vector) != out.shape[1]:
+            raise InvalidInputError(
+                f"column {source.vector!r} of {source.name} holds vectors of dimensions "
+                f"{out.shape[1]} and {dimension_of(row.vector)}; a model takes one"
+            )
+    decode_vectors([row.vector for row in found], out)
+
+
+def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
+    """Read the vectors of the full table once, or of a uniform part of it, in blocks.
+
+    In a transaction: what is not read to its end has to be closed.
+
+    Parameters
+    ----------
+    drawn : Drawn
+        The rows that are its queries are left out.
+    share : float
+        Part of the rows to read; all of them where it is 1.
+    seed : int
+
+    Yields
+    ------
+    float32 (b, d)
+    """
+    source = drawn.source
+    connection = source.connection
+    with translated_errors(), connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        block: list[TableRow] = []
+
+        def decoded() -> NDArray[np.float32]:
+            out = np.empty((len(block), drawn.X.shape[1]), np.float32)
+            _decode(block, source, out)
+            block.clear()
+            return out
+
+        for row in source.read(sql.SQL("true"), share, seed):
+            if row.key not in drawn.held_out:
+                block.append(row)
+            if len(block) == _BLOCK_ROWS:
+                yield decoded()
+        if block:
+            yield decoded()

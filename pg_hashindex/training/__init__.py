@@ -1,0 +1,9 @@
+"""From a table or a file to a fitted model: rows, labels, pairs and graphs, read and fitted.
+
+Imports `hashers`, `models`, `metrics` and `db`. Read `fitting.train` first, then
+`sampling.sample_rows`.
+"""
+
+from .fitting import check_method_takes, distinct_bits, held_back, train
+
+__all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]

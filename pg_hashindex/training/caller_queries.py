@@ -1,0 +1,108 @@
+"""Tables and queries that a caller names as a source of lines: found, described, never trusted.
+
+They run in a read-only transaction, and by the extended protocol, which takes one statement alone.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import Column, RawCursor, sql
+from psycopg.postgres import types
+
+from ..db.connection import Connection, translated_errors
+from ..errors import HashIndexError, InvalidInputError
+from .table_source import TableSource, find_relation
+
+__all__ = ["columns_of", "errors_naming", "exact_text", "find_query"]
+
+_BLANK = re.compile(r"(?:\s|\(|--[^\n]*)*")
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+_QUERY = re.compile(r"(select|with|values|table)\b", re.IGNORECASE)
+
+_FRACTIONAL = frozenset(types[name].oid for name in ("numeric", "float4", "float8"))
+
+
+def find_query(connection: Connection, what: str, query: str) -> sql.Composable:
+    """Return what may stand after FROM for a table, a view or a query.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    what : str
+        What it is of, for messages.
+    query : str
+        As the caller wrote it.
+
+    Raises
+    ------
+    InvalidInputError
+        If it begins as no query does, and there is no such table.
+    """
+    # A word of SQL's begins a query; anything else is the name of a table or a view.
+    if _QUERY.match(_without_blank(query)):
+        # A comment at the end must not take the bracket along.
+        return sql.SQL("({}\n)").format(sql.SQL(query.rstrip("; \t\r\n")))
+    try:
+        relation, _, _ = find_relation(connection, query)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{what}: {error}; give a table, or a query that begins with SELECT, WITH, VALUES or "
+            "TABLE"
+        ) from error
+    return relation
+
+
+def _without_blank(query: str) -> str:
+    """Leave out the spaces, comments and opening brackets that a query begins with."""
+    place = 0
+    while True:
+        blank = _BLANK.match(query, place)
+        place = blank.end() if blank else place
+        if not query.startswith("/*", place):
+            return query[place:]
+        depth = 0
+        for mark in _COMMENT_MARK.finditer(query, place):
+            depth += 1 if mark.group() == "/*" else -1
+            if not depth:
+                place = mark.end()
+                break
+        else:
+            return query[place:]
+
+
+def columns_of(connection: Connection, relation: sql.Composable) -> Sequence[Column]:
+    """Describe the columns of what `find_query` found; none of its lines is read."""
+    # Raw, and with a parameter: that is what the extended protocol is for.
+    described = RawCursor(connection).execute(
+        sql.SQL("SELECT * FROM {} known LIMIT $1").format(relation), [0]
+    )
+    return described.description or []
+
+
+def exact_text(name: str, column: Column) -> sql.Composable:
+    """Return SQL for a column under a name, for a cast to a key's type that must not round it."""
+    value = sql.Identifier(name)
+    if column.type_code not in _FRACTIONAL:
+        return value
+    # 1.00 is the integer 1; a cast would make one of 1.5 too.
+    return sql.SQL("trim_scale({}::numeric)::text").format(value)
+
+
+@contextmanager
+def errors_naming(what: str, source: TableSource) -> Iterator[None]:
+    """Say in PostgreSQL's messages which query they are of, and what keys in it were cast to."""
+    try:
+        with translated_errors():
+            yield
+    except HashIndexError as error:
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error):
+            raise
+        message = f"{what}: {str(error).rstrip('.')}"
+        if isinstance(cause, psycopg.DataError | psycopg.errors.CannotCoerce):
+            raise InvalidInputError(
+                f"{message}; as key {source.key} of {source.name} is of type {source.key_type}"
+            ) from cause
+        raise type(error)(message) from cause

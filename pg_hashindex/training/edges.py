@@ -1,0 +1,220 @@
+"""A graph from the database: edges between rows, named by their keys, and any objects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from psycopg import Column, RawCursor, sql
+from psycopg.postgres import types
+
+from ..errors import InvalidInputError
+from ..hashers._common.relations import SparseRows, read_graph
+from .caller_queries import columns_of, errors_naming, exact_text, find_query
+from .table_source import TableSource
+
+__all__ = ["Edges"]
+
+# Types whose values compare as their texts do, and faster.
+_COMPARABLE = frozenset(types[name].oid for name in ("int2", "int4", "int8", "uuid"))
+_NUMERIC = types["numeric"].oid
+_NUMBERS = frozenset(
+    types[name].oid for name in ("int2", "int4", "int8", "numeric", "float4", "float8")
+)
+# A weight that float32 holds; NaN is greater than any number.
+_USABLE = sql.SQL("(c >= 1e-37 AND c < 3.4e38)")
+
+# The server numbers rows and objects, and packs what a row has into one value: nothing is done for
+# each edge in Python. The order within a row makes it sort, which needs no more than work_mem,
+# where it might hold all edges in a hash table. Bad lines are gathered as those of a row -1. None
+# of the names here can be seen from within the caller's query.
+_PACKED = """
+SELECT row_number, string_agg(int4send(object::int), ''::bytea ORDER BY object, weight),
+       string_agg(float8send(weight), ''::bytea ORDER BY object, weight)
+FROM (
+    SELECT CASE WHEN line.bad OR base.{key} IS NULL THEN -1 ELSE drawn.number - 1 END AS row_number,
+           dense_rank() OVER (ORDER BY line.object) AS object, line.weight
+    FROM {lines}
+    LEFT JOIN {table} base ON base.{key} = line.key
+    LEFT JOIN pg_catalog.unnest($1::text[]::{type}[]) WITH ORDINALITY drawn(key, number)
+        ON drawn.key = line.key
+    WHERE drawn.number IS NOT NULL OR line.bad OR base.{key} IS NULL
+) numbered
+GROUP BY row_number ORDER BY row_number
+"""
+
+_FIRST_BAD = """
+SELECT line.number, line.shown, {key_text}, base.{key} IS NULL
+FROM (SELECT *, row_number() OVER () AS number FROM {lines}) line
+LEFT JOIN {table} base ON base.{key} = line.key
+WHERE line.bad OR base.{key} IS NULL
+ORDER BY line.number LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where edges come from; made by `find`.
+
+    Attributes
+    ----------
+    source : TableSource
+        With a key.
+    query : str
+        As the caller wrote it.
+    relation : psycopg.sql.Composable
+        What stands for it after FROM.
+    columns : sequence of psycopg.Column
+        Two or three.
+    """
+
+    source: TableSource
+    query: str
+    relation: sql.Composable
+    columns: Sequence[Column]
+
+    @classmethod
+    def find(cls, source: TableSource, query: str) -> "Edges":
+        """Find and describe the edges, without reading any.
+
+        Parameters
+        ----------
+        source : TableSource
+            With a key.
+        query : str
+            A table, a view or a query of a key, an object and, optionally, a weight.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such table, the query cannot be used, or has other columns.
+        """
+        relation = find_query(source.connection, "graph", query)
+        with errors_naming("graph", source):
+            columns = columns_of(source.connection, relation)
+        if len(columns) not in (2, 3):
+            raise InvalidInputError(
+                "the graph must come in 2 columns, key and object, or 3 with a weight, got "
+                f"{len(columns)}: {', '.join(column.name for column in columns)}; choose them by a "
+                "query"
+            )
+        if len(columns) == 3 and columns[2].type_code not in _NUMBERS:
+            raise InvalidInputError(
+                f"the third column of the graph is a weight, so a number; {columns[2].name} is of "
+                f"type {columns[2].type_display}"
+            )
+        return cls(source, query, relation, columns)
+
+    def read(self, keys: Sequence[str]) -> SparseRows:
+        """Read the edges of some rows.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Of the rows, as `TableSource.key_text` writes them.
+
+        Returns
+        -------
+        scipy.sparse.csr_array, float32 (len(keys), m)
+            Rows in the order of their keys, objects in that of their texts, numbers first; edges
+            that come more than once have the sum of their weights. Those of other rows of the
+            table are left out.
+
+        Raises
+        ------
+        InvalidInputError
+            If a line has a NULL, the key of no row or an unusable weight, or there is no edge.
+        """
+        with errors_naming("graph", self.source):
+            packed = RawCursor(self.source.connection).execute(
+                self._about(_PACKED), [list(keys)], binary=True
+            )
+            rows: list[int] = []
+            objects: list[bytes] = []
+            weights: list[bytes] = []
+            for row, of_row, weights_of_row in packed:
+                if row < 0:
+                    raise self._bad_line()
+                rows.append(row)
+                objects.append(of_row)
+                weights.append(weights_of_row)
+            if not rows:
+                raise self._no_edges(len(keys))
+        counts = np.zeros(len(keys), np.int64)
+        counts[rows] = [len(of_row) // 4 for of_row in objects]
+        places = np.frombuffer(b"".join(objects), ">i4") - 1
+        sizes = np.frombuffer(b"".join(weights), ">f8")
+        # Its bytes as the machine has them.
+        arrays = sizes.astype(np.float64), places.astype(np.int32), np.cumsum([0, *counts])
+        shape = (len(keys), int(places.max()) + 1)
+        return read_graph(scipy.sparse.csr_array(arrays, shape=shape), len(keys))
+
+    def _bad_line(self) -> InvalidInputError:
+        found = self._cursor_over(_FIRST_BAD).fetchone()
+        name = self.source.name
+        if found is None:
+            # Another time, another answer.
+            return InvalidInputError(f"the graph names rows that {name} does not have, or NULL")
+        number, shown, key, unknown = found
+        if None in shown:
+            values = ", ".join("NULL" if value is None else value for value in shown)
+            return InvalidInputError(f"line {number} of the graph has a NULL: {values}")
+        if unknown:
+            return InvalidInputError(
+                f"the graph names a row with {self.source.key} = {key}, but {name} has none; leave "
+                "such edges out, by a query"
+            )
+        return InvalidInputError(
+            "weights of the graph must be above 0 and within the range of float32; line "
+            f"{number}, {shown[0]} and {shown[1]}, has {shown[2]}"
+        )
+
+    def _no_edges(self, n_rows: int) -> InvalidInputError:
+        found = self._cursor_over("SELECT FROM {relation} known LIMIT 1").fetchone()
+        if found is None:
+            return InvalidInputError(f"there are no edges in {self.query}")
+        return InvalidInputError(
+            f"none of the edges in {self.query} is of one of the {n_rows} rows drawn of "
+            f"{self.source.name}; draw more rows, or give edges of rows with a vector"
+        )
+
+    def _cursor_over(self, template: str) -> RawCursor[tuple[Any, ...]]:
+        return RawCursor(self.source.connection).execute(self._about(template), binary=True)
+
+    def _about(self, template: str) -> sql.Composed:
+        key = sql.Identifier(self.source.key or "")
+        return sql.SQL(template).format(
+            relation=self.relation,
+            lines=self._lines(),
+            table=self.source.table,
+            key=key,
+            key_text=self.source.key_text(sql.SQL("line.key")),
+            type=sql.SQL(self.source.key_type or ""),
+        )
+
+    def _lines(self) -> sql.Composable:
+        """Return SQL for the lines: key, object, weight, whether they are bad, and as they came."""
+        a, b, *_ = self.columns
+        key = self.source.as_key(exact_text("a", a))
+        # 1.0 and 1 are the same numeric.
+        text = "trim_scale(b)::text" if b.type_code == _NUMERIC else "b::text"
+        named = sql.SQL("b" if b.type_code in _COMPARABLE else f'({text}) COLLATE "C"')
+        bad = sql.SQL("{} IS NULL OR {} IS NULL").format(key, named)
+        weight: sql.Composable = sql.SQL("1::float8")
+        if len(self.columns) == 3:
+            bad = sql.SQL("{} OR c IS NULL OR NOT {}").format(bad, _USABLE)
+            weight = sql.SQL("CASE WHEN {} THEN c::float8 END").format(_USABLE)
+        names = "abc"[: len(self.columns)]
+        return sql.SQL(
+            "(SELECT {} AS key, {} AS object, {} AS weight, {} AS bad, ARRAY[{}] AS shown "
+            "FROM {} known({})) line"
+        ).format(
+            key,
+            named,
+            weight,
+            bad,
+            sql.SQL(", ").join([sql.SQL(f"{name}::text") for name in names]),
+            self.relation,
+            sql.SQL(", ").join(map(sql.SQL, names)),
+        )

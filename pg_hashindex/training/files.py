@@ -1,0 +1,172 @@
+"""Rows to train on from NumPy's files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from ..hashers._common.relations import SparseRows
+from ..hashers._common.supervision import Supervision
+from ..models.model import UNREADABLE
+from ..models.vectors import as_rows
+from .sampling import SAMPLE_ROWS, Sample, number_labels
+
+__all__ = ["load_sample"]
+
+
+def load_sample(
+    path: Path,
+    *,
+    labels: str | None = None,
+    pairs: str | None = None,
+    triplets: str | None = None,
+    graph: str | None = None,
+    rows: int = SAMPLE_ROWS,
+    random_state: int = 0,
+) -> Sample:
+    """Read vectors, and what is known about them, from a ``.npy`` or ``.npz`` file.
+
+    Parameters
+    ----------
+    path : Path
+        An archive must have an array ``X``, or a single array of two dimensions beside those that
+        are named here.
+    labels, pairs, triplets : str, optional
+        Arrays of the archive, as ``fit`` takes them; labels may also be names, of shape (n,).
+    graph : str, optional
+        An array of edges: a row number and an object's number, integers (e, 2), or these and a
+        weight above 0, (e, 3). Edges that come more than once count together.
+    rows : int
+        How many at the most: those that pairs and triplets name, then labelled ones, then others,
+        drawn without replacement.
+    random_state : int
+
+    Returns
+    -------
+    Sample
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is not there, not of NumPy, needs pickle, or holds no such array; or an array
+        cannot be what it is named as.
+    """
+    named = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
+    wanted = {what: name for what, name in named.items() if name is not None}
+    try:
+        # Opened here, since NumPy leaves a damaged archive open.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                array, known = loaded, _refuse_names(path, wanted)
+            else:
+                array = _vectors_in(loaded, path, list(wanted.values()))
+                known = {what: _member(loaded, path, name) for what, name in wanted.items()}
+    except InvalidInputError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(f"cannot read vectors from {path}: {error}") from error
+    X = as_rows(array)
+    y, classes = _labels(known.get("labels"))
+    supervision = Supervision.read(
+        len(X), y, known.get("pairs"), known.get("triplets"), _graph(known.get("graph"), len(X))
+    )
+    chosen = _chosen(len(X), supervision, rows, random_state)
+    kept = supervision.restricted_to(chosen)
+    return Sample(
+        X[chosen] if len(chosen) < len(X) else X,
+        None if y is None else y[chosen],
+        classes,
+        kept.pairs,
+        kept.triplets,
+        kept.graph,
+    )
+
+
+def _refuse_names(path: Path, wanted: dict[str, str]) -> dict[str, NDArray[Any]]:
+    if wanted:
+        raise InvalidInputError(
+            f"{path} is a single array, without {' or '.join(wanted)}; use an .npz archive"
+        )
+    return {}
+
+
+def _member(archive: Any, path: Path, name: str) -> NDArray[Any]:
+    if name not in archive.files:
+        raise InvalidInputError(
+            f"{path} has no array {name!r}; it holds {', '.join(archive.files)}"
+        )
+    array: NDArray[Any] = archive[name]
+    return array
+
+
+def _vectors_in(archive: Any, path: Path, others: list[str]) -> NDArray[Any]:
+    names = ["X"] if "X" in archive.files else _matrices(archive, others)
+    if len(names) != 1:
+        raise InvalidInputError(
+            f"{path} holds the arrays {', '.join(archive.files)}; the vectors must be called X, or "
+            "be the only array of two dimensions"
+        )
+    array: NDArray[Any] = archive[names[0]]
+    return array
+
+
+def _matrices(archive: Any, others: list[str]) -> list[str]:
+    return [name for name in archive.files if name not in others and archive[name].ndim == 2]
+
+
+def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
+    """Replace labels that are names by numbers; an empty name is no label."""
+    if y is None or y.dtype.kind not in "US" or y.ndim != 1:
+        return y, ()
+    numbers, classes = number_labels([name or None for name in y.astype(str).tolist()])
+    return numbers, classes
+
+
+def _graph(edges: NDArray[Any] | None, n_rows: int) -> SparseRows | None:
+    """Bring lines of row, object and weight into the form that ``fit`` takes."""
+    if edges is None:
+        return None
+    if edges.ndim != 2 or edges.shape[1] not in (2, 3) or edges.dtype.kind not in "iuf":
+        raise InvalidInputError(
+            "the graph must be lines of a row number and an object's number, (e, 2), or these and "
+            f"a weight, (e, 3); got {edges.dtype} {edges.shape}"
+        )
+    if not len(edges):
+        raise InvalidInputError("the graph has no edges: its array has no line")
+    rows, objects, *weights = edges.T
+    _refuse(edges, (rows != np.floor(rows)) | (objects != np.floor(objects)), "must be integers")
+    _refuse(edges, (rows < 0) | (rows >= n_rows), f"must name rows by number, 0 to {n_rows - 1}")
+    values = weights[0] if weights else np.ones(len(edges))
+    _refuse(edges, ~((values > 0) & (values < np.inf)), "must have finite weights above 0")
+    # Numbers of objects are names, of any size.
+    names, columns = np.unique(objects, return_inverse=True)
+    shape = (n_rows, len(names))
+    return scipy.sparse.coo_array((values, (rows.astype(np.intp), columns)), shape=shape)
+
+
+def _refuse(edges: NDArray[Any], bad: NDArray[np.bool_], rule: str) -> None:
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"edges of the graph {rule}; number {place} of them has {edges[place].tolist()}"
+        )
+
+
+def _chosen(n_rows: int, known: Supervision, rows: int, random_state: int) -> NDArray[np.intp]:
+    if n_rows <= rows:
+        return np.arange(n_rows)
+    related = known.related_rows()
+    if len(related) > rows:
+        raise InvalidInputError(
+            f"pairs and triplets name {len(related)} rows, but at most {rows} are to be drawn; "
+            "draw more, or give fewer of them"
+        )
+    # In order of preference, each at random; a stable sort keeps that order.
+    order = np.random.default_rng(random_state).permutation(n_rows)
+    labelled = related if known.labels is None else known.labels.labelled
+    preference = np.where(np.isin(order, related), 0, np.where(np.isin(order, labelled), 1, 2))
+    return np.sort(order[np.argsort(preference, kind="stable")][:rows])

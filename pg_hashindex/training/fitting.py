@@ -1,0 +1,356 @@
+"""Training a model: fit on most rows, and measure on those held back."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidInputError
+from ..hashers import HASHERS, make_hasher
+from ..hashers._common.rows import BlockSource, RowSource
+from ..hashers._common.supervision import Labels, SparseRows, Supervision
+from ..hashers._common.threads import one_blas_thread
+from ..hashers.base import Hasher
+from ..metrics import precision_at_k, recall_at_k
+from ..models import codes
+from ..models.model import Metric, Model, check_model_name
+from ..models.profiles import Profile
+from ..models.quantization import Levels
+from ..models.vectors import as_rows
+
+__all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
+
+# The held-back part: at most a tenth of the rows, and of those of each label, and no more queries
+# than tell 1 % apart.
+_HELD_BACK_ROWS = 500
+_RECALL_K = 10
+_RECALL_CANDIDATES = 200
+_PRECISION_K = 50
+# A profile of so many rows errs by little, and fewer do where codes are long.
+_PROFILE_ROWS = 20_000
+_LEAST_PROFILE_ROWS = 1_000
+_PROFILE_VALUES = 10_000_000
+# A network may take 30 ms for each.
+_NETWORK_PROFILE_ROWS = 2_000
+# Of rows that are read in blocks, those that the others are measured among.
+_MEASURED_ROWS = 50_000
+
+
+@one_blas_thread()
+def train(
+    X: NDArray[Any] | BlockSource,
+    name: str,
+    method: str,
+    *,
+    y: ArrayLike | None = None,
+    pairs: ArrayLike | None = None,
+    triplets: ArrayLike | None = None,
+    graph: ArrayLike | SparseRows | None = None,
+    n_bits: int | None = None,
+    levels: Levels = 2,
+    metric: Metric = "l2",
+    random_state: int = 0,
+    parameters: dict[str, Any] | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> Model:
+    """Fit a hasher, and measure what it learned on rows that it did not see.
+
+    Parameters
+    ----------
+    X : floating (n, d), or callable
+        The rows; or, for methods that learn from rows alone, a function without arguments that
+        returns a fresh iterator of blocks (n_i, d) at every call.
+    name : str
+        Of the model.
+    method : str
+        A key of ``HASHERS``.
+    y, pairs, triplets, graph : array-like, optional
+        What is known about the rows, for methods that learn from it; see `Hasher.fit`.
+    n_bits : int, optional
+        Projections to learn, of which each takes a bit of a code; with 4 levels two. Needed by
+        every method but ``sign``.
+    levels : {2, 4}
+        Levels that codes keep of each projection; 2 are the signs.
+    metric : {"l2", "cosine", "ip"}
+        ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
+    random_state : int
+    parameters : dict, optional
+        The method's own.
+    force : bool
+        Train on fewer rows than max(1000, 10 n_bits) all the same.
+    progress : bool
+        Whether to draw a bar on stderr, where the method has one.
+
+    Returns
+    -------
+    Model
+        With a ``profile`` of the rows that it was fitted on, 20,000 of more, and ``training``
+        holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and
+        greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the
+        held-back rows as queries among the others; with labels, ``label_precision`` of those of
+        them that have one. Both rank all rows by `Model.ranking_codes`: by the weights of bits as
+        they were learned, which a search rounds. Of rows in blocks, 50,000 are what they rank. Rows
+        are held back as `held_back` says; where none can be, there is neither. A transductive
+        method, which gives codes to the rows of its training alone, learns from the rows held back
+        too, but not from their labels.
+
+    Raises
+    ------
+    InvalidInputError
+        If a parameter or the rows cannot be used, or the rows are too few.
+    """
+    given = dict(parameters or {})
+    if doubled := sorted({"n_bits", "random_state"} & set(given)):
+        raise InvalidInputError(
+            f"{', '.join(doubled)} cannot be a parameter of the method: bits and seed are given "
+            "as such"
+        )
+    if n_bits is not None:
+        given["n_bits"] = n_bits
+    given["random_state"] = random_state
+    if metric == "cosine":
+        given.setdefault("normalize", "l2")
+    if "n_bits" not in given and method != "sign":
+        raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
+    check_model_name(name)
+    if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
+        given.setdefault("progress", True)
+    hasher = make_hasher(method, **given)
+    hasher.check_parameters()
+    hasher.check_levels(levels)
+    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    check_method_takes(method, [what for what, value in known.items() if value is not None])
+    if callable(X):
+        return _train_in_blocks(
+            RowSource(X), hasher, name, metric, levels, random_state, force, known
+        )
+    X = as_rows(X)
+    _check_enough(len(X), X.shape[1], hasher, force)
+    supervision = Supervision.read(len(X), y, pairs, triplets, graph)
+    hidden = held_back(len(X), supervision, random_state)
+    seen = np.setdiff1d(np.arange(len(X)), hidden)
+    if hasher.transductive:
+        # Rows that it does not see, it cannot encode.
+        rows, kept = X, replace(supervision, labels=_hidden(supervision.labels, hidden))
+    else:
+        rows, kept = X[seen], supervision.restricted_to(seen)
+    model = hasher.fit(
+        rows,
+        None if kept.labels is None else kept.labels.indicator,
+        pairs=kept.pairs,
+        triplets=kept.triplets,
+        graph=kept.graph,
+    ).to_model(name, metric=metric, levels=levels)
+    measured = _measure(model, X, seen, hidden, supervision.labels)
+    return replace(
+        hasher.to_model(name, metric=metric, training=measured, levels=levels),
+        profile=_profile(model, X, seen, random_state),
+    )
+
+
+def _train_in_blocks(
+    source: RowSource,
+    hasher: Hasher,
+    name: str,
+    metric: Metric,
+    levels: Levels,
+    random_state: int,
+    force: bool,
+    known: Mapping[str, Any],
+) -> Model:
+    if given := [what for what, value in known.items() if value is not None]:
+        raise InvalidInputError(
+            f"{' and '.join(given)} cannot be given for rows in blocks; train on an array"
+        )
+    if hasher.transductive:
+        raise InvalidInputError(
+            f"{hasher.method} encodes the rows of its training alone, which it holds in memory; "
+            "train it on an array"
+        )
+    _check_enough(source.n_rows, source.dimension, hasher, force)
+    hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
+    seen = np.setdiff1d(np.arange(source.n_rows), hidden)
+    model = hasher.fit(source.restricted_to(seen).blocks).to_model(
+        name, metric=metric, levels=levels
+    )
+    rng = np.random.default_rng(random_state)
+    among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
+    X = source.rows(np.concatenate([hidden, among]))
+    parts = np.split(np.arange(len(X)), [len(hidden)])
+    measured = _measure(model, X, parts[1], parts[0], None)
+    return replace(
+        hasher.to_model(name, metric=metric, training=measured, levels=levels),
+        profile=_profile(model, X, parts[1], random_state),
+    )
+
+
+def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
+    n_bits = hasher.n_bits or dimension
+    least = max(1000, 10 * n_bits)
+    if n_rows < least and not force:
+        raise InvalidInputError(
+            f"{n_rows} rows are too few to learn {n_bits} bits from: a model needs "
+            f"{least}, or it is bad without any sign of it; train on more rows, learn fewer bits, "
+            "or force it"
+        )
+
+
+def check_method_takes(method: str, known: Collection[str]) -> None:
+    """Refuse what a method has no use for.
+
+    Parameters
+    ----------
+    method : str
+        A key of ``HASHERS``.
+    known : collection of {"labels", "pairs", "triplets", "graph"}
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the methods that do learn from it.
+    """
+    for what in known:
+        taking = [
+            name
+            for name, kind in HASHERS.items()
+            if (kind.takes_graph if what == "graph" else what in kind.learns_from)
+        ]
+        if method not in taking:
+            raise InvalidInputError(
+                f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
+                f"that do: {', '.join(taking) or 'none'}"
+            )
+
+
+def _hidden(labels: Labels | None, rows: NDArray[np.intp]) -> Labels | None:
+    return None if labels is None else labels.hidden(rows)
+
+
+def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
+    """Draw rows to measure by, which training is not to see.
+
+    Parameters
+    ----------
+    n_rows : int
+    known : Supervision
+        Of all rows.
+    random_state : int
+
+    Returns
+    -------
+    intp (m,)
+        At most 500, and a tenth of the rows; none that pairs or triplets name, and of the rows of
+        each label at most a tenth, so none of a label of fewer than ten.
+    """
+    order = np.random.default_rng(random_state).permutation(n_rows)
+    order = order[~np.isin(order, known.related_rows())]
+    if known.labels is not None:
+        order = order[~_to_be_seen(known.labels, order)]
+    return order[: min(_HELD_BACK_ROWS, n_rows // 10)]
+
+
+def _to_be_seen(labels: Labels, order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Mark the rows of an order that are beyond the first tenth of those of one of their labels."""
+    n_rows_of = np.bincount(labels.indicator.indices, minlength=labels.n_classes)
+    # Each column lists the places of its rows, in this order.
+    columns = labels.indicator[order].tocsc()
+    columns.sort_indices()
+    lengths = np.diff(columns.indptr)
+    rank = np.arange(len(columns.indices)) - np.repeat(columns.indptr[:-1], lengths)
+    result = np.zeros(len(order), dtype=bool)
+    result[columns.indices[rank >= np.repeat(n_rows_of // 10, lengths)]] = True
+    return result
+
+
+def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
+    """Count the bits of some codes that say something of their own.
+
+    Parameters
+    ----------
+    packed : uint8 (n, ceil(n_bits / 8))
+    n_bits : int
+
+    Returns
+    -------
+    int
+        Of bits that are equal for all rows, or opposite for all, one counts; of those that are
+        the same for all rows none.
+    """
+    found = set()
+    for byte in range(packed.shape[1]):
+        bits = codes.unpack(packed[:, byte : byte + 1], min(8, n_bits - 8 * byte))
+        # As differences from the first row, opposite bits are equal, and constant ones zero.
+        columns = codes.pack((bits ^ bits[0]).T)
+        found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
+    return len(found)
+
+
+def _profile(model: Model, X: NDArray[Any], seen: NDArray[np.intp], random_state: int) -> Profile:
+    drawn = np.random.default_rng(random_state).permutation(seen)
+    most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
+    if model.network is not None and model.network.kind == "torch":
+        most = min(most, _NETWORK_PROFILE_ROWS)
+    return Profile.of(model.project(X[np.sort(drawn[:most])]), model.levels)
+
+
+def _measure(
+    model: Model,
+    X: NDArray[Any],
+    seen: NDArray[np.intp],
+    hidden: NDArray[np.intp],
+    labels: Labels | None,
+) -> dict[str, Any]:
+    seen_codes = model.encode(X[seen])
+    query_codes, weights = model.ranking_codes(X[hidden])
+    ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
+    measured: dict[str, Any] = {
+        "held_back_rows": len(hidden),
+        "distinct_bits": distinct_bits(seen_codes, model.n_bits),
+        "share_of_ones": {
+            "least": round(float(ones.min()), 4),
+            "mean": round(float(ones.mean()), 4),
+            "greatest": round(float(ones.max()), 4),
+        },
+    }
+    if len(hidden) and len(seen) > _RECALL_K:
+        recall = recall_at_k(
+            X[hidden],
+            X[seen],
+            query_codes,
+            seen_codes,
+            k=_RECALL_K,
+            candidates=min(_RECALL_CANDIDATES, len(seen)),
+            metric=model.metric,
+            weights=weights,
+        )
+        measured["recall"] = {
+            "k": _RECALL_K,
+            "candidates": min(_RECALL_CANDIDATES, len(seen)),
+            "among": len(seen),
+            "value": round(float(recall), 4),
+        }
+    if labels is not None:
+        measured["labels"] = {"rows": len(labels.labelled), "classes": labels.n_classes}
+        asked = np.isin(hidden, labels.labelled)
+        among = np.isin(seen, labels.labelled)
+        same = labels.same(hidden[asked], seen[among])
+        # No more than any of them has rows of its label: precision could not reach 1.
+        k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
+        if asked.any() and k:
+            precision = precision_at_k(
+                query_codes[asked],
+                seen_codes[among],
+                same,
+                k,
+                weights=weights,
+            )
+            measured["label_precision"] = {
+                "k": k,
+                "among": int(among.sum()),
+                "value": round(float(precision), 4),
+            }
+    return measured

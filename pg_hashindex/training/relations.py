@@ -1,0 +1,167 @@
+"""Pairs and triplets from the database: which rows are near to which, named by their keys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from psycopg.postgres import types
+
+from ..errors import InvalidInputError
+from .caller_queries import columns_of, errors_naming, exact_text, find_query
+from .table_source import TableSource
+
+__all__ = ["Relations"]
+
+# Pairs and triplets are held in memory, as text at first.
+_MOST_LINES = 1_000_000
+_FETCH_LINES = 10_000
+
+_BOOLEAN = types["bool"].oid
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The lines of pairs or triplets.
+
+    Attributes
+    ----------
+    what : {"pairs", "triplets"}
+    key, table : str
+        The key that lines name rows by, and whose it is, for messages.
+    lines : list of lists of str
+        Keys, two or three a line, as `TableSource.key_text` writes them.
+    sides : list of int
+        Of pairs: 1 for neighbours or -1 for others; empty for triplets.
+    """
+
+    what: Literal["pairs", "triplets"]
+    key: str
+    table: str
+    lines: list[list[str]]
+    sides: list[int]
+
+    @classmethod
+    def read(
+        cls, source: TableSource, what: Literal["pairs", "triplets"], query: str
+    ) -> "Relations":
+        """Read and check the lines.
+
+        Parameters
+        ----------
+        source : TableSource
+            With a key.
+        what : {"pairs", "triplets"}
+        query : str
+            A table, a view or a query. It is never run by the simple protocol, which would take
+            several statements at once.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such table, or the query or one of its lines cannot be used.
+        """
+        relation = find_query(source.connection, what, query)
+        lines: list[list[str]] = []
+        sides: list[int] = []
+        with (
+            errors_naming(what, source),
+            source.connection.cursor(name="pg_hashindex_relations") as rows,
+        ):
+            rows.itersize = _FETCH_LINES
+            rows.execute(
+                sql.SQL("SELECT ARRAY[{}] FROM {} known(a, b, c)").format(
+                    sql.SQL(", ").join(_values(source, what, relation)), relation
+                )
+            )
+            for (line,) in rows:
+                number = len(lines) + 1
+                if None in line:
+                    raise InvalidInputError(f"line {number} of the {what} has a NULL: {line}")
+                if what == "pairs":
+                    sides.append(_side(line, number))
+                lines.append(line[:2] if what == "pairs" else line)
+                if number > _MOST_LINES:
+                    raise InvalidInputError(
+                        f"there are more than {_MOST_LINES} {what}; give fewer, by a query"
+                    )
+        if not lines:
+            raise InvalidInputError(f"there are no {what} in {query}")
+        read = cls(what, source.key or "", source.name, lines, sides)
+        read._check()
+        return read
+
+    def _check(self) -> None:
+        """Refuse lines that say nothing, or contradict each other."""
+        first: dict[tuple[str, ...], int] = {}
+        for place, line in enumerate(self.lines):
+            if len(set(line)) < len(line):
+                doubled = max(line, key=line.count)
+                raise InvalidInputError(
+                    f"{self.what} must name different rows, but line {place + 1} has {self.key} = "
+                    f"{doubled} twice: {', '.join(line)}"
+                )
+            if not self.sides:
+                continue
+            before = first.setdefault(tuple(sorted(line)), place)
+            if self.sides[before] != self.sides[place]:
+                raise InvalidInputError(
+                    f"rows with {self.key} = {' and '.join(line)} are given both as neighbours and "
+                    f"as others, by lines {before + 1} and {place + 1} of the pairs; keep one of "
+                    "the two"
+                )
+
+    def named_keys(self) -> set[str]:
+        """Return the keys of all rows that are named."""
+        return {key for line in self.lines for key in line}
+
+    def numbered(self, places: Mapping[str | None, int]) -> NDArray[np.intp]:
+        """Put row numbers in the place of keys, intp (n, 3), as ``fit`` takes them.
+
+        Raises
+        ------
+        InvalidInputError
+            If a key has no place.
+        """
+        for key in self.named_keys():
+            if key not in places:
+                raise InvalidInputError(
+                    f"{self.what} name a row with {self.key} = {key}, but {self.table} has none "
+                    "with a vector"
+                )
+        numbers = np.array([[places[key] for key in line] for line in self.lines], np.intp)
+        return np.column_stack([numbers, self.sides]) if self.sides else numbers
+
+
+def _values(source: TableSource, what: str, relation: sql.Composable) -> list[sql.Composable]:
+    """Return SQL for the three values of a line, as text."""
+    columns = columns_of(source.connection, relation)
+    if len(columns) != 3:
+        raise InvalidInputError(
+            f"{what} must come in 3 columns, got {len(columns)}: "
+            f"{', '.join(column.name for column in columns)}; choose them by a query"
+        )
+    values: list[sql.Composable] = []
+    for name, column in zip("abc", columns, strict=True):
+        value = exact_text(name, column)
+        if name != "c" or what == "triplets":
+            value = source.key_text(source.as_key(value))
+        elif column.type_code == _BOOLEAN:
+            value = sql.SQL("CASE {0} WHEN true THEN '1' WHEN false THEN '-1' END").format(value)
+        values.append(sql.SQL("{}::text").format(value))
+    return values
+
+
+def _side(line: Sequence[str], number: int) -> int:
+    try:
+        side = float(line[2])
+    except ValueError:
+        side = 0
+    if side not in (1, -1):
+        raise InvalidInputError(
+            "the third column of the pairs must be 1 for neighbours or -1 for others; line "
+            f"{number}, {line[0]} and {line[1]}, has {line[2]}"
+        )
+    return int(side)

@@ -1,0 +1,280 @@
+"""Rows to train on: vectors drawn from a table or a file, with what is known about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from psycopg import sql
+from tqdm import tqdm
+
+from ..db.binary_vectors import decode_vectors, dimension_of
+from ..db.connection import Connection, prepare, translated_errors
+from ..errors import InvalidInputError
+from ..hashers import HASHERS
+from ..hashers._common.relations import SparseRows
+from .edges import Edges
+from .relations import Relations
+from .table_source import TableRow, TableSource
+
+__all__ = [
+    "SAMPLE_ROWS",
+    "UNSUPERVISED_ROWS",
+    "Sample",
+    "number_labels",
+    "sample_rows",
+    "sample_table",
+]
+
+#: Rows that training draws unless told otherwise.
+SAMPLE_ROWS = 100_000
+#: Rows for methods that learn from rows alone: 256 bits of ITQ gain nothing from 100,000.
+UNSUPERVISED_ROWS = 20_000
+
+
+def sample_rows(method: str) -> int:
+    """Return how many rows a method is trained on unless told otherwise.
+
+    Parameters
+    ----------
+    method : str
+        A key of ``HASHERS``.
+    """
+    known = HASHERS.get(method)
+    supervised = known is None or known.learns_from or known.takes_graph
+    return SAMPLE_ROWS if supervised else UNSUPERVISED_ROWS
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows to train on.
+
+    Attributes
+    ----------
+    X : floating (n, d)
+    y : intp (n,) or scipy.sparse.csr_array (n, c), optional
+        Labels as ``fit`` takes them; the second where a row may have several.
+    classes : tuple of str
+        What the numbers, or the columns, of ``y`` stand for.
+    pairs : intp (p, 3), optional
+        Two row numbers, and 1 for neighbours or -1 for others.
+    triplets : intp (t, 3), optional
+        Three row numbers: the first row is nearer to the second than to the third.
+    graph : scipy.sparse.csr_array, float32 (n, m), optional
+        Weights of the edges between rows and objects, as ``fit`` takes them.
+    """
+
+    X: NDArray[Any]
+    y: Any = None
+    classes: tuple[str, ...] = ()
+    pairs: NDArray[np.intp] | None = None
+    triplets: NDArray[np.intp] | None = None
+    graph: SparseRows | None = None
+
+
+def sample_table(
+    connection: Connection,
+    table: str,
+    column: str,
+    *,
+    labels: str | None = None,
+    pairs: str | None = None,
+    triplets: str | None = None,
+    graph: str | None = None,
+    id_column: str | None = None,
+    rows: int = SAMPLE_ROWS,
+    random_state: int = 0,
+    progress: bool = False,
+) -> Sample:
+    """Draw vectors from a table, in the database.
+
+    Rows that are known to be something come first: those that pairs and triplets name, then
+    labelled ones, then any others. Rows with edges of the graph do not: the others belong to what
+    it says.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    table : str
+        As SQL writes it.
+    column : str
+        A column of type ``vector`` or ``halfvec``, by its bare name.
+    labels : str, optional
+        A column of integers, text, an enum, booleans, dates or uuids, or of arrays of these for
+        several labels a row. NULL and the integer -1 are no label; other integers below 0 are
+        refused.
+    pairs : str, optional
+        A table, view or query of three columns: two keys, and 1 or true for neighbours, -1 or
+        false for others.
+    triplets : str, optional
+        A table, view or query of three columns of keys: the first row is nearer to the second than
+        to the third.
+    graph : str, optional
+        A table, view or query of two columns, a key and an object (of any type; equal texts are
+        one object), or three, with a weight above 0. Edges that come more than once count
+        together; those of rows that are not drawn are left out. Queries of all three kinds may
+        read only, and keys may be of any type that casts to the key's own.
+    id_column : str, optional
+        The key that pairs, triplets and the graph name; the primary key by default.
+    rows : int
+        How many at the most; all of a smaller table. Of tables above a million rows whole pages
+        are sampled, which is fast, but not quite uniform where neighbours on a page are alike.
+    random_state : int
+        Seed of the draw; an unchanged table gives the same rows.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    Sample
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such table or column, it holds no vectors, or vectors of several dimensions;
+        if a column cannot be labels; if pairs or triplets are not as described, name more rows
+        than may be drawn, or rows that are not there, or a row twice in a line, or a pair both as
+        neighbours and as others; or if the graph is not as described, names a row that the table
+        does not have, or has no edge of the rows that were drawn.
+    """
+    if rows < 1:
+        raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            # Queries of the caller's run in here. A transaction around this one is as before
+            # after it.
+            connection.execute("SET TRANSACTION READ ONLY")
+            source = TableSource.find(connection, table, column)
+            if labels is not None:
+                source = source.with_labels(labels)
+            if pairs is not None or triplets is not None or graph is not None:
+                source = source.with_key(id_column)
+            relations = []
+            if pairs is not None:
+                relations.append(Relations.read(source, "pairs", pairs))
+            if triplets is not None:
+                relations.append(Relations.read(source, "triplets", triplets))
+            edges = None if graph is None else Edges.find(source, graph)
+            with tqdm(
+                total=min(rows, source.estimate),
+                unit="row",
+                unit_scale=True,
+                desc="reading",
+                disable=not progress,
+            ) as bar:
+                drawn = _draw(source, relations, rows, random_state, bar)
+            sample = _as_sample(drawn, relations, source)
+            if edges is None:
+                return sample
+            return replace(sample, graph=edges.read([row.key or "" for row in drawn]))
+
+
+def _draw(
+    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Any
+) -> list[TableRow]:
+    drawn: list[TableRow] = []
+    others: sql.Composable = sql.SQL("true")
+    if relations:
+        keys = sorted({key for known in relations for key in known.named_keys()})
+        if len(keys) > rows:
+            raise InvalidInputError(
+                f"{' and '.join(known.what for known in relations)} name {len(keys)} rows, but at "
+                f"most {rows} are to be drawn; draw more, or give fewer of them"
+            )
+        drawn = list(source.read(source.has_key(keys)))
+        bar.update(len(drawn))
+        others = sql.SQL("NOT {}").format(source.has_key(keys))
+    labelled = sql.SQL("{} AND {}").format(source.has_label(), others)
+    n_labelled = source.count(labelled) if source.labels is not None else 0
+    if n_labelled and len(drawn) < rows:
+        drawn += source.draw(labelled, rows - len(drawn), n_labelled, seed, bar)
+    if len(drawn) < rows:
+        rest = sql.SQL("NOT {} AND {}").format(source.has_label(), others)
+        n_rest = max(source.estimate - n_labelled, 0)
+        drawn += source.draw(rest, rows - len(drawn), n_rest, seed, bar)
+    return drawn
+
+
+def _as_sample(
+    drawn: list[TableRow], relations: Sequence[Relations], source: TableSource
+) -> Sample:
+    if not drawn:
+        raise InvalidInputError(
+            f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
+            "first"
+        )
+    dimensions = sorted({dimension_of(row.vector) for row in drawn})
+    if len(dimensions) > 1:
+        raise InvalidInputError(
+            f"column {source.vector!r} of {source.name} holds vectors of dimensions "
+            f"{', '.join(map(str, dimensions))}; a model takes one"
+        )
+    y: Any = None
+    classes: tuple[str, ...] = ()
+    if source.labels is not None:
+        y, classes = number_labels(
+            [row.label for row in drawn], several=source.several, numbered=source.numbered
+        )
+    vectors = np.empty((len(drawn), dimensions[0]), dtype=np.float32)
+    decode_vectors([row.vector for row in drawn], vectors)
+    places = {row.key: number for number, row in enumerate(drawn)}
+    return Sample(
+        vectors,
+        y,
+        classes,
+        **{known.what: known.numbered(places) for known in relations},
+    )
+
+
+def number_labels(
+    labels: Sequence[Any], *, several: bool = False, numbered: bool = False
+) -> tuple[Any, tuple[str, ...]]:
+    """Give each class of labels that are names a number.
+
+    Parameters
+    ----------
+    labels : sequence of str or None, or of lists of them
+        None is no label.
+    several : bool
+        Whether each row has a list of labels.
+    numbered : bool
+        Whether the names are integers: in their order then, and ``-1`` is no label. Others below
+        0 are refused, as ``fit`` does: most often they stand for some other kind of no label.
+
+    Returns
+    -------
+    y : intp (n,), or scipy.sparse.csr_array uint8 (n, c) where there are several a row
+        As ``fit`` takes labels.
+    classes : tuple of str
+        The names, by number or column.
+
+    Raises
+    ------
+    InvalidInputError
+        If an integer is below -1.
+    """
+    unlabelled = (None, "-1") if numbered else (None,)
+    of_rows = [
+        sorted({name for name in (row or ()) if name not in unlabelled})
+        if several
+        else [row] * (row not in unlabelled)
+        for row in labels
+    ]
+    names = {name for row in of_rows for name in row}
+    classes = sorted(names, key=int) if numbered else sorted(names)
+    if numbered and classes and int(classes[0]) < 0:
+        raise InvalidInputError(
+            f"there is a label {classes[0]}; integers are labels from 0 on, and -1 is none: give "
+            "NULL for none, and store such a label as text"
+        )
+    number = {name: place for place, name in enumerate(classes)}
+    if not several:
+        return np.array([number[row[0]] if row else -1 for row in of_rows]), tuple(classes)
+    columns = [number[name] for row in of_rows for name in row]
+    ends = np.cumsum([0, *map(len, of_rows)])
+    shape = (len(of_rows), len(classes))
+    ones = np.ones(len(columns), np.uint8)
+    return scipy.sparse.csr_array((ones, columns, ends), shape=shape), tuple(classes)

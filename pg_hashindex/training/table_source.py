@@ -1,0 +1,330 @@
+"""A table to learn from: its vectors, their labels and keys, checked and read in the database."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import psycopg
+from psycopg import sql
+
+from ..db.binary_vectors import keep_binary
+from ..db.connection import Connection
+from ..db.shards import is_distributed
+from ..errors import InvalidInputError
+
+__all__ = ["TableRow", "TableSource", "find_relation"]
+
+# Beyond this many rows a sample of pages costs far less than a look at every row.
+_LARGE_TABLE = 1_000_000
+# Of a table of fewer, counting the rows is cheap.
+_SMALL_TABLE = 10_000
+_FETCH_ROWS = 1_000
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uuid")
+
+
+class TableRow(NamedTuple):
+    """What is read of a row: the vector in binary form, label and key as text."""
+
+    vector: bytes
+    label: str | list[str | None] | None
+    key: str | None
+
+
+def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
+    """Find a table or view by a name as SQL writes it.
+
+    Returns
+    -------
+    psycopg.sql.Identifier, str, int
+        Its full name, its kind as in pg_class, and its estimated rows.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none.
+    """
+    try:
+        row = connection.execute(
+            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
+            [name],
+        ).fetchone()
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
+        reason = error.diag.message_primary or str(error)
+        raise InvalidInputError(f"{name!r} is no table: {reason}") from error
+    assert row is not None  # noqa: S101
+    return sql.Identifier(row[0], row[1]), row[2], row[3]
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A table and its columns; made by `find`.
+
+    Attributes
+    ----------
+    connection : psycopg.Connection
+    name : str
+        The table, as the caller wrote it.
+    table : psycopg.sql.Identifier
+    estimate : int
+        How many rows it has, roughly.
+    vector : str
+        The column of vectors.
+    vector_type : str
+        The type of that column: ``vector`` or ``halfvec``.
+    key, key_type : str or None
+        The key and its type, where asked for: the type that a domain is of, without a length.
+    key_collation : psycopg.sql.Identifier, optional
+        What a key of text is compared by.
+    labels : str or None
+        The column of labels.
+    several : bool
+        Whether a row may have several labels.
+    numbered : bool
+        Whether labels are integers.
+    """
+
+    connection: Connection
+    name: str
+    table: sql.Identifier
+    estimate: int
+    vector: str
+    vector_type: str = "vector"
+    key: str | None = None
+    key_type: str | None = None
+    key_collation: sql.Identifier | None = None
+    labels: str | None = None
+    several: bool = False
+    numbered: bool = False
+
+    @classmethod
+    def find(cls, connection: Connection, name: str, vector: str) -> "TableSource":
+        """Find a table, check its column of vectors, and estimate its rows.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such table or column, or it is of another type.
+        """
+        table, kind, estimate = find_relation(connection, name)
+        if kind not in ("r", "p", "m"):
+            raise InvalidInputError(f"{name} is neither a table nor a materialised view")
+        found = cls(connection, name, table, estimate, vector)
+        column_type, _ = found._type_of(vector)
+        vector_type = column_type.rpartition(".")[2]
+        if vector_type not in ("vector", "halfvec"):
+            raise InvalidInputError(
+                f"column {vector!r} of {name} is of type {column_type}, not vector or halfvec"
+            )
+        found = replace(found, vector_type=vector_type)
+        if estimate < _SMALL_TABLE:
+            # Never analysed, or small: then counting is cheap, or the only way to know.
+            found = replace(found, estimate=found.count(sql.SQL("true")))
+        return found
+
+    def with_key(self, column: str | None) -> "TableSource":
+        """Read the key too: a unique column that is never NULL, the primary key by default."""
+        row = self.connection.execute(
+            "SELECT id_column FROM hashindex._find_key(%s::regclass, %s)", [self.name, column]
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        # Without its length: a cast to varchar(4) would make one key of two.
+        key_type, _ = self._type_of(row[0])
+        return replace(
+            self, key=row[0], key_type=key_type, key_collation=self._collation_of(row[0])
+        )
+
+    def with_labels(self, column: str) -> "TableSource":
+        """Read labels too.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such column, or its type is not one of labels.
+        """
+        full_type, category = self._type_of(column)
+        element = full_type.removesuffix("[]")
+        if element not in (*_INTEGERS, *_NAMES) and category != "E":
+            raise InvalidInputError(
+                f"column {column!r} of {self.name} is of type {full_type}; labels are integers, "
+                "text, an enum, booleans, dates or uuids, or arrays of these"
+            )
+        return replace(
+            self, labels=column, several=element != full_type, numbered=element in _INTEGERS
+        )
+
+    def _type_of(self, column: str) -> tuple[str, str]:
+        """Return the type of a column, domains resolved, and the category of its elements."""
+        row = self.connection.execute(
+            """
+            WITH RECURSIVE type AS (
+                SELECT t.* FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+                WHERE a.attrelid = %s::regclass AND a.attname = %s
+                  AND a.attnum > 0 AND NOT a.attisdropped
+                UNION ALL
+                SELECT base.* FROM type JOIN pg_type base ON base.oid = type.typbasetype
+            )
+            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory)
+            FROM type
+            LEFT JOIN pg_type element ON element.oid = type.typelem AND type.typcategory = 'A'
+            WHERE type.typbasetype = 0
+            """,
+            [self.name, column],
+        ).fetchone()
+        if row is None:
+            raise InvalidInputError(f"table {self.name} has no column {column!r}")
+        return row[0], row[1]
+
+    def _collation_of(self, column: str) -> sql.Identifier | None:
+        row = self.connection.execute(
+            "SELECT n.nspname, c.collname FROM pg_attribute a "
+            "JOIN pg_collation c ON c.oid = a.attcollation "
+            "JOIN pg_namespace n ON n.oid = c.collnamespace "
+            "WHERE a.attrelid = %s::regclass AND a.attname = %s AND NOT a.attisdropped",
+            [self.name, column],
+        ).fetchone()
+        return None if row is None else sql.Identifier(*row)
+
+    def has_label(self) -> sql.Composable:
+        """Return the condition that a row has a label; true or false, never NULL."""
+        if self.labels is None:
+            return sql.SQL("false")
+        condition = "{} IS NOT NULL"
+        if self.several:
+            condition = (
+                "EXISTS (SELECT FROM pg_catalog.unnest({}::text[]) hashindex_label(name) "
+                "WHERE hashindex_label.name IS NOT NULL"
+                + " AND hashindex_label.name <> '-1'" * self.numbered
+                + ")"
+            )
+        elif self.numbered:
+            condition = "coalesce({} <> -1, false)"
+        return sql.SQL(condition).format(sql.Identifier(self.labels))
+
+    def as_key(self, value: sql.Composable) -> sql.Composable:
+        """Return SQL for a value as one of the key's type, compared as the key is."""
+        key = sql.SQL("({})::{}").format(value, sql.SQL(self.key_type or ""))
+        if self.key_collation is None:
+            return key
+        # A column of another collation could not be compared with the key at all.
+        return sql.SQL("({} COLLATE {})").format(key, self.key_collation)
+
+    def key_text(self, key: sql.Composable) -> sql.Composable:
+        """Return SQL for a value of the key's type as text: equal keys have equal texts."""
+        # 1.0 and 1 are the same numeric.
+        text = "trim_scale({})::text" if self.key_type == "numeric" else "({})::text"
+        return sql.SQL(text).format(key)
+
+    def has_key(self, keys: list[str]) -> sql.Composable:
+        """Return the condition that a row's key is one of some, given as text."""
+        return sql.SQL("{} = ANY ({}::text[]::{}[])").format(
+            sql.Identifier(self.key or ""), sql.Literal(keys), sql.SQL(self.key_type or "")
+        )
+
+    def count(self, condition: sql.Composable) -> int:
+        """Count the rows for which a condition holds."""
+        row = self.connection.execute(
+            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
+        ).fetchone()
+        return row[0] if row else 0
+
+    def read(
+        self, condition: sql.Composable, share: float = 1, seed: int = 0
+    ) -> Iterator[TableRow]:
+        """Read the rows that have a vector and for which a condition holds, or a share of them.
+
+        Parameters
+        ----------
+        condition : psycopg.sql.Composable
+        share : float
+            All where it is 1 or more; else about that part of the rows, whole pages of a large
+            table.
+        seed : int
+            Of the draw.
+        """
+        sample: sql.Composable = sql.SQL("")
+        if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
+            # Citus takes TABLESAMPLE on one shard alone. Each draws by itself, so the seed is lost.
+            condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
+        elif share < 1:
+            sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
+                sql.SQL("SYSTEM" if self.estimate > _LARGE_TABLE else "BERNOULLI"),
+                sql.Literal(100 * share),
+                sql.Literal(seed),
+            )
+        label: sql.Composable = sql.SQL("NULL")
+        if self.labels is not None:
+            # An array may be one of arrays: their elements then.
+            label = sql.SQL(
+                "ARRAY(SELECT pg_catalog.unnest({}::text[]))" if self.several else "{}::text"
+            ).format(sql.Identifier(self.labels))
+        key: sql.Composable = sql.SQL("NULL::text")
+        if self.key is not None:
+            key = self.key_text(sql.Identifier(self.key))
+        with self.connection.cursor(name="pg_hashindex_sample") as cursor:
+            keep_binary(cursor)
+            cursor.itersize = _FETCH_ROWS
+            cursor.execute(
+                sql.SQL(
+                    "SELECT {vector}, {label}, {key} FROM {table} {sample} "
+                    "WHERE {vector} IS NOT NULL AND {condition}"
+                ).format(
+                    vector=sql.Identifier(self.vector),
+                    label=label,
+                    key=key,
+                    table=self.table,
+                    sample=sample,
+                    condition=condition,
+                ),
+                binary=True,
+            )
+            yield from map(TableRow._make, cursor)
+
+    def draw(
+        self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
+    ) -> list[TableRow]:
+        """Draw rows with a vector for which a condition holds.
+
+        Parameters
+        ----------
+        condition : psycopg.sql.Composable
+        rows : int
+            How many at the most.
+        total : int
+            How many there are, roughly.
+        seed : int
+        bar : tqdm
+            Counts the rows that are read.
+
+        Returns
+        -------
+        list of TableRow
+            All of them where there are no more than ``rows``.
+        """
+        share = 1.1 * rows / max(total, 1)
+        before = bar.n
+        while True:
+            found = self._reservoir(condition, rows, share, seed, bar)
+            if len(found) >= rows or share >= 1:
+                return found
+            # Short by chance, or because many rows have no vector.
+            share *= max(2.0, 1.2 * rows / max(len(found), 1))
+            bar.n = before
+
+    def _reservoir(
+        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any
+    ) -> list[TableRow]:
+        # The table may be far larger than its statistics say: keep a uniform part of what comes,
+        # never all of it.
+        kept: list[TableRow] = []
+        rng = np.random.default_rng(seed)
+        for seen, row in enumerate(self.read(condition, share, seed)):
+            if seen < rows:
+                kept.append(row)
+            elif (place := int(rng.integers(seen + 1))) < rows:
+                kept[place] = row
+            bar.update()
+        return kept

@@ -1,0 +1,111 @@
+"""Training on every row of a table, read in blocks as often as the method wants to see them."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from tqdm import tqdm
+
+from ..db.binary_vectors import decode_vectors, dimension_of
+from ..db.connection import Connection, prepare, translated_errors
+from ..errors import InvalidInputError
+from ..models.model import Metric, Model
+from ..models.quantization import Levels
+from .fitting import train
+from .table_source import TableSource
+
+__all__ = ["train_on_table"]
+
+_BLOCK_ROWS = 4_096
+
+
+def train_on_table(
+    connection: Connection,
+    table: str,
+    column: str,
+    name: str,
+    method: str,
+    *,
+    n_bits: int | None = None,
+    levels: Levels = 2,
+    metric: Metric = "l2",
+    random_state: int = 0,
+    parameters: dict[str, Any] | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> Model:
+    """Fit a hasher on all rows of a table that have a vector, which need not fit in memory.
+
+    One read-only transaction, so that each pass sees the same rows; VACUUM cannot remove what
+    others delete meanwhile. It reads the table three times more than the method does.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Not inside a transaction.
+    table : str
+        As SQL writes it.
+    column : str
+        A column of type ``vector`` or ``halfvec``, by its bare name.
+    name, method, n_bits, levels, metric, random_state, parameters, force
+        As `train`; a method that learns from rows alone.
+    progress : bool
+        Whether to draw a bar on stderr for each pass.
+
+    Returns
+    -------
+    Model
+        As `train` returns it for rows in blocks.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such table or column, its vectors are of several dimensions, or as `train`.
+    """
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            source = TableSource.find(connection, table, column)
+            return train(
+                _passes(source, progress),
+                name,
+                method,
+                n_bits=n_bits,
+                levels=levels,
+                metric=metric,
+                random_state=random_state,
+                parameters=parameters,
+                force=force,
+            )
+
+
+def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArray[np.float32]]]:
+    done = 0
+
+    def read() -> Iterator[NDArray[np.float32]]:
+        nonlocal done
+        done += 1
+        with tqdm(
+            total=source.estimate,
+            unit="row",
+            unit_scale=True,
+            desc=f"reading, pass {done}",
+            disable=not progress,
+        ) as bar:
+            rows = source.read(sql.SQL("true"))
+            while part := [row.vector for row in islice(rows, _BLOCK_ROWS)]:
+                block = np.empty((len(part), dimension_of(part[0])), np.float32)
+                if any(len(vector) != len(part[0]) for vector in part):
+                    raise InvalidInputError(
+                        f"column {source.vector!r} of {source.name} holds vectors of several "
+                        "dimensions; a model takes one"
+                    )
+                decode_vectors(part, block)
+                yield block
+                bar.update(len(part))
+
+    return read

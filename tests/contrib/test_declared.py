@@ -1,0 +1,411 @@
+"""Indexes declared beside tables of SQLAlchemy: made and dropped with them."""
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fixtures.known import stored_codes
+from numpy.typing import NDArray
+from pgvector import Vector
+from pgvector.sqlalchemy import HALFVEC, VECTOR
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
+
+from pg_hashindex import store
+from pg_hashindex.contrib.sqlalchemy import HashIndex
+from pg_hashindex.contrib.sqlalchemy.declared import declared_on
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.errors import (
+    DuplicateNameError,
+    HashIndexError,
+    InvalidInputError,
+    MissingSchemaError,
+    UnknownIndexError,
+    UnknownModelError,
+)
+from pg_hashindex.index import handle as live
+from pg_hashindex.models import codes
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+
+def items_table(*declared: HashIndex, metadata: sa.MetaData | None = None) -> sa.Table:
+    return sa.Table(
+        "items",
+        sa.MetaData() if metadata is None else metadata,
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("category", sa.Text),
+        sa.Column("embedding", VECTOR(8)),
+        *declared,
+    )
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[sa.Engine]:
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def indexes(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT i.name, i.schema_name, i.table_name, m.name || ':' || m.version "
+        "FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY 1"
+    ).fetchall()
+
+
+def objects_of_indexes(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT relname FROM pg_class WHERE relname ~ 'items_idx' "
+        "UNION ALL SELECT proname FROM pg_proc WHERE proname ~ 'items_idx' "
+        "UNION ALL SELECT tgname FROM pg_trigger WHERE tgname ~ 'items_idx'"
+    ).fetchall()
+
+
+def assert_encoded(connection: Connection, model: Model, vectors: NDArray[np.float32]) -> None:
+    """Each row of items has the code that the model gives its vector, and there is no other."""
+    index = live.HashIndex.open(connection, "items_idx")
+    stored = stored_codes(index)
+    expected = codes.to_postgres(model.encode(vectors), model.n_bits)
+    assert {key: code for key, (code, _) in stored.items()} == {
+        number: code.to_text() for number, code in enumerate(expected, 1)
+    }
+
+
+def test_an_index_comes_and_goes_with_its_table(
+    engine: sa.Engine, connection: Connection, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Item(Base):
+        __tablename__ = "items"
+        __table_args__ = (HashIndex("items_idx", "embedding", model="lsh"), {"comment": "items"})
+        id: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
+        category: Mapped[str | None]
+        embedding: Mapped[Any] = mapped_column(VECTOR(8))
+
+    declared = Item.__table__.info["hash_indexes"]["items_idx"]
+    assert declared.column is Item.__table__.c.embedding
+    assert (declared.name, declared.model) == ("items_idx", "lsh")
+    with engine.begin() as transaction:
+        Base.metadata.create_all(transaction)
+        # Neither fails where both are there.
+        Base.metadata.create_all(transaction)
+    assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
+    with engine.begin() as transaction:
+        rows = [{"id": n, "embedding": vector} for n, vector in enumerate(vectors, 1)]
+        transaction.execute(sa.insert(Item), rows)
+    assert_encoded(connection, model, vectors)
+    with engine.begin() as transaction:
+        Base.metadata.drop_all(transaction)
+    assert indexes(connection) == []
+    assert objects_of_indexes(connection) == []
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+@pytest.mark.parametrize("kind", ["vector", "halfvec"])
+def test_rows_that_are_there_are_encoded(
+    engine: sa.Engine,
+    connection: Connection,
+    items: str,
+    model: Model,
+    vectors: NDArray[np.float32],
+    layout: Any,
+    kind: str,
+) -> None:
+    if kind == "halfvec":
+        connection.execute("ALTER TABLE items ALTER embedding TYPE halfvec(8)")
+        vectors = vectors.astype(np.float16).astype(np.float32)
+    column = sa.Column("embedding", HALFVEC(8) if kind == "halfvec" else VECTOR(8))
+    table = sa.Table(
+        "items", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), column
+    )
+    index = HashIndex("items_idx", table.c.embedding, model="lsh:1", layout=layout, candidates=77)
+    with engine.begin() as transaction:
+        index.create(transaction)
+        index.create(transaction, checkfirst=True)
+    assert_encoded(connection, model, vectors)
+    found = live.HashIndex.open(connection, "items_idx")
+    assert (found.layout, found.candidates, found.access) == (layout, 77, "scan")
+    # All 300 are candidates: the search is the exact one.
+    distances = np.linalg.norm(vectors - vectors[4], axis=1)
+    assert [hit.id for hit in found.search(vectors[4], k=5, candidates=300)] == list(
+        np.argsort(distances)[:5] + 1
+    )
+    with engine.begin() as transaction, pytest.raises(DuplicateNameError, match="exists already"):
+        index.create(transaction)
+    with engine.begin() as transaction:
+        index.drop(transaction)
+        index.drop(transaction, checkfirst=True)
+    with engine.begin() as transaction, pytest.raises(UnknownIndexError, match="items_idx"):
+        index.drop(transaction)
+    assert objects_of_indexes(connection) == []
+
+
+def test_rows_are_left_to_be_encoded(
+    engine: sa.Engine, connection: Connection, items: str, model: Model
+) -> None:
+    index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
+    with engine.begin() as transaction:
+        index.create(transaction, encode=False)
+    assert live.HashIndex.open(connection, "items_idx").waiting() == 300
+
+
+def test_what_a_migration_cannot_do_is_said(
+    engine: sa.Engine, connection: Connection, items: str, model: Model, known_model: Model
+) -> None:
+    store.save(connection, known_model)
+    table = items_table()
+    path = HashIndex("path_idx", table.c.embedding, model="lsh", access="landmarks", probes=9)
+    with engine.begin() as transaction, pytest.warns(UserWarning, match="until landmarks is built"):
+        path.create(transaction)
+    network = HashIndex("network_idx", table.c.embedding, model="known")
+    with engine.begin() as transaction, pytest.warns(UserWarning, match="evaluated in Python"):
+        network.create(transaction)
+    # A warning may be meant to be an error; it is of the line that asked for the index.
+    refused = HashIndex("refused_idx", table.c.embedding, model="known")
+    with engine.begin() as transaction, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="evaluated in Python"):
+            refused.create(transaction)
+    with engine.begin() as transaction, pytest.warns(UserWarning, match="Python") as told:
+        HashIndex("said_idx", table.c.embedding, model="known").create(transaction)
+    assert told[0].filename == __file__
+    made = live.HashIndex.open(connection, "path_idx")
+    assert (made.access, made.building, made.probes, made.waiting()) == ("scan", "landmarks", 9, 0)
+    assert live.HashIndex.open(connection, "network_idx").waiting() == 300
+
+
+def test_a_model_that_is_not_there(
+    engine: sa.Engine, connection: Connection, items: str, lsh_model: Model
+) -> None:
+    table = items_table()
+    with (
+        engine.begin() as transaction,
+        pytest.raises(UnknownModelError, match=r'model "lsh" does not exist.*model import'),
+    ):
+        HashIndex("strict_idx", table.c.embedding, model="lsh").create(transaction)
+    metadata = sa.MetaData()
+    deferred = HashIndex("items_idx", "embedding", model="lsh", defer=True)
+    items_table(deferred, metadata=metadata)
+    with engine.begin() as transaction:
+        with pytest.warns(UserWarning, match=r'"items_idx" is not made: model "lsh" does not'):
+            assert HashIndex.create_missing(transaction, metadata) == []
+    assert indexes(connection) == []
+    store.save(connection, lsh_model)
+    with engine.begin() as transaction:
+        assert HashIndex.create_missing(transaction, metadata) == ["items_idx"]
+        assert HashIndex.create_missing(transaction, metadata) == []
+        # Left as it is.
+        deferred.create(transaction)
+    assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
+    assert live.HashIndex.open(connection, "items_idx").waiting() == 0
+
+
+def test_a_database_without_the_schema(empty_url: str) -> None:
+    metadata = sa.MetaData()
+    items_table(HashIndex("items_idx", "embedding", model="lsh"), metadata=metadata)
+    engine = create_engine(empty_url)
+    with (
+        engine.begin() as transaction,
+        pytest.raises(MissingSchemaError, match="pg-hashindex schema upgrade"),
+    ):
+        metadata.create_all(transaction)
+    with engine.begin() as transaction:
+        transaction.execute(sa.text("CREATE TABLE items (id int)"))
+        metadata.drop_all(transaction)
+        assert not sa.inspect(transaction).has_table("items")
+    engine.dispose()
+
+
+def test_a_column_of_another_dimension(
+    engine: sa.Engine, connection: Connection, model: Model
+) -> None:
+    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(16))")
+    index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
+    with (
+        engine.begin() as transaction,
+        pytest.raises(InvalidInputError, match="16 dimensions, the model takes 8"),
+    ):
+        index.create(transaction)
+
+
+def test_an_index_of_that_name_on_another_table_stays(
+    engine: sa.Engine, connection: Connection, items: str, model: Model
+) -> None:
+    live.HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    metadata = sa.MetaData()
+    other = sa.Table("others", metadata, sa.Column("id", sa.Integer, primary_key=True))
+    other.append_column(sa.Column("embedding", VECTOR(8)))
+    HashIndex("items_idx", other.c.embedding, model="lsh")
+    with engine.begin() as transaction:
+        transaction.execute(sa.text("CREATE TABLE others (id int)"))
+        metadata.drop_all(transaction)
+    assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
+
+
+def test_copies_of_a_table_have_indexes_of_their_own(
+    engine: sa.Engine, connection: Connection, model: Model
+) -> None:
+    table = items_table(HashIndex("items_idx", "embedding", model="lsh", candidates=33))
+    shop = sa.MetaData()
+    copy = table.to_metadata(shop, schema="shop")
+    assert copy.info["hash_indexes"]["items_idx"].name == "items_idx"
+    copied = declared_on(copy)["items_idx"]
+    assert copied.column is copy.c.embedding
+    assert copied.spec().options() == {"schema": "shop", "candidates": 33}
+    HashIndex("second_idx", copy.c.embedding, model="lsh")
+    assert set(table.info["hash_indexes"]) == {"items_idx"}
+    assert table.info["hash_indexes"]["items_idx"].column is table.c.embedding
+    with engine.begin() as transaction:
+        transaction.execute(sa.text("CREATE SCHEMA shop"))
+        shop.create_all(transaction)
+    assert indexes(connection) == [
+        ("items_idx", "shop", "items", "lsh:1"),
+        ("second_idx", "shop", "items", "lsh:1"),
+    ]
+    with engine.begin() as transaction:
+        shop.drop_all(transaction)
+    assert indexes(connection) == []
+
+
+def test_schemas_are_translated(engine: sa.Engine, connection: Connection, model: Model) -> None:
+    table = items_table(HashIndex("items_idx", "embedding", model="lsh"))
+    connection.execute("CREATE SCHEMA tenant")
+    with engine.begin() as transaction:
+        tenant = transaction.execution_options(schema_translate_map={None: "tenant"})
+        table.create(tenant)
+        assert indexes(connection) == []
+    assert indexes(connection) == [("items_idx", "tenant", "items", "lsh:1")]
+
+
+def test_an_async_engine(url: str, connection: Connection, items: str) -> None:
+    table = items_table(HashIndex("items_idx", "embedding", model="lsh", defer=True))
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+
+    async def run() -> None:
+        async with engine.begin() as transaction:
+            await transaction.run_sync(table.info["hash_indexes"]["items_idx"].create)
+        await engine.dispose()
+
+    with pytest.warns(UserWarning, match="is not made"):
+        asyncio.run(run())
+
+
+def test_on_another_database_there_are_no_indexes() -> None:
+    metadata = items_table(HashIndex("items_idx", "embedding", model="lsh")).metadata
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    metadata.create_all(engine)
+    assert sa.inspect(engine).get_table_names() == ["items"]
+    metadata.drop_all(engine)
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
+def test_the_statements_can_be_printed() -> None:
+    printed: list[str] = []
+    engine = sa.create_mock_engine(
+        "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
+    )
+    index = HashIndex(
+        "100% items", "embedding", model="lsh", access="hnsw", filter_columns=["category"]
+    )
+    metadata = items_table(index).metadata
+    metadata.create_all(engine, checkfirst=False)
+    assert printed[-1] == (
+        "SELECT hashindex.declare_index(name => '100% items', table_name => '\"items\"', "
+        "column_name => 'embedding', model => 'lsh', access => 'hnsw', "
+        "filter_columns => '{category}')"
+    )
+    metadata.drop_all(engine, checkfirst=False)
+    assert [text.split("(")[0] for text in printed[-2:]] == [
+        "SELECT hashindex.drop_index",
+        "\nDROP TABLE items",
+    ]
+
+
+def declare(column: Any, **options: Any) -> None:
+    HashIndex("items_idx", column, **{"model": "lsh", **options})
+
+
+class Mapping(DeclarativeBase):
+    pass
+
+
+class Thing(Mapping):
+    __tablename__ = "things"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    label: Mapped[str]
+    vector: Mapped[Any] = mapped_column("embedding", VECTOR(8))
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        (lambda: declare(Thing.label), r"things\.label, which is of type String.*VECTOR or HALF"),
+        (lambda: items_table(HashIndex("x", "category", model="m")), "which is of type Text"),
+        (lambda: items_table(HashIndex("x", "vector", model="m")), "table items does not have"),
+        (lambda: declare(aliased(Thing).vector), "give it an attribute of a mapped class"),
+        (lambda: declare(3), "declared on 3"),
+        (lambda: declare(Thing.vector, model="m:0"), "model 'm:0'"),
+        (lambda: declare(Thing.vector, layout=None), "layout None"),
+        (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
+        (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
+        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lookup, landmarks, hnsw"),
+        (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 bytes"),
+        (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
+    ],
+)
+def test_what_cannot_be_declared(declaration: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        declaration()
+
+
+def test_a_column_may_be_given_before_it_has_a_table() -> None:
+    class Other(Mapping):
+        __tablename__ = "others"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        vector: Mapped[Any] = mapped_column("embedding", VECTOR(8))
+        __table_args__ = (HashIndex("others_idx", vector, model="lsh"),)
+
+    assert Other.__table__.info["hash_indexes"]["others_idx"].column is Other.__table__.c.embedding
+    column = sa.Column("embedding", HALFVEC(8))
+    table = sa.Table("t", sa.MetaData(), column, HashIndex("t_idx", column, model="lsh"))
+    assert table.info["hash_indexes"]["t_idx"].column is column
+
+
+def test_a_name_is_declared_once() -> None:
+    metadata = sa.MetaData()
+    first = HashIndex("items_idx", "embedding", model="lsh")
+    table = items_table(first, metadata=metadata)
+    # The same again, as when a cell of a notebook is run again.
+    HashIndex("items_idx", table.c.embedding, model="lsh")
+    with pytest.raises(HashIndexError, match="already, otherwise"):
+        HashIndex("items_idx", table.c.embedding, model="other")
+    other = sa.Table("others", metadata, sa.Column("embedding", VECTOR(8)))
+    with pytest.raises(HashIndexError, match="declared on items already, otherwise"):
+        HashIndex("items_idx", other.c.embedding, model="lsh")
+    with pytest.raises(HashIndexError, match="cannot be on elsewhere too"):
+        sa.Table("elsewhere", sa.MetaData(), sa.Column("embedding", VECTOR(8)), first)
+    mapped = HashIndex("things_idx", Thing.vector, model="lsh")
+    assert mapped.column is Thing.__table__.c.embedding
+
+
+def test_a_writer_waits_until_rows_are_encoded(
+    engine: sa.Engine, url: str, connection: Connection, items: str, model: Model
+) -> None:
+    index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
+    with connect(url) as writer, engine.connect() as migration:
+        writer.execute("SET lock_timeout = '50ms'")
+        index.create(migration)
+        with pytest.raises(Exception, match="lock timeout"):
+            writer.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([1.0] * 8)])
+        migration.commit()
+        writer.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([1.0] * 8)])
+    assert live.HashIndex.open(connection, "items_idx").waiting() == 0

@@ -1,0 +1,149 @@
+"""The vector store while its table, its index and its writers change."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
+
+from pg_hashindex import HashIndex, store
+from pg_hashindex.contrib.langchain import documents
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DuplicateNameError, InvalidInputError
+from pg_hashindex.models.codes import hamming_distances
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import known_rows
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def make_store(url: str) -> Iterator[Make]:
+    yield from stores(url)
+
+
+def test_an_index_that_misses_documents_is_not_used(
+    make_store: Make, connection: Connection
+) -> None:
+    made = make_store()
+    model = make_store(table="other").train_index(method="lsh", n_bits=16, force=True)
+    index = HashIndex.create(
+        connection,
+        "late",
+        table="langchain_documents",
+        column="embedding",
+        model="other_idx",
+    )
+    index.configure(ranking="hamming")
+    whole = made.similarity_search("question", 120, candidates=1)
+    assert len(whole) == 120
+    index.encode()
+    found = made.similarity_search("question", 1, candidates=1)
+    query = np.array(EMBEDDINGS.embed_query("question"))
+    hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
+    assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
+
+
+def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:
+    """The index is of a table of fewer letters."""
+    made = make_store(table="t" * 70)
+    made.train_index("i", method="lsh", n_bits=16, force=True)
+    assert len(made.similarity_search("question", 3, candidates=1)) == 3
+    with pytest.raises(DuplicateNameError, match="has index 'i' already"):
+        made.train_index("j", method="lsh", n_bits=16, force=True)
+
+
+def test_documents_that_only_python_encodes(make_store: Make, connection: Connection) -> None:
+    """A network as any other, which has a code for the rows that it knows."""
+    made = make_store(texts=TEXTS[:50], metric="l2")
+    codes = np.arange(120, dtype=np.uint8)[:, None]
+    network = known_rows(VECTORS, codes, 8)
+    store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
+    index = HashIndex.create(
+        connection, "known_idx", table="langchain_documents", column="embedding", model="known"
+    )
+    index.encode()
+    made.add_texts(TEXTS[50:], ids=IDS[50:])
+    assert index.waiting() == 0
+    # Code 64 differs from 0 in one bit, as 1, 2, 4, 8, 16 and 32 do; 0 is the nearest.
+    found = made.similarity_search("text 64", 2, candidates=2)
+    assert [document.id for document in found] == ["064", "000"]
+
+
+def test_what_waits_for_its_code_is_found_all_the_same(
+    make_store: Make, connection: Connection
+) -> None:
+    """Inside a transaction nothing can be encoded by Python."""
+    made = make_store(source=connection, metric="l2")
+    network = known_rows(VECTORS, np.arange(120, dtype=np.uint8)[:, None], 8)
+    store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
+    index = HashIndex.create(
+        connection, "known_idx", table="langchain_documents", column="embedding", model="known"
+    )
+    index.encode()
+    assert len(made.similarity_search("text 3", 1, candidates=1)) == 1
+    with connection.transaction():
+        made.add_texts(["text 5"], ids=["again"])
+        found = made.similarity_search("text 5", 3)
+    assert [document.id for document in found][:2] == ["005", "again"]
+    assert index.waiting() == 1
+    made.add_texts([], ids=[])
+    assert index.waiting() == 0
+    assert [document.id for document in made.similarity_search("text 5", 2)] == ["005", "again"]
+
+
+def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> None:
+    """While a store is open: it is swapped, another one comes, both go."""
+    made = make_store()
+    made.train_index("one", method="lsh", n_bits=16, force=True)
+    index = HashIndex.open(connection, "one")
+
+    def answers() -> int:
+        return len(made.similarity_search("question", 3, candidates=3))
+
+    assert answers() == 3
+    other = make_store(table="other").train_index("two", method="lsh", n_bits=32, force=True)
+    index.swap(f"{other.name}:{other.version}", force=True)
+    assert answers() == 3
+    made.add_texts(["after the swap"], ids=["swapped"])
+    assert made.similarity_search("after the swap", 1)[0].id == "swapped"
+    second = HashIndex.create(
+        connection, "second", table="langchain_documents", column="embedding", model="one"
+    )
+    # What is written is written, whatever a search would go by.
+    made.add_texts(["more"], ids=["more"])
+    assert made.get_by_ids(["more"])
+    with pytest.raises(InvalidInputError, match="has indexes one, second; name the one"):
+        answers()
+    second.drop()
+    assert answers() == 3
+    HashIndex.open(connection, "one").drop()
+    assert answers() == 3
+
+
+def test_writers_of_the_same_documents(
+    make_store: Make, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In opposite orders, at once: none waits for another that waits for it."""
+    # So that they are written by several statements.
+    monkeypatch.setattr(documents, "_BATCH_ROWS", 20)
+    made = make_store()
+    made.train_index(method="lsh", n_bits=16, force=True)
+
+    def write(number: int) -> None:
+        step = 1 if number % 2 else -1
+        texts = [f"writer {number}"] * len(IDS)
+        made.add_embeddings(texts, (VECTORS + number)[::step], ids=IDS[::step])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(18)))
+    contents = {document.page_content for document in made.get_by_ids(IDS)}
+    assert len(contents) == 1
+    stale = connection.execute(
+        "SELECT count(*) FROM langchain_documents d "
+        "JOIN hashindex.langchain_documents_idx_codes c ON c.id = d.id "
+        "WHERE c.code <> hashindex.encode('langchain_documents_idx', d.embedding)"
+    ).fetchone()
+    assert stale == (0,)
+    assert HashIndex.open(connection, "langchain_documents_idx").summary().codes == len(IDS)

@@ -1,0 +1,178 @@
+"""Filters of the vector store: which documents they keep, and that they are only ever values."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fixtures.databases import run_as_admin
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from pg_hashindex import connect
+from pg_hashindex.contrib.langchain import HashIndexVectorStore
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.server import EmbeddedServer
+
+pytestmark = pytest.mark.newest
+
+DIMENSION = 8
+VECTORS = np.random.default_rng(5).standard_normal((200, DIMENSION)).astype(np.float32)
+QUERY = VECTORS[0] + np.float32(0.2)
+
+#: Metadata of the first documents; those from 9 on have {"n": their number}.
+METADATA: list[dict[str, Any]] = [
+    {"section": "games", "year": 2019, "tags": ["a", "b"]},
+    {"section": "games", "year": 2020.5, "tags": ["b"]},
+    {"section": "python", "year": 2021, "draft": True},
+    {"section": "python", "year": "2021", "draft": False},
+    {"section": None, "year": None},
+    {"section": ["games"], "author": {"name": "x", "age": 3}},
+    {"section": "100%", "author": {"name": "x"}},
+    {"a.b": 1, "it's": 'a "quote"', "x $1 %s {0} :x": "y", "draft": 1},
+    {},
+]
+#: A filter, and the numbers of the documents below 9 that it keeps, or of all with "n" instead.
+KEPT: list[tuple[Any, list[int]]] = [
+    ({"section": "games"}, [0, 1]),
+    ({"section": {"$eq": "python"}, "draft": True}, [2]),
+    ({"year": 2021}, [2]),
+    ({"year": 2021.0}, [2]),
+    ({"year": "2021"}, [3]),
+    ({"draft": 1}, [7]),
+    ({"section": ["games"]}, [5]),
+    ({"author": {"name": "x"}}, [6]),
+    ({"section": {"$in": ["python", "100%", None]}, "year": {"$exists": True}}, [2, 3, 4]),
+    ({"section": {"$in": []}}, []),
+    ({"year": {"$gt": 2019, "$lte": 2021}}, [1, 2]),
+    ({"year": {"$gte": 2019, "$lt": 2020.5}}, [0]),
+    ({"year": {"$gte": "2000"}}, [3]),
+    ({"tags": {"$contains": "b"}}, [0, 1]),
+    ({"tags": {"$contains": "a"}}, [0]),
+    ({"$or": [{"tags": {"$contains": "a"}}, {"draft": {"$eq": False}}]}, [0, 3]),
+    ({"$and": [{"section": "games"}, {"$not": {"year": 2019}}]}, [1]),
+    ({"a.b": 1}, [7]),
+    ({"it's": 'a "quote"'}, [7]),
+    ({"x $1 %s {0} :x": {"$in": ["y", "z"]}}, [7]),
+    ({"section": {"$ne": "games"}, "n": {"$exists": False}}, [2, 3, 4, 5, 6, 7, 8]),
+    ({"draft": {"$nin": [True, False]}, "n": None}, [0, 1, 4, 5, 6, 7, 8]),
+    ({"section": "'; DROP TABLE indexed; --"}, []),
+    ({"n": {"$gte": 198}}, [198, 199]),
+    ({}, list(range(200))),
+]
+
+
+@pytest.fixture(scope="module", params=["plain", "indexed"])
+def filtered(
+    request: pytest.FixtureRequest, server: EmbeddedServer, schema_template: str
+) -> Iterator[HashIndexVectorStore]:
+    """200 documents, without an index and with one."""
+    run_as_admin(server, f"CREATE DATABASE langchain_filters TEMPLATE {schema_template}")
+    url = server.uri("langchain_filters")
+    HashIndexVectorStore.create_table(url, DIMENSION, table=request.param)
+    embeddings = DeterministicFakeEmbedding(size=DIMENSION)
+    made = HashIndexVectorStore(embeddings, url, table=request.param, metric="l2")
+    made.add_embeddings(
+        [f"text {number}" for number in range(200)],
+        VECTORS,
+        [*METADATA, *({"n": number} for number in range(len(METADATA), 200))],
+        ids=list(map(str, range(200))),
+    )
+    if request.param == "indexed":
+        made.train_index(method="lsh", n_bits=16, force=True)
+        with connect(url) as connection:
+            connection.execute(
+                "ALTER TABLE indexed ADD rating int; UPDATE indexed SET rating = id::int % 7; "
+                "ANALYZE"
+            )
+    yield made
+    made.close()
+    run_as_admin(server, "DROP DATABASE langchain_filters WITH (FORCE)")
+
+
+def nearest_of(kept: list[int], k: int) -> list[tuple[str, float]]:
+    distances = np.linalg.norm(VECTORS[kept] - QUERY, axis=1)
+    order = np.argsort(distances, kind="stable")[:k]
+    return [(str(kept[place]), pytest.approx(float(distances[place]))) for place in order]
+
+
+def found(made: HashIndexVectorStore, k: int, **options: Any) -> list[tuple[str | None, float]]:
+    hits = made.similarity_search_with_score_by_vector(QUERY, k, **options)
+    return [(document.id, distance) for document, distance in hits]
+
+
+@pytest.mark.parametrize(("given", "kept"), KEPT, ids=[str(given) for given, _ in KEPT])
+def test_documents_that_a_filter_keeps(
+    filtered: HashIndexVectorStore, given: Any, kept: list[int]
+) -> None:
+    """As many answers as match, up to k: the filter goes in before candidates are counted."""
+    for k in (3, 200):
+        # All candidates: what is compared is the filter, not the codes.
+        assert found(filtered, k, filter=given, candidates=200) == nearest_of(kept, k)
+
+
+def test_a_filter_restricts_the_candidates(filtered: HashIndexVectorStore) -> None:
+    """Of the four nearest by code hardly any matches."""
+    hits = found(filtered, 4, filter={"n": {"$gte": 196}}, candidates=4)
+    assert sorted(hits) == sorted(nearest_of([196, 197, 198, 199], 4))
+
+
+def test_an_expression_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
+    """On columns of the user's own beside ours, too."""
+    name = filtered._documents.table.name
+    rows = sa.Table(name, sa.MetaData(), sa.Column("id", sa.Text), sa.Column("rating", sa.Integer))
+    condition = rows.c.id.in_(["3", "4", "9"])
+    assert found(filtered, 5, filter=condition) == nearest_of([3, 4, 9], 5)
+    if name == "indexed":
+        hits = found(filtered, 200, filter=rows.c.rating == 3, candidates=200)
+        assert hits == nearest_of(list(range(3, 200, 7)), 200)
+    other = sa.Table("others", sa.MetaData(), sa.Column("id", sa.Text))
+    with pytest.raises(InvalidInputError, match=f'only columns of "public"."{name}"'):
+        found(filtered, 5, filter=other.c.id == "3")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"section": {"$regex": "a"}}, "'\\$regex' of 'section' is unknown; there are \\$eq"),
+        ({"year": {"$gte": 1, "other": 2}}, "'other' of 'year' is unknown"),
+        ({"$nor": [{"a": 1}]}, "\\$nor is unknown; filters are combined by \\$and, \\$or, \\$not"),
+        ({"$gte": 3}, "operators stand behind a key"),
+        ({"$and": {"a": 1}}, "\\$and takes a list of filters"),
+        ({"$or": []}, "\\$or takes a list of filters"),
+        ({"$not": [{"a": 1}]}, "\\$not takes a filter"),
+        ({"a": {"$in": "text"}}, "\\$in takes a list of values, got 'text' for 'a'"),
+        ({"a": {"$gt": None}}, "\\$gt takes a number or text"),
+        ({"a": {"$lt": True}}, "\\$lt takes a number or text"),
+        ({"a": {"$exists": 1}}, "\\$exists takes True or False"),
+        ({"a": float("nan")}, "has for 'a' cannot be stored as JSON"),
+        ({"a": {1, 2}}, "type set is not JSON serializable"),
+        ({1: "a"}, "the filter names 1"),
+        ({"a": {"$in": ["b", "\0"]}}, "has for 'a' has the character NUL"),
+        ({"a\0": 1}, "of the filter has the character NUL"),
+        ({"a": {"$gt": "\ud800"}}, "has for 'a' has half of a surrogate pair"),
+        (len, "a filter is a dictionary or an SQLAlchemy expression"),
+        ("section = 'games'", "a filter is a dictionary or an SQLAlchemy expression"),
+    ],
+    ids=str,
+)
+def test_filters_that_are_none(filtered: HashIndexVectorStore, given: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        found(filtered, 3, filter=given)
+
+
+def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
+    given: dict[str, Any] = {"n": 198}
+    for _ in range(50):
+        given = {"$not": given}
+    assert found(filtered, 200, filter=given, candidates=200) == nearest_of([198], 200)
+    for _ in range(5000):
+        given = {"$not": given}
+    with pytest.raises(InvalidInputError, match="the filter is nested too deeply"):
+        found(filtered, 3, filter=given)
+
+
+def test_what_is_no_option_is_not_ignored(filtered: HashIndexVectorStore) -> None:
+    for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
+        with pytest.raises(InvalidInputError, match="searches take filter, candidates"):
+            filtered.similarity_search("text", k=3, **option)

@@ -1,0 +1,291 @@
+"""The vector store: what it refuses, and where it has to be careful."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fixtures.databases import run_as_admin
+from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, Make, stores
+from fixtures.roles import As
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+
+from pg_hashindex import HashIndex, connect, store, training
+from pg_hashindex.contrib.langchain import HashIndexVectorStore
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import (
+    ConnectionFailedError,
+    DuplicateNameError,
+    InvalidInputError,
+    MissingExtensionError,
+    MissingRightsError,
+    MissingSchemaError,
+    UnknownIndexError,
+)
+from pg_hashindex.hashers import LSH
+from pg_hashindex.server import EmbeddedServer
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def make_store(url: str) -> Iterator[Make]:
+    yield from stores(url)
+
+
+HOSTILE = "we\"ird'; DROP TABLE x; --%s {0} $1 :x"
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_names_and_values_are_nothing_else(
+    make_store: Make, connection: Connection, indexed: bool
+) -> None:
+    connection.execute(f'CREATE SCHEMA "{HOSTILE.replace(chr(34), chr(34) * 2)}"'.encode())
+    made = make_store(table=HOSTILE, schema=HOSTILE)
+    if indexed:
+        made.train_index("weird_idx", method="lsh", n_bits=16, force=True)
+    document = Document(id=HOSTILE, page_content=HOSTILE, metadata={HOSTILE: HOSTILE, "é\\": "\n"})
+    made.add_documents([document])
+    assert made.get_by_ids([HOSTILE]) == [document]
+    for given in ({HOSTILE: HOSTILE}, {HOSTILE: {"$gte": HOSTILE}}, {HOSTILE: {"$in": [HOSTILE]}}):
+        assert made.similarity_search(HOSTILE, 5, filter=given) == [document]
+    assert made.max_marginal_relevance_search(HOSTILE, 1) == [document]
+    made.delete([HOSTILE])
+    assert len(made.similarity_search(HOSTILE, 200)) == 120
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"texts": ["a\0"], "ids": ["i"]}, "the text of document 'i' has the character NUL"),
+        ({"texts": ["a"], "ids": ["\ud800"]}, "an id has half of a surrogate pair"),
+        ({"texts": ["a"], "ids": [7]}, "an id must be text, got 7"),
+        ({"texts": [None], "ids": ["i"]}, "the text of document 'i' must be text"),
+        ({"metadatas": [{"a": b"b"}]}, "type bytes is not JSON serializable"),
+        ({"metadatas": [{"a": float("nan")}]}, "not JSON compliant"),
+        ({"metadatas": [{"a": ["\0"]}]}, "has the character NUL"),
+        ({"metadatas": [["a"]]}, "must be a dictionary, got \\['a'\\]"),
+        ({"metadatas": [{}, {}]}, "there are 1 texts and 2 metadatas"),
+        ({"ids": ["a", "b"]}, "there are 1 texts and 2 ids"),
+        ({"embeddings": []}, "there are 1 texts and 0 embeddings"),
+        ({"embeddings": [[1.0] * 7]}, "the embeddings have 7 dimensions, and those of table"),
+        ({"embeddings": [[float("inf")] * 8]}, "must be finite"),
+        ({"embeddings": ["text"]}, "must be numbers"),
+    ],
+    ids=repr,
+)
+def test_documents_that_cannot_be_stored(make_store: Make, entry: Any, message: str) -> None:
+    made = make_store(texts=TEXTS[:3])
+    wrong = {"texts": ["a"], "embeddings": [[1.0] * 8], **entry}
+    with pytest.raises(InvalidInputError, match=message):
+        made.add_embeddings(**wrong)
+    assert len(made.similarity_search("a", 10)) == 3
+
+
+def test_ids_are_no_text(make_store: Make) -> None:
+    """Whose letters would be ids."""
+    made = make_store(texts=[])
+    made.add_texts(["a", "b"], ids=["1", "12"])
+    for ask in (made.delete, made.get_by_ids):
+        with pytest.raises(InvalidInputError, match="ids are a list of text, got '12'"):
+            ask("12")  # type: ignore[operator]
+    assert len(made.get_by_ids(["1", "12"])) == 2
+
+
+def test_metadata_of_others_that_is_no_object(make_store: Make, connection: Connection) -> None:
+    made = make_store(texts=TEXTS[:3])
+    connection.execute("UPDATE langchain_documents SET metadata = '[1]' WHERE id = '001'")
+    with pytest.raises(InvalidInputError, match=r"metadata of document '001' is \[1\], no object"):
+        made.similarity_search("a", 3)
+    connection.execute("UPDATE langchain_documents SET metadata = 'null' WHERE id = '001'")
+    assert [document.metadata for document in made.get_by_ids(IDS[:3])] == [{}, {}, {}]
+
+
+def test_a_backslash_is_no_nul(make_store: Make) -> None:
+    document = Document(id="i", page_content="\\u0000", metadata={"a": "\\u0000\\", "\\": "\\\\"})
+    made = make_store(texts=[])
+    made.add_documents([document])
+    assert made.get_by_ids(["i"]) == [document]
+    assert json.loads(document.model_dump_json())["metadata"] == document.metadata
+
+
+def test_what_cannot_be_a_store(
+    make_store: Make, url: str, connection: Connection, empty_url: str, server: EmbeddedServer
+) -> None:
+    def opened(source: Any = url, embeddings: Embeddings = EMBEDDINGS, **kwargs: Any) -> Any:
+        return HashIndexVectorStore(embeddings, source, **kwargs)
+
+    with pytest.raises(InvalidInputError, match='"public"."documents" does not exist; .*create_t'):
+        opened(table="documents")
+    with pytest.raises(InvalidInputError, match="got int"):
+        opened(5)
+    with pytest.raises(InvalidInputError, match="driver 'psycopg2'|driver 'pysqlite'"):
+        opened(sa.create_engine("sqlite://"))
+    with pytest.raises(InvalidInputError, match="metric must be cosine, l2 or ip, got 'l1'"):
+        opened(metric="l1")
+    connection.execute("CREATE TABLE mine (id bigint PRIMARY KEY, content text)")
+    with pytest.raises(InvalidInputError, match="column id of .* is of type int8; a table of doc"):
+        opened(table="mine")
+    connection.execute("ALTER TABLE mine ALTER id TYPE text")
+    with pytest.raises(InvalidInputError, match="column metadata of .* is missing"):
+        opened(table="mine")
+    with pytest.raises(UnknownIndexError, match="nobody"):
+        make_store(index="nobody")
+    made = make_store()
+    made.train_index("first", method="lsh", n_bits=16, force=True)
+    with pytest.raises(DuplicateNameError, match="has index 'first' already"):
+        made.train_index("second", method="lsh", n_bits=16, force=True)
+    with pytest.raises(InvalidInputError, match="'first' orders by cosine, and the store by l2"):
+        opened(metric="l2")
+    make_store(table="other", texts=TEXTS[:3])
+    with pytest.raises(InvalidInputError, match='of "public"."langchain_documents" with key id, '):
+        opened(table="other", index="first")
+    HashIndex.create(
+        connection, "second", table="langchain_documents", column="embedding", model="first"
+    )
+    with pytest.raises(InvalidInputError, match="has indexes first, second; name the one"):
+        opened()
+    assert len(opened(connection, index="first").similarity_search("a", 2)) == 2
+    with pytest.raises(InvalidInputError, match="have 5 dimensions, and those of table .* 8"):
+        opened(connection, DeterministicFakeEmbedding(size=5), index="first").similarity_search("a")
+    with pytest.raises(InvalidInputError, match="k is 0"):
+        opened(connection, index="first").similarity_search("a", 0)
+    run_as_admin(server, "CREATE DATABASE langchain_bare")
+    with pytest.raises(MissingExtensionError, match="CREATE EXTENSION vector"):
+        opened(server.uri("langchain_bare"))
+    run_as_admin(server, "DROP DATABASE langchain_bare WITH (FORCE)")
+
+
+def test_without_our_schema_and_with_pgvector_elsewhere(make_store: Make, empty_url: str) -> None:
+    with connect(empty_url) as connection:
+        connection.execute("CREATE SCHEMA extensions; ALTER EXTENSION vector SET SCHEMA extensions")
+    made = make_store(source=empty_url, metric="l2")
+    assert made.similarity_search("text 9", 1)[0].id == "009"
+    assert made.max_marginal_relevance_search("text 9", 1)[0].id == "009"
+    with pytest.raises(MissingSchemaError, match="pg-hashindex schema upgrade"):
+        made.train_index(method="lsh", n_bits=16, force=True)
+
+
+def test_a_role_that_may_not_save_models(
+    make_store: Make, connection: Connection, as_role: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears so before it trains one."""
+    make_store()
+    session = as_role("langchain_trainer")
+    connection.execute(
+        "ALTER TABLE langchain_documents OWNER TO langchain_trainer;"
+        "GRANT USAGE ON SCHEMA hashindex TO langchain_trainer;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO langchain_trainer"
+    )
+    monkeypatch.delattr(training, "train")
+    with pytest.raises(MissingRightsError, match="_trainer. does not administer schema"):
+        HashIndexVectorStore(EMBEDDINGS, session).train_index(method="lsh", n_bits=16, force=True)
+
+
+def test_a_pool_that_is_used_up(make_store: Make, url: str) -> None:
+    engine = sa.create_engine(
+        url.replace("postgresql:", "postgresql+psycopg:", 1),
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=0.1,
+    )
+    made = make_store(source=engine)
+    with engine.connect(), pytest.raises(ConnectionFailedError, match="no connection of the pool"):
+        made.similarity_search("a")
+    assert len(made.similarity_search("a", 2)) == 2
+    engine.dispose()
+
+
+def test_nothing_is_embedded_for_a_store_without_a_database() -> None:
+    class Dear(DeterministicFakeEmbedding):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            raise AssertionError("was asked for")
+
+    with pytest.raises(InvalidInputError, match="a psycopg.Connection, got NoneType"):
+        HashIndexVectorStore.from_texts(TEXTS, Dear(size=DIMENSION))
+
+
+def test_a_role_that_may_not_create_a_table(
+    make_store: Make, connection: Connection, as_role: As
+) -> None:
+    make_store()
+    session = as_role("langchain_writer")
+    with pytest.raises(MissingRightsError):
+        make_store(source=session, table="own")
+    with pytest.raises(MissingRightsError):
+        make_store(source=session)
+    connection.execute("GRANT SELECT, INSERT, UPDATE ON langchain_documents TO langchain_writer")
+    assert len(make_store(source=session).similarity_search("question", 200)) == 120
+
+
+@pytest.mark.parametrize("dimension", [0, 16001, 2**40, "8"])
+def test_dimensions_that_pgvector_has_not(url: str, dimension: Any) -> None:
+    with pytest.raises(InvalidInputError, match="dimension"):
+        HashIndexVectorStore.create_table(url, dimension)
+
+
+def test_a_role_that_may_not_read_codes(make_store: Make, as_role: As) -> None:
+    """It searches too, by exact distance."""
+    make_store().train_index(method="lsh", n_bits=16, force=True)
+    session = as_role("langchain_reader")
+    with connect(session.info.dsn.replace("langchain_reader", "postgres")) as owner:
+        owner.execute("GRANT SELECT ON langchain_documents TO langchain_reader")
+        reader = HashIndexVectorStore(EMBEDDINGS, session)
+        whole = reader.similarity_search("question", 120, candidates=1)
+        assert len(whole) == 120
+        HashIndex.open(owner, "langchain_documents_idx").grant("langchain_reader")
+        assert len(reader.similarity_search("question", 1, candidates=1)) == 1
+
+
+def test_too_few_documents_are_not_trained_on(make_store: Make) -> None:
+    made = make_store()
+    with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 bits"):
+        made.train_index()
+    assert made.train_index(force=True).n_bits == DIMENSION
+
+
+def test_half_precision_and_columns_of_the_user_s_own(url: str, connection: Connection) -> None:
+    connection.execute(
+        "CREATE TABLE mine (n int DEFAULT 5, id varchar(9) PRIMARY KEY, embedding halfvec(8), "
+        "metadata jsonb, content text)"
+    )
+    connection.execute("INSERT INTO mine (id) VALUES ('empty')")
+    made = HashIndexVectorStore(EMBEDDINGS, connection, table="mine")
+    made.add_texts(TEXTS, ids=IDS)
+    assert [each.id for each in made.similarity_search("text 9", 200)][:1] == ["009"]
+    assert made.max_marginal_relevance_search("text 9", 1)[0].id == "009"
+    assert made.get_by_ids(["empty"]) == [Document(id="empty", page_content="")]
+    made.train_index(method="lsh", n_bits=16, force=True)
+    assert made.similarity_search("text 9", 1)[0].id == "009"
+
+
+def test_an_index_by_another_key(url: str, connection: Connection) -> None:
+    """Its answers are no ids of documents."""
+    HashIndexVectorStore.create_table(connection, DIMENSION)
+    connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
+    store.save(connection, LSH(n_bits=8).fit(np.eye(8)).to_model("m", metric="cosine"))
+    HashIndex.create(
+        connection,
+        "by_n",
+        table="langchain_documents",
+        column="embedding",
+        model="m",
+        id_column="n",
+    )
+    made = HashIndexVectorStore(EMBEDDINGS, connection)
+    made.add_texts(["a"], ids=["x"])
+    assert [document.id for document in made.similarity_search("a")] == ["x"]
+    with pytest.raises(InvalidInputError, match="with key n, not of column embedding of"):
+        HashIndexVectorStore(EMBEDDINGS, connection, index="by_n")
+
+
+def test_without_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pg_hashindex.contrib.langchain")
+    monkeypatch.setitem(sys.modules, "langchain_core", None)
+    with pytest.raises(ImportError, match="pip install 'pg_hashindex\\[langchain\\]'"):
+        importlib.import_module("pg_hashindex.contrib.langchain")

@@ -1,0 +1,59 @@
+"""LangChain's own tests of vector stores, without an index and with one."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fixtures.databases import run_as_admin
+from langchain_core.vectorstores import VectorStore
+from langchain_tests.integration_tests import VectorStoreIntegrationTests
+from langchain_tests.integration_tests.vectorstores import EMBEDDING_SIZE
+
+from pg_hashindex import HashIndex, connect, store
+from pg_hashindex.contrib.langchain import HashIndexVectorStore
+from pg_hashindex.contrib.langchain.documents import DocumentTable
+from pg_hashindex.hashers import LSH
+from pg_hashindex.server import EmbeddedServer
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(scope="module")
+def stores(server: EmbeddedServer, schema_template: str) -> Iterator[dict[str, VectorStore]]:
+    """Two stores: all tests empty what they find."""
+    run_as_admin(server, f"CREATE DATABASE langchain_standard TEMPLATE {schema_template}")
+    url = server.uri("langchain_standard")
+    embeddings = VectorStoreIntegrationTests.get_embeddings()
+    rows = np.random.default_rng(0).standard_normal((200, EMBEDDING_SIZE))
+    with connect(url) as connection:
+        store.save(connection, LSH(n_bits=8).fit(rows).to_model("lsh", metric="cosine"))
+        for table in ("plain", "indexed"):
+            HashIndexVectorStore.create_table(connection, EMBEDDING_SIZE, table=table)
+        HashIndex.create(
+            connection, "indexed_idx", table="indexed", column="embedding", model="lsh"
+        )
+    made = {
+        table: HashIndexVectorStore(embeddings, url, table=table) for table in ("plain", "indexed")
+    }
+    yield dict(made)
+    for each in made.values():
+        each.close()
+    run_as_admin(server, "DROP DATABASE langchain_standard WITH (FORCE)")
+
+
+class TestWithoutAnIndex(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, stores: dict[str, VectorStore]) -> Iterator[VectorStore]:
+        yield stores["plain"]
+        stores["plain"].delete()
+
+
+class TestByCodes(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(
+        self, stores: dict[str, VectorStore], monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[VectorStore]:
+        # Whatever is answered is answered by the index.
+        monkeypatch.delattr(DocumentTable, "nearest")
+        yield stores["indexed"]
+        stores["indexed"].delete()

@@ -1,0 +1,217 @@
+"""The vector store: what is written, found, scored and refused."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore
+from numpy.typing import NDArray
+
+from pg_hashindex import HashIndex, store
+from pg_hashindex.contrib.langchain import HashIndexVectorStore
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.models.codes import hamming_distances
+from pg_hashindex.models.model import Metric
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def make_store(url: str) -> Iterator[Make]:
+    yield from stores(url)
+
+
+def distances_to(query: NDArray[Any], metric: Metric) -> NDArray[Any]:
+    if metric == "l2":
+        return np.linalg.norm(VECTORS - query, axis=1)
+    products = VECTORS @ query
+    if metric == "ip":
+        return -products
+    return 1 - products / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(query)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
+def test_scores_are_those_of_all_documents(make_store: Make, metric: Metric, indexed: bool) -> None:
+    made = make_store(metric=metric)
+    if indexed:
+        made.train_index(method="lsh", n_bits=16, force=True)
+    query = np.array(EMBEDDINGS.embed_query("question"))
+    wanted = distances_to(query, metric)
+    order = np.argsort(wanted)[:7]
+    hits = made.similarity_search_with_score("question", 7, candidates=120)
+    assert [document.id for document, _ in hits] == [IDS[place] for place in order]
+    assert [score for _, score in hits] == pytest.approx(wanted[order].tolist(), abs=1e-5)
+    # Of all of them: some point away from the query.
+    scored = made._similarity_search_with_relevance_scores("question", 120, candidates=120)
+    relevance = {"cosine": 1 - wanted, "l2": 1 - wanted / np.sqrt(2), "ip": -wanted}[metric]
+    expected = relevance[np.argsort(wanted)].tolist()
+    assert [score for _, score in scored] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Connection) -> None:
+    """Candidates are the nearest by code; a store that was opened before takes it too."""
+    made, before = make_store(), make_store()
+    model = made.train_index(method="lsh", n_bits=16, force=True)
+    assert store.load(connection, "langchain_documents_idx").checksum == model.checksum
+    assert model.metric == "cosine"
+    HashIndex.open(connection, "langchain_documents_idx").configure(ranking="hamming")
+    query = np.array(EMBEDDINGS.embed_query("question"))
+    hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
+    kept = np.lexsort((IDS, hamming))[:12]
+    nearest = kept[np.argsort(distances_to(query, "cosine")[kept])][:10]
+    assert set(nearest) != set(np.argsort(distances_to(query, "cosine"))[:10])
+    for each in (made, before, HashIndexVectorStore(EMBEDDINGS, connection)):
+        found = each.similarity_search("question", 10, candidates=12)
+        assert [document.id for document in found] == [IDS[place] for place in nearest]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_documents_that_are_written_again_are_replaced(
+    make_store: Make, connection: Connection, indexed: bool
+) -> None:
+    made = make_store()
+    if indexed:
+        made.train_index(method="lsh", n_bits=16, force=True)
+    changed = Document(id="007", page_content="another", metadata={"new": [1, {"a": None}]})
+    new = Document(page_content="new")
+    ids = made.add_documents([changed, new])
+    assert ids[0] == "007"
+    assert len(ids[1]) == 36
+    assert made.similarity_search_with_score("another", 1)[0] == (changed, pytest.approx(0))
+    (found,) = made.get_by_ids([ids[1], ids[1], "nobody"])
+    assert (found.page_content, found.metadata) == ("new", {})
+    # Within one call the last one counts.
+    assert made.add_texts(["first", "last"], ids=["x", "x"]) == ["x", "x"]
+    assert made.get_by_ids(["x", "007"]) == [Document(id="x", page_content="last"), changed]
+    assert made.similarity_search("text 7", 1)[0].id != "007"
+    made.delete(["x", "007"])
+    assert made.get_by_ids(["x", "007"]) == []
+    if indexed:
+        assert HashIndex.open(connection, "langchain_documents_idx").summary().codes == 120
+    made.delete()
+    assert made.similarity_search("text 7", 5) == []
+
+
+@pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.6])
+def test_diverse_documents_are_those_of_langchain_s_own_store(
+    make_store: Make, lambda_mult: float
+) -> None:
+    made = make_store()
+    made.train_index(method="lsh", n_bits=16, force=True)
+    own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
+    asked: dict[str, Any] = {"k": 5, "fetch_k": 30, "lambda_mult": lambda_mult}
+    wanted = own.max_marginal_relevance_search("question", **asked)
+    found = made.max_marginal_relevance_search("question", **asked, candidates=120)
+    assert found == wanted
+    assert found != own.similarity_search("question", 5)
+    retriever = made.as_retriever(search_type="mmr", search_kwargs={**asked, "candidates": 120})
+    assert retriever.invoke("question") == wanted
+    assert made.max_marginal_relevance_search("question", filter={"no": 1}) == []
+
+
+def test_diverse_documents_of_half_precision(url: str, connection: Connection) -> None:
+    """Their lengths are beyond what float16 can hold."""
+    connection.execute(
+        "CREATE TABLE halves (id text PRIMARY KEY, content text, metadata jsonb, "
+        "embedding halfvec(8))"
+    )
+    made = HashIndexVectorStore(EMBEDDINGS, connection, table="halves")
+    made.add_embeddings(TEXTS, VECTORS * 300, ids=IDS)
+    own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
+    asked: dict[str, Any] = {"k": 5, "fetch_k": 30, "lambda_mult": 0.3}
+    found = made.max_marginal_relevance_search("question", **asked)
+    assert found == own.max_marginal_relevance_search("question", **asked)
+
+
+def test_retrievers(make_store: Make) -> None:
+    made = make_store(metadatas=[{"n": number} for number in range(120)])
+    kept = made.as_retriever(search_kwargs={"k": 200, "filter": {"n": {"$lt": 10}}})
+    assert sorted(document.id or "" for document in kept.invoke("question")) == IDS[:10]
+    scores = 1 - distances_to(np.array(EMBEDDINGS.embed_query("question")), "cosine")
+    best = float(np.sort(scores)[-3])
+    near = made.as_retriever(
+        search_type="similarity_score_threshold",
+        search_kwargs={"k": 10, "score_threshold": best - 1e-4},
+    )
+    assert [each.id for each in near.invoke("question")] == [
+        IDS[place] for place in np.argsort(-scores)[:3]
+    ]
+    constant = make_store(relevance_score_fn=lambda distance: 0.25)
+    assert {score for _, score in constant.similarity_search_with_relevance_scores("q", 3)} == {
+        0.25
+    }
+
+
+class Asynchronous(Embeddings):
+    """As of a service: only its asynchronous methods may be called in an event loop."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        raise AssertionError("blocks")
+
+    def embed_query(self, text: str) -> list[float]:
+        raise AssertionError("blocks")
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        return EMBEDDINGS.embed_documents(texts)
+
+    async def aembed_query(self, text: str) -> list[float]:
+        return EMBEDDINGS.embed_query(text)
+
+
+async def test_asynchronous_methods(url: str, connection: Connection) -> None:
+    made = await HashIndexVectorStore.afrom_texts(
+        TEXTS[:100], Asynchronous(), ids=IDS[:100], connection=url
+    )
+    await made.aadd_texts(TEXTS[100:], ids=IDS[100:])
+    one = HashIndexVectorStore(Asynchronous(), connection)
+    own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
+    for each in (made, one):
+        # More at once than the pool has connections, or one connection serves.
+        found = await asyncio.gather(*(each.asimilarity_search(text, 3) for text in TEXTS[:30]))
+        assert found == [own.similarity_search(text, 3) for text in TEXTS[:30]]
+        diverse = await each.amax_marginal_relevance_search("question", 3)
+        assert diverse == own.max_marginal_relevance_search("question", 3)
+    made.close()
+
+
+@pytest.mark.parametrize("how", ["engine", "connection"])
+def test_nothing_is_left_open_and_everything_committed(
+    make_store: Make, url: str, connection: Connection, how: str
+) -> None:
+    """On connections that are not in autocommit mode."""
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+    own = psycopg.connect(url)
+    source: Any = engine if how == "engine" else own
+    made = make_store(source=source)
+    made.similarity_search("question", 3)
+    made.get_by_ids(["001"])
+    made.train_index(method="lsh", n_bits=16, force=True)
+    made.delete(["001"])
+    made.similarity_search("question", 3)
+    open_ones = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND state LIKE 'idle in transaction%'"
+    ).fetchone()
+    assert open_ones == (0,)
+    assert HashIndex.open(connection, "langchain_documents_idx").summary().codes == 119
+    own.close()
+    engine.dispose()
+
+
+def test_a_transaction_of_the_caller_s(make_store: Make, connection: Connection) -> None:
+    made = make_store(source=connection)
+    with connection.transaction(force_rollback=True):
+        made.add_texts(["more"], ids=["more"])
+        assert made.similarity_search("more", 1)[0].id == "more"
+        with pytest.raises(InvalidInputError, match="outside a transaction"):
+            made.train_index(method="lsh", n_bits=16, force=True)
+    assert made.get_by_ids(["more"]) == []

@@ -1,0 +1,449 @@
+"""The operations of migrations: online, as scripts, and reversed."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from fixtures.catalog import catalog
+from fixtures.checks import assert_fresh
+from fixtures.migrating import Project, indexes, offline, online
+from fixtures.roles import As, make_administrator
+from numpy.typing import NDArray
+from pgvector import Vector
+from pgvector.sqlalchemy import VECTOR
+
+from pg_hashindex import schema, store
+from pg_hashindex.contrib import alembic as migrations
+from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    InUseError,
+    InvalidInputError,
+    MissingSchemaError,
+    UnknownIndexError,
+    UnknownModelError,
+)
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+Change = Callable[[Any], None]
+
+
+def create(op: Any) -> None:
+    op.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
+
+
+def opened(connection: Connection) -> HashIndex:
+    return HashIndex.open(connection, "items_idx")
+
+
+def state(connection: Connection) -> tuple[Any, ...]:
+    """All that a database holds of its indexes, codes too."""
+    rows = connection.execute(
+        "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.model_id, "
+        "i.metric, i.layout, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
+        "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
+    ).fetchall()
+    codes = [
+        connection.execute(
+            f'SELECT id::text, code::text FROM hashindex."{row[13]}_codes" ORDER BY 1'.encode()
+        ).fetchall()
+        for row in rows
+        if row[7] == "table"
+    ]
+    return rows, codes, catalog(connection)
+
+
+def same_by_script(url: str, make: Callable[[str], str], change: Change) -> None:
+    """A script gives what the migration gives; both databases are as before at first."""
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    assert isinstance(name, str)
+    other = make(name)
+    script = offline(change)
+    with psycopg.connect(other) as session:
+        session.execute(script.encode())
+    online(url, change)
+    with connect(url) as here, connect(other) as there:
+        assert state(here) == state(there)
+
+
+def of_one_index(op: Any) -> None:
+    create(op)
+    op.swap_hash_model("items_idx", "lsh")
+    op.configure_hash_index("items_idx", access="landmarks", probes=3, candidates=9)
+    op.configure_hash_index("items_idx", access="scan", existing_access="landmarks")
+
+
+def of_several(op: Any) -> None:
+    op.create_hash_index(
+        "Items' 100%",
+        "items",
+        "embedding",
+        model="lsh",
+        schema="public",
+        key="id",
+        metric="cosine",
+        access="hnsw",
+        ranking="hamming",
+        candidates=50,
+        filter_columns=["category"],
+        encode=False,
+    )
+    op.create_hash_index("inline", "items", "embedding", model="lsh", layout="column", defer=True)
+    op.create_hash_index("dropped", "items", "embedding", model="lsh")
+    op.drop_hash_index("dropped")
+    op.drop_hash_index("none", if_exists=True)
+    op.create_hash_index("deferred", "items", "embedding", model="none", defer=True)
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("change", [of_one_index, of_several])
+def test_a_script_does_the_same(
+    url: str,
+    connection: Connection,
+    items: str,
+    second: Model,
+    make_database: Callable[[str], str],
+    change: Change,
+) -> None:
+    connection.close()
+    same_by_script(url, make_database, change)
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_rows_are_found_after_each_migration(
+    url: str,
+    connection: Connection,
+    items: str,
+    second: Model,
+    vectors: NDArray[np.float32],
+    layout: str,
+) -> None:
+    distances = np.linalg.norm(vectors - vectors[7], axis=1)
+    expected = list(np.argsort(distances)[:10] + 1)
+
+    def check(model: int, bits: int) -> None:
+        index = opened(connection)
+        assert (index.model_version, index.n_bits, index.waiting()) == (model, bits, 0)
+        assert_fresh(index)
+        # All of the rows are candidates, so the answers are exact.
+        assert [hit.id for hit in index.search(vectors[7], candidates=300)] == expected
+
+    before = catalog(connection)
+    online(
+        url,
+        lambda op: op.create_hash_index(
+            "items_idx", "items", "embedding", model="lsh:1", layout=layout
+        ),
+    )
+    check(1, 12)
+    connection.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([9.0] * 8)])
+    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2", existing_model="lsh:1"))
+    check(2, 20)
+    connection.execute("UPDATE items SET embedding = '[8,8,8,8,8,8,8,8]' WHERE id = 301")
+    check(2, 20)
+    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:1"))
+    check(1, 12)
+    # One of the two is searched; the codes of the other are kept.
+    assert len(indexes(connection)) == 1
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (2,)
+    online(url, lambda op: op.drop_hash_index("items_idx"))
+    assert catalog(connection) == before
+
+
+@pytest.mark.newest
+def test_a_swap_that_was_made_before_is_not_made_again(
+    url: str, connection: Connection, items: str, second: Model
+) -> None:
+    online(url, create)
+    opened(connection).swap("lsh:2", force=True, queries=5)
+    storage = opened(connection).storage
+    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+    assert opened(connection).storage == storage
+    # Its codes of before are there still: they are taken up.
+    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:1"))
+    found = opened(connection)
+    assert (found.model_version, found.storage) == (1, "items_idx")
+    assert_fresh(found)
+
+
+def test_a_swap_of_an_index_with_an_access_path(
+    url: str,
+    connection: Connection,
+    items: str,
+    second: Model,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    online(
+        url,
+        lambda op: op.create_hash_index(
+            "items_idx", "items", "embedding", model="lsh:1", access="landmarks", probes=5
+        ),
+    )
+    assert "searched by its access path scan until landmarks is built" in caplog.text
+    opened(connection).encode()
+    assert opened(connection).access == "landmarks"
+    caplog.clear()
+    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+    assert "pg-hashindex index encode items_idx" in caplog.text
+    found = opened(connection)
+    assert (found.access, found.building, found.probes) == ("scan", "landmarks", 5)
+    assert_fresh(found)
+    found.encode()
+    assert opened(connection).access == "landmarks"
+    # What goes by lists is listed, where rows are encoded by a migration.
+    connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
+    connection.execute("INSERT INTO items VALUES (301, 'a', '[5,5,5,5,5,5,5,5]')")
+    connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
+    assert connection.execute("SELECT hashindex.encode_rows('items_idx')").fetchone() == (1,)
+    assert [hit.id for hit in opened(connection).search([5.0] * 8, k=1)] == [301]
+
+
+@pytest.mark.newest
+def test_a_batch(url: str, connection: Connection, model: Model) -> None:
+    connection.execute("CREATE TABLE items (id int PRIMARY KEY)")
+
+    def change(op: Any) -> None:
+        with op.batch_alter_table("items") as batch:
+            batch.add_column(sa.Column("embedding", VECTOR(8)))
+            batch.create_hash_index("items_idx", "embedding", model="lsh", candidates=9)
+            batch.create_hash_index("other_idx", "embedding", model="lsh")
+            batch.drop_hash_index("other_idx")
+            batch.add_column(sa.Column("after", sa.Integer))
+
+    lines = [line for line in offline(change).splitlines() if line]
+    assert [line.split(" ", 4)[:2] for line in lines] == [
+        ["ALTER", "TABLE"],
+        ["SELECT", "hashindex.declare_index(name"],
+        ["SELECT", "hashindex.declare_index(name"],
+        ["SELECT", "hashindex.drop_index(name"],
+        ["ALTER", "TABLE"],
+    ]
+    online(url, change)
+    assert indexes(connection) == [("items_idx", "public.items", "lsh:1", "table", "scan", 9)]
+
+
+@pytest.mark.newest
+def test_an_administrator_migrates(
+    url: str, connection: Connection, items: str, second: Model, as_role: As
+) -> None:
+    as_role("app").close()
+    online(url, create)
+    connection.execute(
+        "ALTER TABLE items OWNER TO app; GRANT USAGE, CREATE ON SCHEMA public TO app"
+    )
+    make_administrator(connection, "app")
+
+    def change(op: Any) -> None:
+        op.swap_hash_model("items_idx", "lsh:2")
+        op.configure_hash_index("items_idx", candidates=90)
+        op.drop_hash_index("items_idx")
+        op.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
+
+    online(url.replace("postgres@", "app@"), change)
+    assert_fresh(opened(connection))
+    assert indexes(connection)[0][2] == "lsh:1"
+
+
+@pytest.mark.newest
+class TestRefusals:
+    def test_models(
+        self, url: str, connection: Connection, items: str, second: Model, known_model: Model
+    ) -> None:
+        store.save(connection, known_model)
+        with pytest.raises(UnknownModelError, match=r'"none" does not exist.*"x" needs it.*defer'):
+            online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="none"))
+        online(url, create)
+        with pytest.raises(UnknownModelError, match='"none" does not exist'):
+            online(url, lambda op: op.swap_hash_model("items_idx", "none"))
+        with pytest.raises(InvalidInputError, match=r"known:1.* evaluated in Python.*index swap"):
+            online(url, lambda op: op.swap_hash_model("items_idx", "known"))
+        wide = LSH(n_bits=8).fit(np.eye(16, dtype=np.float32)).to_model("wide")
+        store.save(connection, wide)
+        with pytest.raises(InvalidInputError, match="8 dimensions, the model takes 16"):
+            online(url, lambda op: op.swap_hash_model("items_idx", "wide"))
+        assert indexes(connection)[0][:3] == ("items_idx", "public.items", "lsh:1")
+        # Once it was made by Python, there is nothing to refuse.
+        opened(connection).swap("known", force=True, queries=5)
+        online(url, lambda op: op.swap_hash_model("items_idx", "known:1"))
+        assert indexes(connection)[0][2] == "known:1"
+
+    def test_indexes(self, url: str, connection: Connection, items: str, model: Model) -> None:
+        with pytest.raises(UnknownIndexError):
+            online(url, lambda op: op.drop_hash_index("items_idx"))
+        with pytest.raises(UnknownIndexError):
+            online(url, lambda op: op.swap_hash_model("items_idx", "lsh"))
+        with pytest.raises(InvalidInputError, match="of type text, not vector"):
+            online(url, lambda op: op.create_hash_index("x", "items", "category", model="lsh"))
+        with pytest.raises(InvalidInputError, match="configured by access"):
+            online(url, lambda op: op.configure_hash_index("x", speed=3))
+        with pytest.raises(TypeError, match="speed"):
+            online(url, lambda op: op.create_hash_index("x", "items", "y", model="m", speed=3))
+
+    def test_swaps_under_way(
+        self, url: str, connection: Connection, items: str, second: Model
+    ) -> None:
+        online(url, create)
+        connection.execute("SELECT hashindex._claim('swap', 'items_idx')")
+        with pytest.raises(InUseError, match="being swapped by another session"):
+            online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+
+    def test_encoding_under_way(
+        self, url: str, connection: Connection, items: str, second: Model
+    ) -> None:
+        online(url, create)
+        connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+        with pytest.raises(DatabaseStateError, match="being encoded or built"):
+            online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+        assert opened(connection).model_version == 1
+
+    def test_a_database_without_the_schema(self, empty_url: str) -> None:
+        with connect(empty_url) as connection:
+            connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+        with pytest.raises(MissingSchemaError, match="pg-hashindex schema upgrade"):
+            online(empty_url, create)
+
+
+@pytest.mark.newest
+def test_what_is_deferred_is_said(
+    url: str,
+    connection: Connection,
+    items: str,
+    lsh_model: Model,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def deferred(op: Any) -> None:
+        op.create_hash_index("items_idx", "items", "embedding", model="lsh", defer=True)
+
+    online(url, deferred)
+    assert [r.levelno for r in caplog.records] == [logging.WARNING]
+    assert 'index "items_idx" is not made: model "lsh" does not exist' in caplog.text
+    assert indexes(connection) == []
+    store.save(connection, lsh_model)
+    caplog.clear()
+    online(url, deferred)
+    online(url, deferred)
+    assert caplog.text == ""
+    assert indexes(connection)[0][:3] == ("items_idx", "public.items", "lsh:1")
+
+
+@pytest.mark.newest
+def test_operations_reverse(url: str, connection: Connection, items: str, second: Model) -> None:
+    spec = IndexSpec("items_idx", "items", "embedding", "lsh:1", candidates=7, layout="column")
+    steps = [
+        migrations.CreateHashIndexOp(spec),
+        migrations.ConfigureHashIndexOp(
+            "items_idx", {"access": "hnsw", "candidates": 8}, {"access": "scan", "candidates": 7}
+        ),
+        migrations.SwapHashModelOp("items_idx", "lsh:2", "lsh:1"),
+        migrations.DropHashIndexOp("items_idx", spec),
+    ]
+    states = [indexes(connection)]
+    for step in steps:
+        online(url, lambda op, step=step: op.invoke(step))  # type: ignore[misc]
+        states.append(indexes(connection))
+    made = ("items_idx", "public.items")
+    assert states == [
+        [],
+        [(*made, "lsh:1", "column", "scan", 7)],
+        [(*made, "lsh:1", "column", "hnsw", 8)],
+        [(*made, "lsh:2", "column", "hnsw", 8)],
+        [],
+    ]
+    # What was dropped had other settings by then: as the operation says, it is made again.
+    back: list[list[Any]] = []
+    for step in reversed(steps):
+        online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]
+        back.append(indexes(connection))
+    assert [row[0][2:] if row else None for row in back] == [
+        ("lsh:1", "column", "scan", 7),
+        ("lsh:1", "column", "scan", 7),
+        ("lsh:1", "column", "scan", 7),
+        None,
+    ]
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    "operation",
+    [
+        migrations.DropHashIndexOp("x"),
+        migrations.SwapHashModelOp("x", "m"),
+        migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
+    ],
+)
+def test_what_cannot_be_reversed(operation: Any) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be reversed.*give it"):
+        operation.reverse()
+
+
+@pytest.mark.newest
+def test_an_index_is_made_where_it_may_not_be_there() -> None:
+    spec = IndexSpec("x", "items", "embedding", "m", defer=True)
+    operation = migrations.CreateHashIndexOp(spec).reverse()
+    assert operation.if_exists
+    assert operation.reverse().spec == spec
+
+
+@pytest.mark.newest
+def test_a_project_from_an_empty_database(empty_url: str, tmp_path: Path) -> None:
+    """By typed functions; online, and as one script in another database."""
+    project = Project(tmp_path / "migrations", empty_url)
+    project.write(
+        "install",
+        "from pg_hashindex.contrib.alembic import install_hashindex; install_hashindex(); "
+        'op.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")',
+        "op.drop_table('items'); op.uninstall_hashindex()",
+    )
+    project.write(
+        "index",
+        "from pg_hashindex.contrib.alembic import create_hash_index, drop_hash_index, swap_hash_model; "
+        "create_hash_index('items_idx', 'items', 'embedding', model='none', defer=True); "
+        "drop_hash_index('items_idx', if_exists=True)",
+    )
+    script = project.script()
+    project.upgrade()
+    with create_engine(empty_url).connect() as connection:
+        assert schema.status(connection).up_to_date
+    with connect(empty_url) as session:
+        made = catalog(session)
+    project.downgrade("base")
+    with connect(empty_url) as session:
+        assert session.execute("SELECT to_regnamespace('hashindex')").fetchone() == (None,)
+        session.execute("DROP TABLE alembic_version")
+    with psycopg.connect(empty_url) as session:
+        session.execute("SET search_path TO public")
+        session.execute(script.encode())
+    with connect(empty_url) as session:
+        assert catalog(session) == made
+    with pytest.raises(InvalidInputError, match="cannot be written as a script"):
+        offline(lambda op: op.uninstall_hashindex())
+
+
+@pytest.mark.newest
+def test_the_functions_are_the_methods(
+    url: str, connection: Connection, items: str, second: Model
+) -> None:
+    engine = create_engine(url)
+    with engine.begin() as transaction:
+        with Operations.context(MigrationContext.configure(transaction)):
+            migrations.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
+            migrations.swap_hash_model("items_idx", "lsh:2")
+            migrations.configure_hash_index("items_idx", candidates=41)
+    assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "table", "scan", 41)]
+    with engine.begin() as transaction:
+        with Operations.context(MigrationContext.configure(transaction)):
+            with pytest.raises(InvalidInputError, match="takes table, column and model"):
+                migrations.drop_hash_index("items_idx", table="items")
+            migrations.drop_hash_index("items_idx", table="items", column="x", model="lsh")
+    assert indexes(connection) == []
+    engine.dispose()

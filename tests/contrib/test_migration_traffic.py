@@ -1,0 +1,165 @@
+"""Migrations beside others who use the table: nobody fails, and no code is of an older vector."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.migrating import indexes, online
+from fixtures.roles import As, make_administrator
+from psycopg import IsolationLevel
+
+from pg_hashindex import store
+from pg_hashindex.contrib.sqlalchemy.statements import configure_statements
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+SEARCH = "SELECT id FROM hashindex.search_items_idx('[1,1,1,1,1,1,1,1]', 3, 300)"
+WRITE = "UPDATE items SET embedding = '[2,2,2,2,2,2,2,2]' WHERE id = 7"
+DECLARE = "SELECT hashindex.declare_index('items_idx', 'items', 'embedding', 'lsh', layout => '{}')"
+
+
+def create(url: str, **options: Any) -> None:
+    online(
+        url,
+        lambda op: op.create_hash_index(
+            "items_idx", "items", "embedding", model="lsh:1", **options
+        ),
+    )
+
+
+def swap(url: str, model: str) -> None:
+    online(url, lambda op: op.swap_hash_model("items_idx", model))
+
+
+def impatient(url: str) -> psycopg.Connection:
+    """A migration that cannot be waiting for anyone."""
+    migration = psycopg.connect(url)
+    migration.execute("SET lock_timeout = '500ms'")
+    return migration
+
+
+def test_who_has_read_may_write_after_a_swap(
+    url: str, connection: Connection, items: str, second: Model
+) -> None:
+    create(url)
+    with psycopg.connect(url) as visitor, impatient(url) as migration:
+        before = visitor.execute(SEARCH).fetchall()
+        migration.execute("SELECT hashindex.swap_model('items_idx', 'lsh:2')")
+        assert visitor.execute(SEARCH).fetchall() == before
+        migration.commit()
+        assert visitor.execute(SEARCH).fetchall() == before
+        visitor.execute(WRITE)
+    index = HashIndex.open(connection, "items_idx")
+    assert index.model_version == 2
+    assert_fresh(index)
+
+
+def test_who_has_searched_may_write_after_other_settings(
+    url: str, connection: Connection, items: str, model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(url, access="landmarks", probes=3)
+    index = HashIndex.open(connection, "items_idx")
+    index.encode()
+    with psycopg.connect(url) as visitor, impatient(url) as migration:
+        visitor.execute(SEARCH)
+        for statement in configure_statements("items_idx", {"access": "scan"}):
+            migration.execute(statement.encode())
+        visitor.execute(SEARCH)
+        migration.commit()
+        visitor.execute(WRITE)
+    assert_fresh(index)
+    # What is left over does not come back to life.
+    online(url, lambda op: op.configure_hash_index("items_idx", access="landmarks"))
+    HashIndex.open(connection, "items_idx").encode()
+    found = HashIndex.open(connection, "items_idx")
+    assert found.access == "landmarks"
+    assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
+    online(url, lambda op: op.configure_hash_index("items_idx", access="scan"))
+    assert "has tables that it no longer goes by" in caplog.text
+    found.repair()
+    left = connection.execute(
+        "SELECT c.relname = i.code_table FROM pg_class c, hashindex.index i "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
+        "AND c.relname ~ '^items_idx'"
+    )
+    assert left.fetchall() == [(True,)]
+
+
+def test_codes_of_before_go_with_the_next_swap(
+    url: str, connection: Connection, items: str, second: Model
+) -> None:
+    """In one upgrade there may be several, and nobody to prune between them."""
+    create(url)
+    store.save(connection, Model("other", "byhand", 8, second.layers))
+    swap(url, "lsh:2")
+    swap(url, "other")
+    assert [row[2] for row in indexes(connection)] == ["other:1"]
+    beside = connection.execute(
+        "SELECT m.version, i.swap_state FROM hashindex.index i "
+        "JOIN hashindex.model m ON m.id = i.model_id WHERE i.swap_of = 'items_idx'"
+    )
+    assert beside.fetchall() == [(2, "previous")]
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_row_that_changed_since_a_snapshot(
+    url: str, connection: Connection, items: str, model: Model, layout: str
+) -> None:
+    with psycopg.connect(url) as old:
+        old.isolation_level = IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT count(*) FROM items")
+        connection.execute(WRITE)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            old.execute(DECLARE.format(layout).encode())
+    assert indexes(connection) == []
+
+
+def test_rows_that_a_snapshot_does_not_show(url: str, connection: Connection, model: Model) -> None:
+    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
+    told: list[str | None] = []
+    with psycopg.connect(url) as old:
+        old.add_notice_handler(lambda notice: told.append(notice.message_primary))
+        old.isolation_level = IsolationLevel.SERIALIZABLE
+        old.execute(DECLARE.format("table").encode())
+        old.execute("SELECT hashindex.drop_index('items_idx')")
+        assert told == []
+    with psycopg.connect(url) as old:
+        old.add_notice_handler(lambda notice: told.append(notice.message_primary))
+        old.isolation_level = IsolationLevel.SERIALIZABLE
+        old.execute("SELECT 1")
+        connection.execute("INSERT INTO items VALUES (1, '[1,1,1,1,1,1,1,1]')")
+        old.execute(DECLARE.format("table").encode())
+    assert told == [
+        'index "items_idx" may lack rows that others wrote since this transaction began'
+    ]
+    assert HashIndex.open(connection, "items_idx").waiting() == 1
+
+
+def test_rows_that_security_hides(
+    url: str, connection: Connection, items: str, model: Model, as_role: As
+) -> None:
+    app = as_role("app")
+    create(url)
+    connection.execute(
+        "ALTER TABLE items OWNER TO app; GRANT USAGE, CREATE ON SCHEMA public TO app"
+    )
+    make_administrator(connection, "app")
+    connection.execute(
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+        "CREATE POLICY own ON items USING (category = 'a');"
+        "SELECT hashindex.drop_index('items_idx')"
+    )
+    told: list[str | None] = []
+    app.add_notice_handler(lambda notice: told.append(notice.message_primary))
+    # Triggers on the table write its codes as the role that made the index.
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="hides rows from role app"):
+        app.execute(DECLARE.format("table").encode())
+    app.rollback()
+    app.execute(DECLARE.format("column").encode())
+    assert told == ['index "items_idx" lacks the rows that row level security hides from role app']
+    assert HashIndex.open(connection, "items_idx").waiting() == 200

@@ -1,0 +1,185 @@
+"""The rules that keep our SQL fit for Citus and for standbys, checked on all that is written.
+
+Each check is shown something bad first: one that could not fail would say nothing.
+"""
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fixtures.sql_lint import (
+    catalog_faults,
+    order_keys,
+    unstable_updates,
+    untied,
+    writes,
+)
+from pgvector import Vector
+from sqlalchemy.dialects import postgresql
+
+from pg_hashindex import schema
+from pg_hashindex.db import tables
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index import encoding_queries
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+QUERY = Vector(np.linspace(-1, 1, 8).astype(np.float32))
+KINDS = (
+    ("scan", "table"),
+    ("scan", "column"),
+    ("lookup", "table"),
+    ("lookup", "column"),
+    ("hnsw", "table"),
+    ("hnsw", "column"),
+    ("landmarks", "table"),
+)
+
+# What need not be tied: which of equally near codes become candidates, and which landmarks are
+# probed. The key of _filtered_search is any column.
+FREE = (
+    r"\bbit_count\(",
+    r"code <~> ",
+    r"\bhashindex_distance$",
+    r"^\(?l\.centre ",
+    r", %1\$s\.%2\$I$",
+)
+
+
+@pytest.fixture
+def written(connection: Connection, items: str, model: Model) -> Connection:
+    """An index of each access path and layout."""
+    for access, layout in KINDS:
+        index = HashIndex.create(
+            connection,
+            f"{access}_{layout}",
+            table=items,
+            column="embedding",
+            model=model.name,
+            access=access,  # type: ignore[arg-type]
+            layout=layout,  # type: ignore[arg-type]
+        )
+        index.encode()
+    return connection
+
+
+def searches(connection: Connection) -> dict[str, str]:
+    """Every function that searches for rows."""
+    return dict(
+        connection.execute(
+            "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
+            "AND proname ~ '^(_filtered_search|(candidates|search|within)_.*_(table|column))$'"
+        ).fetchall()
+    )
+
+
+def test_orders_are_read_as_they_are_written() -> None:
+    assert order_keys("ORDER BY f(a, 'x,)') , t.id LIMIT 5") == [["f(a, 'x,)')", "t.id"]]
+    assert order_keys("(SELECT ORDER BY a) ORDER BY b DESC, c.id;") == [["a"], ["b DESC", "c.id"]]
+    assert untied("SELECT array_agg(x ORDER BY d, id) FROM t ORDER BY far, t.id LIMIT 5") == []
+    assert untied('ORDER BY d, "id" DESC') == []
+    assert untied("ORDER BY bit_count(code # q) LIMIT 5") == ["bit_count(code # q)"]
+    assert untied("ORDER BY id, far") == ["id, far"]
+    assert untied("ORDER BY far LIMIT 5", [r"^far$"]) == []
+    assert untied("ORDER BY far, code LIMIT 5", [r"^far$"]) == ["far, code"]
+
+
+def test_ties_are_broken_by_id(written: Connection) -> None:
+    found = searches(written)
+    assert len(found) == 3 * len(KINDS) + 1
+    for name, text in found.items():
+        assert len(order_keys(text)) >= 1, name
+        assert untied(text, FREE) == [], name
+
+
+def test_ties_among_shards_are_broken_by_id() -> None:
+    files = sorted((schema._folder("sql") / "templates").glob("shards_*.sql"))
+    found = {file.stem: untied(file.read_text(), (*FREE, r"^\{distance\}$")) for file in files}
+    assert {"shards_search", "shards_candidates_scan"} <= found.keys()
+    assert {name: orders for name, orders in found.items() if orders} == {}
+
+
+def test_writing_is_noticed() -> None:
+    assert writes("BEGIN CREATE TEMP TABLE t (); END") == ["CREATE TEMP"]
+    assert writes("INSERT INTO t SELECT 1; UPDATE hashindex.index x SET a = 1;")
+    assert writes("SELECT a INTO b FROM t FOR UPDATE;") == ["FOR UPDATE"]
+    assert writes("PERFORM nextval('s')")
+    assert writes("-- INSERT INTO t\nRETURN 'INSERT INTO t' || $q$UPDATE t SET a = 1$q$;") == []
+
+
+def test_searches_write_nothing(written: Connection) -> None:
+    """Functions that are not VOLATILE could not, and say so only when they are run."""
+    found = written.execute(
+        "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
+        "AND (provolatile <> 'v' OR proname IN ('_estimate', 'recall'))"
+    ).fetchall()
+    assert len(found) > 80
+    names = {name for name, _ in found}
+    assert {"search", "exact_search", "encode", "project", "health"} <= names
+    assert searches(written).keys() <= names
+    assert [(name, writes(body)) for name, body in found if writes(body)] == []
+
+
+def test_calls_in_updates_are_noticed() -> None:
+    bad = "UPDATE items b SET code = hashindex.encode('m', b.embedding) WHERE true"
+    assert unstable_updates(bad, {"encode"}) == ["encode('m', b.embedding)"]
+    assert unstable_updates(bad, {"decode"}) == []
+    assert unstable_updates("UPDATE t SET a = now() WHERE f(b.c)", {"now"}) == []
+    template = "UPDATE %1$s b SET %2$I = encode(%3$L, b.%4$I)"
+    assert unstable_updates(template, {"encode"}) == ["encode(%3$L, b.%4$I)"]
+
+
+def test_updates_call_no_stable_function_with_columns(connection: Connection, model: Model) -> None:
+    unstable = {
+        row[0]
+        for row in connection.execute(
+            "SELECT proname::text FROM pg_proc GROUP BY proname HAVING bool_and(provolatile <> 'i')"
+        )
+    } - {"format"}  # what writes the statement is no part of it
+    assert {"encode", "now", "random"} & unstable >= {"now", "random"}
+    assert "encode_with" not in unstable
+    texts = {file.name: file.read_text() for file in schema._folder("sql").glob("*.sql")}
+    texts |= {f"{layout} encoding": text for layout, text in encoding_queries.WRITE.items()}
+    assert any("UPDATE" in text for text in texts.values())
+    found = {name: unstable_updates(text, unstable) for name, text in texts.items()}
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
+def test_what_would_not_reach_other_nodes_is_noticed(connection: Connection, model: Model) -> None:
+    assert catalog_faults(connection) == []
+    connection.execute(
+        "CREATE FUNCTION hashindex.a_count() RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE "
+        "AS $$ BEGIN RETURN count(*) FROM hashindex.model; END $$;"
+        "CREATE FUNCTION hashindex.b_names() RETURNS SETOF text LANGUAGE sql STABLE "
+        "BEGIN ATOMIC SELECT name FROM hashindex.model; END;"
+        "CREATE FUNCTION hashindex.c_text() RETURNS integer LANGUAGE sql AS 'SELECT 1';"
+        "CREATE TABLE hashindex.d_tables (a oid, b regclass, c text)"
+    )
+    assert catalog_faults(connection) == [
+        "d_tables.a is of type oid",
+        "d_tables.b is of type regclass",
+        "hashindex.a_count() reads tables and is not PARALLEL UNSAFE",
+        "hashindex.b_names() is LANGUAGE sql and reads hashindex.model",
+        "hashindex.c_text() is LANGUAGE sql and reads tables by text",
+    ]
+
+
+def test_nothing_written_stays_on_one_node(written: Connection) -> None:
+    assert catalog_faults(written) == []
+
+
+def oid_columns(metadata: sa.MetaData) -> list[str]:
+    return [
+        f"{table.name}.{column.name}"
+        for table in metadata.tables.values()
+        for column in table.columns
+        if isinstance(column.type, postgresql.OID | postgresql.REGCLASS)
+    ]
+
+
+def test_declared_tables_hold_no_oids() -> None:
+    bad = sa.MetaData()
+    sa.Table("t", bad, sa.Column("a", postgresql.OID), sa.Column("b", postgresql.REGCLASS))
+    assert oid_columns(bad) == ["t.a", "t.b"]
+    assert oid_columns(tables.metadata) == []

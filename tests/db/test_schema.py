@@ -1,0 +1,733 @@
+"""Installing, upgrading and removing schema hashindex, judged by the database's own catalogs."""
+
+import contextlib
+import dataclasses
+import subprocess
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from fixtures.catalog import Catalog, catalog
+from fixtures.checks import assert_fresh
+from fixtures.databases import run_as_admin
+from pgvector import Vector
+
+from pg_hashindex import schema, store
+from pg_hashindex.db import connection as database
+from pg_hashindex.db import tables
+from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.errors import (
+    DuplicateNameError,
+    InUseError,
+    MissingExtensionError,
+    MissingRightsError,
+    MissingSchemaError,
+    OldServerError,
+)
+from pg_hashindex.hashers import LSH, SGH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.server import EmbeddedServer
+
+# What an application that uses us may have: neither upgrade nor downgrade may touch it.
+USERS_OWN = """
+    CREATE TABLE public.items (id int PRIMARY KEY, embedding vector(8));
+    INSERT INTO public.items VALUES (1, '[1,2,3,4,5,6,7,8]');
+    CREATE TABLE public.model (id int PRIMARY KEY);
+    CREATE FUNCTION public.encode(text, vector) RETURNS text LANGUAGE sql AS $$ SELECT 'own' $$;
+"""
+
+
+def upgrade(url: str) -> None:
+    with create_engine(url).begin() as connection:
+        schema.upgrade(connection)
+
+
+def downgrade(url: str) -> None:
+    with create_engine(url).begin() as connection:
+        schema.downgrade(connection)
+
+
+def status(url: str) -> schema.SchemaStatus:
+    with create_engine(url).connect() as connection:
+        return schema.status(connection)
+
+
+def run(url: str, statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statements.encode())
+
+
+def state(url: str) -> Catalog:
+    """The catalog, and the row of the version table."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = catalog(connection)
+        if ("hashindex.alembic_version",) in {row[:1] for row in found["relations"]}:
+            found["version"] = connection.execute(
+                "SELECT version_num FROM hashindex.alembic_version"
+            ).fetchall()
+    return found
+
+
+def psql(server: EmbeddedServer, url: str, script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [server.bin_dir / "psql", "-X", "-q", url],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def lsh(name: str = "lsh") -> Model:
+    rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
+    return LSH(n_bits=12, random_state=0).fit(rows).to_model(name)
+
+
+def test_upgrade_of_an_empty_database(empty_url: str) -> None:
+    before = status(empty_url)
+    assert not before.installed
+    assert not before.up_to_date
+    assert (before.revision, before.functions) == (None, None)
+    upgrade(empty_url)
+    after = status(empty_url)
+    assert after.installed
+    assert after.up_to_date
+    assert after.revision == after.head == before.head
+    assert after.functions == after.packaged_functions == before.packaged_functions
+    assert after.as_dict() == dataclasses.asdict(after) | {"up_to_date": True}
+    found = state(empty_url)
+    assert found["version"] == [(after.head,)]
+    # Every relation, function and type of ours is in our own schema.
+    for part in ("relations", "functions", "types"):
+        assert found[part]
+        assert all(row[0].startswith("hashindex.") for row in found[part])
+
+
+def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
+    upgrade(empty_url)
+    with connect(empty_url) as connection:
+        store.save(connection, lsh())
+        connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+        for layout in ("table", "column"):
+            HashIndex.create(
+                connection,
+                f"by_{layout}",
+                table="items",
+                column="embedding",
+                model="lsh",
+                layout=layout,  # type: ignore[arg-type]
+            )
+    before = state(empty_url)
+    upgrade(empty_url)
+    assert state(empty_url) == before
+
+
+def test_upgrade_leaves_the_caller_s_search_path(empty_url: str) -> None:
+    with create_engine(empty_url).begin() as connection:
+        connection.execute(sa.text("SET search_path TO \"$user\", 'odd one', public"))
+        before = connection.scalar(sa.text("SHOW search_path"))
+        schema.upgrade(connection)
+        assert connection.scalar(sa.text("SHOW search_path")) == before
+        connection.execute(sa.text("CREATE TABLE own (id int)"))
+    assert ("public.own",) in {row[:1] for row in state(empty_url)["relations"]}
+
+
+@pytest.mark.parametrize("path", ["", "pg_temp, public", "hashindex", "decoy, public"])
+def test_upgrade_under_any_search_path(empty_url: str, path: str) -> None:
+    """What stands in the way of a bare name must not be taken for it."""
+    run(
+        empty_url,
+        "CREATE SCHEMA decoy; CREATE FUNCTION decoy.format(text, text) RETURNS text "
+        "LANGUAGE plpgsql AS 'BEGIN RAISE division_by_zero; END';"
+        "CREATE DOMAIN decoy.vector AS text; CREATE DOMAIN decoy.text AS bytea",
+    )
+    with create_engine(empty_url).begin() as connection:
+        connection.execute(sa.text("SELECT set_config('search_path', :p, false)"), {"p": path})
+        schema.upgrade(connection)
+    run(empty_url, "DROP SCHEMA decoy CASCADE")
+    under_path = state(empty_url)
+    downgrade(empty_url)
+    upgrade(empty_url)
+    assert under_path == state(empty_url)
+
+
+def test_a_migrated_database_equals_one_made_by_psql(
+    server: EmbeddedServer, url: str, empty_url: str
+) -> None:
+    done = psql(server, empty_url, schema.script())
+    assert done.returncode == 0, done.stderr
+    assert state(empty_url) == state(url)
+    assert status(empty_url).up_to_date
+    # Python may take over from there.
+    before = state(empty_url)
+    upgrade(empty_url)
+    assert state(empty_url) == before
+    with connect(empty_url) as connection:
+        assert store.save(connection, lsh()).version == 1
+
+
+def test_the_script_is_refused_whole_where_it_cannot_run(
+    server: EmbeddedServer, url: str, make_database: Callable[[str], str]
+) -> None:
+    before = state(url)
+    again = psql(server, url, schema.script())
+    assert again.returncode != 0
+    assert "already exists" in again.stderr
+    assert state(url) == before
+
+    bare = make_database("template0")
+    before = state(bare)
+    without = psql(server, bare, schema.script())
+    assert without.returncode != 0
+    assert "CREATE EXTENSION vector" in without.stderr
+    assert state(bare) == before
+
+
+def test_migrated_tables_equal_those_of_sqlalchemy(url: str, empty_url: str) -> None:
+    """alembic/ and tables.py say the same twice; this keeps them together."""
+    types = (schema._folder("sql") / "010_types.sql").read_text()
+    engine = create_engine(empty_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(types, execution_options={"no_parameters": True})
+        tables.metadata.create_all(connection)
+
+    def ours(url: str) -> dict[str, Any]:
+        found = state(url)
+        names = {f"hashindex.{table.name}" for table in tables.metadata.tables.values()}
+        return {
+            part: [row for row in found[part] if str(row[0]) in names]
+            for part in ("relations", "columns", "constraints")
+        } | {"indexes": [row for row in found["indexes"] if "alembic" not in row[0]]}
+
+    migrated, created = ours(url), ours(empty_url)
+    assert all(migrated.values())
+    for part, rows in migrated.items():
+        assert created[part] == rows
+
+
+def test_autogenerate_finds_nothing_to_do(url: str) -> None:
+    def ours(name: str | None, kind: str, _: Any) -> bool:
+        return kind != "schema" or name == tables.SCHEMA
+
+    with create_engine(url).connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "include_schemas": True,
+                "include_name": ours,
+                "version_table_schema": tables.SCHEMA,
+                "compare_type": True,
+                "compare_server_default": True,
+            },
+        )
+        with _reflected_layers(connection.dialect):
+            assert compare_metadata(context, tables.metadata) == []
+
+
+class Layer(sa.types.UserDefinedType[Any]):
+    def get_col_spec(self, **_: Any) -> str:
+        return "hashindex.layer"
+
+
+@contextlib.contextmanager
+def _reflected_layers(dialect: Any) -> Iterator[None]:
+    """SQLAlchemy warns of types that it does not know; ours it cannot know."""
+    dialect.ischema_names = dialect.ischema_names | {"layer": Layer, "hashindex.layer": Layer}
+    yield
+
+
+def test_two_upgrades_at_once(empty_url: str, url: str) -> None:
+    start = threading.Barrier(3)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            start.wait()
+            upgrade(empty_url)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    assert state(empty_url) == state(url)
+
+
+def test_upgrades_of_two_databases_from_one_process(
+    make_database: Callable[[str], str], vector_template: str, url: str
+) -> None:
+    """No lock in a database keeps these apart, and alembic's own state is module-wide."""
+    urls = [make_database(vector_template) for _ in range(4)]
+    start = threading.Barrier(len(urls))
+    errors: list[BaseException] = []
+
+    def work(url: str) -> None:
+        try:
+            start.wait()
+            upgrade(url)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=[url]) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    expected = state(url)
+    for made in urls:
+        assert state(made) == expected
+
+
+def test_an_upgrade_waits_for_another(empty_url: str) -> None:
+    first, second = (create_engine(empty_url).connect() for _ in range(2))
+    with first, second:
+        schema.upgrade(first)
+        second.execute(sa.text("SET lock_timeout = '50ms'"))
+        with pytest.raises(Exception, match="lock timeout"):
+            schema.upgrade(second)
+        second.rollback()
+        first.commit()
+        schema.upgrade(second)
+        second.commit()
+    assert status(empty_url).up_to_date
+
+
+def test_downgrade_removes_what_is_ours_alone(empty_url: str) -> None:
+    run(empty_url, USERS_OWN)
+    before = state(empty_url)
+    upgrade(empty_url)
+    with connect(empty_url) as connection:
+        store.save(connection, lsh())
+        index = HashIndex.create(
+            connection, "items", table="items", column="embedding", model="lsh"
+        )
+        index.encode()
+        index.drop()
+    downgrade(empty_url)
+    assert state(empty_url) == before
+    assert not status(empty_url).installed
+    downgrade(empty_url)
+    assert state(empty_url) == before
+
+
+def test_upgrade_after_downgrade(url: str) -> None:
+    before = state(url)
+    downgrade(url)
+    with connect(url) as connection, pytest.raises(MissingSchemaError, match="schema upgrade"):
+        store.list_models(connection)
+    upgrade(url)
+    assert state(url) == before
+    with connect(url) as connection:
+        assert store.save(connection, lsh()).version == 1
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_downgrade_is_refused_while_there_are_indexes(url: str, layout: Any) -> None:
+    run(url, USERS_OWN)
+    with connect(url) as connection:
+        store.save(connection, lsh())
+        index = HashIndex.create(
+            connection, "mine", table="items", column="embedding", model="lsh", layout=layout
+        )
+        before = state(url)
+        with pytest.raises(InUseError, match="there are indexes: mine; drop each with"):
+            downgrade(url)
+        assert state(url) == before
+        assert index.encode() == 1
+        assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW mine AS SELECT hashindex.encode_with(NULL, embedding) FROM items",
+        "ALTER TABLE items ADD code bit varying GENERATED ALWAYS AS "
+        "(hashindex.encode_with('{}', embedding)) STORED",
+        "CREATE VIEW mine AS SELECT name FROM hashindex.model",
+        "CREATE TABLE mine (layers hashindex.layer[])",
+        "CREATE TABLE mine (model bigint REFERENCES hashindex.model)",
+        "CREATE FUNCTION mine(hashindex.index) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TABLE hashindex.mine (id int)",
+        "CREATE INDEX ON items (hashindex.encode_with('{}', embedding))",
+    ],
+)
+def test_downgrade_is_refused_while_the_user_uses_ours(url: str, statement: str) -> None:
+    run(url, USERS_OWN.replace("INSERT INTO public.items", "-- "))
+    run(url, statement)
+    before = state(url)
+    with pytest.raises(InUseError):
+        downgrade(url)
+    assert state(url) == before
+    assert status(url).up_to_date
+
+
+def test_upgrade_brings_functions_back(url: str) -> None:
+    before = state(url)
+    run(
+        url,
+        "DROP FUNCTION hashindex.recall;"
+        "DROP TRIGGER immutable ON hashindex.model;"
+        "CREATE OR REPLACE FUNCTION hashindex.encode(model text, v vector) RETURNS bit "
+        "LANGUAGE sql AS 'SELECT B''0''';"
+        "COMMENT ON SCHEMA hashindex IS 'pg_hashindex 0.0.1: an older one. Functions 0123456789'",
+    )
+    found = status(url)
+    assert found.installed
+    assert not found.up_to_date
+    assert found.functions == "0123456789"
+    upgrade(url)
+    assert status(url).up_to_date
+    assert state(url) == before
+
+
+def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
+    run(url, USERS_OWN)
+    with connect(url) as connection:
+        store.save(connection, lsh())
+        indexes = [
+            HashIndex.create(
+                connection,
+                f'{layout}\'s "own"',
+                table="items",
+                column="embedding",
+                model="lsh",
+                layout=layout,
+            )
+            for layout in ("table", "column")
+        ]
+        # Of one whose table is gone nothing can be made, and nothing is in the way.
+        connection.execute("CREATE TABLE gone (id int PRIMARY KEY, v vector(8))")
+        HashIndex.create(connection, "gone", table="gone", column="v", model="lsh")
+        connection.execute("DROP TABLE gone")
+        before = state(url)
+        for index in indexes:
+            quoted = index.name.replace('"', '""')
+            connection.execute(
+                f'CREATE OR REPLACE FUNCTION hashindex."sync_{quoted}"() RETURNS trigger '
+                "LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+                f'DROP FUNCTION hashindex."search_{quoted}"'.encode()
+            )
+        upgrade(url)
+        assert state(url) == before
+        connection.execute("INSERT INTO items VALUES (2, '[8,7,6,5,4,3,2,1]')")
+        for index in indexes:
+            index.encode()
+            assert_fresh(index)
+            assert index.search(np.arange(8, 0, -1), 1)[0].id == 2
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "error"),
+    [
+        ("CREATE SCHEMA hashindex; CREATE TABLE hashindex.model (id int)", DuplicateNameError),
+        ("CREATE SCHEMA hashindex; CREATE VIEW hashindex.index AS SELECT 1", DuplicateNameError),
+        (
+            "CREATE SCHEMA hashindex; CREATE FUNCTION hashindex.recall"
+            "(text, integer, integer, integer) RETURNS text LANGUAGE sql AS 'SELECT NULL'",
+            Exception,
+        ),
+    ],
+)
+def test_a_failed_upgrade_leaves_nothing(
+    empty_url: str, obstacle: str, error: type[Exception]
+) -> None:
+    run(empty_url, obstacle)
+    before = state(empty_url)
+    with pytest.raises(error):
+        upgrade(empty_url)
+    assert state(empty_url) == before
+    run(empty_url, "DROP SCHEMA hashindex CASCADE")
+    upgrade(empty_url)
+    assert status(empty_url).up_to_date
+
+
+def test_an_upgrade_may_be_rolled_back(empty_url: str) -> None:
+    before = state(empty_url)
+    with create_engine(empty_url).connect() as connection:
+        schema.upgrade(connection)
+        connection.rollback()
+    assert state(empty_url) == before
+
+
+def test_without_pgvector(make_database: Callable[[str], str]) -> None:
+    url = make_database("template0")
+    before = state(url)
+    with pytest.raises(MissingExtensionError, match="CREATE EXTENSION vector"):
+        upgrade(url)
+    with pytest.raises(MissingExtensionError, match="CREATE EXTENSION vector"):
+        connect(url)
+    assert state(url) == before
+    assert not status(url).installed
+
+
+@pytest.fixture
+def role(server: EmbeddedServer) -> Iterator[str]:
+    run_as_admin(server, "CREATE ROLE plain LOGIN")
+    yield "plain"
+    run_as_admin(server, "DROP ROLE plain")
+
+
+def as_role(url: str, role: str) -> str:
+    return psycopg.conninfo.make_conninfo(url, user=role)
+
+
+def test_without_the_right_to_create(empty_url: str, role: str) -> None:
+    before = state(empty_url)
+    with pytest.raises(MissingRightsError, match="permission denied for database"):
+        upgrade(as_role(empty_url, role))
+    assert state(empty_url) == before
+    upgrade(empty_url)
+    before = state(empty_url)
+    # Neither may someone else's schema be changed, or looked into.
+    for refused in (upgrade, downgrade, status):
+        with pytest.raises(MissingRightsError, match="permission denied"):
+            refused(as_role(empty_url, role))
+    assert state(empty_url) == before
+
+
+def test_an_owner_who_is_no_superuser(empty_url: str, role: str) -> None:
+    database_name = psycopg.conninfo.conninfo_to_dict(empty_url)["dbname"]
+    run(empty_url, f"GRANT CREATE ON DATABASE {database_name} TO plain;")
+    run(empty_url, "GRANT CREATE ON SCHEMA public TO plain")
+    url = as_role(empty_url, role)
+    upgrade(url)
+    assert status(url).up_to_date
+    with connect(url) as connection:
+        store.save(connection, lsh())
+        connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+        index = HashIndex.create(
+            connection, "items", table="items", column="embedding", model="lsh"
+        )
+        connection.execute("INSERT INTO items VALUES (1, '[1,2,3,4,5,6,7,8]')")
+        assert_fresh(index)
+        upgrade(url)
+        index.drop()
+        connection.execute("DROP TABLE items")
+    downgrade(url)
+    run(empty_url, f"REVOKE ALL ON DATABASE {database_name} FROM plain")
+    run(empty_url, "REVOKE ALL ON SCHEMA public FROM plain")
+
+
+@pytest.mark.parametrize("path", ["public", "ext, public", ""])
+def test_pgvector_in_another_schema(make_database: Callable[[str], str], path: str) -> None:
+    url = make_database("template0")
+    run(url, "CREATE SCHEMA ext; CREATE EXTENSION vector SCHEMA ext")
+    url = psycopg.conninfo.make_conninfo(url, options=f"-c search_path={path.replace(' ', '')}")
+    upgrade(url)
+    assert status(url).up_to_date
+    rows = np.random.default_rng(1).standard_normal((40, 8)).astype(np.float32)
+    sgh = SGH(n_bits=10, n_anchors=12, random_state=0).fit(rows).to_model("sgh", metric="cosine")
+    with connect(url) as connection:
+        store.save(connection, lsh())
+        model = store.save(connection, sgh)
+        assert store.load(connection, "sgh").checksum == model.checksum
+        connection.execute(
+            "CREATE TABLE public.items (id int PRIMARY KEY, kind text, embedding ext.vector(8))"
+        )
+        for position, row in enumerate(rows):
+            connection.execute(
+                "INSERT INTO public.items VALUES (%s, %s, %s)",
+                [position, "ab"[position % 2], Vector(row)],
+            )
+        kind: sa.ColumnElement[Any] = sa.Table(
+            "items", sa.MetaData(), sa.Column("kind", sa.Text), schema="public"
+        ).columns["kind"]
+        for layout in ("table", "column"):
+            index = HashIndex.create(
+                connection,
+                f"by_{layout}",
+                table="public.items",
+                column="embedding",
+                model="sgh",
+                layout=layout,  # type: ignore[arg-type]
+            )
+            assert index.encode() >= 40
+            connection.execute(
+                "INSERT INTO public.items VALUES (100, 'a', %s) ON CONFLICT (id) DO NOTHING",
+                [Vector(rows[3])],
+            )
+            assert_fresh(index)
+            assert [hit.id for hit in index.search(rows[3], 2)] == [3, 100]
+            assert [hit.id for hit in index.search(rows[3], 1, where=kind == "a")] == [100]
+            found = connection.execute(
+                'SELECT id FROM hashindex.search(%s, %s, 2, where_equals => \'{"kind": "b"}\')',
+                [index.name, Vector(rows[3])],
+            ).fetchall()
+            assert found[0] == ("3",)
+            recall = connection.execute(
+                "SELECT hashindex.recall(%s, 5, 5)", [index.name]
+            ).fetchone()
+            assert recall == (1.0,)
+    upgrade(url)
+    assert status(url).up_to_date
+
+
+class OldConnection(psycopg.Connection[Any]):
+    """A connection to a server that says it is of version 14."""
+
+    @property
+    def info(self) -> Any:
+        class Info:
+            server_version = 140_011
+
+            def parameter_status(self, name: str) -> str:
+                assert name == "server_version"
+                return "14.11"
+
+        return Info()
+
+
+def test_an_old_server(empty_url: str) -> None:
+    with OldConnection.connect(empty_url) as connection:
+        with pytest.raises(OldServerError, match=r"PostgreSQL 14\.11 is too old.* 15 or later"):
+            database.prepare(connection)
+    # In SQL, where the version cannot be made up, the bound is moved instead.
+    check = (schema._folder("sql") / "010_types.sql").read_text()
+    assert check.count("< 150000") == 1
+    for bound, raised in (("< 150000", False), ("< 990000", True)):
+        with psycopg.connect(empty_url) as connection:
+            expected = (
+                pytest.raises(OldServerError, match="PostgreSQL .* is too old.*Upgrade the server")
+                if raised
+                else contextlib.nullcontext()
+            )
+            with expected, database.translated_errors():
+                connection.execute(check.replace("< 150000", bound).encode())
+            connection.rollback()
+
+
+def test_an_old_pgvector(vector_template: str, make_database: Callable[[str], str]) -> None:
+    """An older release is what the catalog says it is; its SQL is not run."""
+    url = make_database(vector_template)
+    run(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    with pytest.raises(OldServerError, match="ALTER EXTENSION vector UPDATE"):
+        upgrade(url)
+    with pytest.raises(OldServerError, match=r"pgvector 0\.7\.4 is too old.*ALTER EXTENSION"):
+        connect(url)
+    # The last is what AlloyDB calls its own.
+    for version in ("0.10.0", "0.8.0.google-3"):
+        run(url, f"UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'vector'")
+        upgrade(url)
+        connect(url).close()
+
+
+ENVIRONMENT = """
+    from alembic import context
+    import sqlalchemy as sa
+    from pg_hashindex.database import create_engine
+
+    with create_engine(context.config.get_main_option("url")).connect() as connection:
+        context.configure(connection=connection, target_metadata=sa.MetaData())
+        with context.begin_transaction():
+            context.run_migrations()
+"""
+
+REVISION = """
+    import sqlalchemy as sa
+    from alembic import context, op
+    from pg_hashindex import schema
+
+    revision, down_revision, branch_labels, depends_on = "{number}", {before}, None, None
+
+    def upgrade():
+        op.create_table("before_{number}", sa.Column("id", sa.Integer, primary_key=True))
+        if {ours}:
+            schema.upgrade(op.get_bind())
+        op.create_table("after_{number}", sa.Column("id", sa.Integer, primary_key=True))
+        op.execute("INSERT INTO after_{number} VALUES (1)")
+        assert context.get_context().bind is op.get_bind()
+        if context.config.attributes.get("fail") == "{number}":
+            raise RuntimeError("on purpose")
+
+    def downgrade():
+        op.drop_table("after_{number}")
+        if {ours}:
+            schema.downgrade(op.get_bind())
+        op.drop_table("before_{number}")
+"""
+
+
+@pytest.fixture
+def application(tmp_path: Path, empty_url: str) -> alembic.config.Config:
+    """An application with an alembic of its own; its second revision installs ours."""
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "env.py").write_text(textwrap.dedent(ENVIRONMENT))
+    (tmp_path / "script.py.mako").touch()
+    for number, before, ours in (
+        ("0001", None, False),
+        ("0002", "0001", True),
+        ("0003", "0002", 0),
+    ):
+        (tmp_path / "versions" / f"{number}.py").write_text(
+            textwrap.dedent(REVISION.format(number=number, before=repr(before), ours=ours))
+        )
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(tmp_path).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("url", empty_url.replace("%", "%%"))
+    return config
+
+
+def public_tables(url: str) -> set[str]:
+    return {row[0] for row in state(url)["relations"] if row[1] == "r" and "." in row[0]} - {
+        row[0] for row in state(url)["relations"] if row[0].startswith("hashindex.")
+    }
+
+
+def test_inside_an_application_s_own_alembic(
+    application: alembic.config.Config, empty_url: str, url: str
+) -> None:
+    alembic.command.upgrade(application, "head")
+    assert status(empty_url).up_to_date
+    both = {f"public.{when}_{number}" for when in ("before", "after") for number in
+            ("0001", "0002", "0003")}  # fmt: skip
+    assert public_tables(empty_url) == both | {"public.alembic_version"}
+    found, fresh = state(empty_url), state(url)
+    for part in ("functions", "triggers", "version", "schemas"):
+        assert found[part] == fresh[part]
+    with connect(empty_url) as connection:
+        store.save(connection, lsh())
+        versions = connection.execute("SELECT * FROM public.alembic_version").fetchall()
+    assert versions == [("0003",)]
+
+    alembic.command.downgrade(application, "0001")
+    assert not status(empty_url).installed
+    assert public_tables(empty_url) == {
+        "public.before_0001",
+        "public.after_0001",
+        "public.alembic_version",
+    }
+    alembic.command.upgrade(application, "head")
+    alembic.command.downgrade(application, "base")
+    assert public_tables(empty_url) == {"public.alembic_version"}
+    assert not any("hashindex" in str(rows) for rows in state(empty_url).values())
+
+
+@pytest.mark.parametrize("fail", ["0002", "0003"])
+def test_inside_an_application_s_alembic_that_fails(
+    application: alembic.config.Config, empty_url: str, fail: str
+) -> None:
+    """All revisions of a run share its transaction, ours too."""
+    before = state(empty_url)
+    application.attributes["fail"] = fail
+    with pytest.raises(RuntimeError, match="on purpose"):
+        alembic.command.upgrade(application, "head")
+    assert state(empty_url) == before
+    application.attributes["fail"] = None
+    alembic.command.upgrade(application, "head")
+    assert status(empty_url).up_to_date

@@ -1,0 +1,340 @@
+"""Rules that every function and table of ours keeps, read off the catalogs and off sql/."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from fixtures.catalog import catalog
+from fixtures.sql_lint import order_keys, untied, without_strings, writes
+
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+FILES = sorted(schema._folder("sql").glob("*.sql"))
+TEMPLATES = sorted(schema._folder("sql").glob("templates/*.sql"))
+
+# What is evaluated in other sessions, generated columns and parallel workers: reads no table.
+PURE = {"project_with", "_quantize", "encode_with"}
+
+PATH = "pg_catalog, public, pg_temp"
+# For types as every path reads them, and for what runs with the rights of an index's owner.
+NARROW_PATH = "pg_catalog, pg_temp"
+NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
+
+# Of a model's layers and weights, which PostgreSQL is to keep in plans.
+FOLDED = {"_layers_of", "_planes_of", "_node_layers_of"}
+
+# Holds the texts of others.
+TEXTS = {"_template"}
+
+# An index for every template: layout and access.
+KINDS = {
+    "by_table": ("table", "scan"),
+    "by_column": ("column", "scan"),
+    "by_lookup": ("table", "lookup"),
+    "by_landmarks": ("table", "landmarks"),
+    "by_hnsw": ("table", "hnsw"),
+}
+
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "sql.md"
+
+
+class Function(NamedTuple):
+    name: str
+    signature: str
+    language: str
+    volatility: str
+    parallel: str
+    strict: bool
+    definer: bool
+    settings: list[str] | None
+    standard_body: bool
+    source: str
+    comment: str | None
+
+
+@pytest.fixture
+def with_indexes(connection: Connection, items: str, model: Model) -> Connection:
+    """A database with an index of each kind, so that their own functions are judged too."""
+    for name, (layout, access) in KINDS.items():
+        HashIndex.create(
+            connection,
+            name,
+            table=items,
+            column="embedding",
+            model=model.name,
+            layout=layout,  # type: ignore[arg-type]
+            access=access,  # type: ignore[arg-type]
+            filter_columns=[] if layout == "column" else ["category"],
+        ).encode()
+    return connection
+
+
+def functions(connection: Connection) -> list[Function]:
+    rows = connection.execute(
+        """
+        SELECT p.proname, p.oid::regprocedure::text, l.lanname, p.provolatile, p.proparallel,
+               p.proisstrict, p.prosecdef, p.proconfig, p.prosqlbody IS NOT NULL,
+               coalesce(pg_get_function_sqlbody(p.oid), p.prosrc),
+               obj_description(p.oid, 'pg_proc')
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'hashindex'::regnamespace ORDER BY 2
+        """
+    ).fetchall()
+    found = [Function(*row) for row in rows]
+    assert {"create_index", "search_by_table", "sync_by_column"} <= {f.name for f in found}
+    return found
+
+
+def test_every_function_says_what_it_does(with_indexes: Connection) -> None:
+    without = [f.signature for f in functions(with_indexes) if not f.comment]
+    assert without == []
+
+
+def test_every_table_type_and_the_schema_say_what_they_are(with_indexes: Connection) -> None:
+    found = catalog(with_indexes)
+    ours = [row for row in found["relations"] if row[0].startswith("hashindex.")]
+    # Alembic's own table is made by alembic.
+    tables = [row for row in ours if row[1] == "r" and row[0] != "hashindex.alembic_version"]
+    assert len(tables) >= 8 + len(KINDS) - 2
+    assert [row[0] for row in tables if row[-1] is None] == []
+    comments = dict(found["types"])
+    assert comments["hashindex.layer"]
+    assert dict(found["schemas"])["hashindex"].startswith("pg_hashindex ")
+
+
+def test_no_function_depends_on_the_caller_s_search_path(with_indexes: Connection) -> None:
+    for function in functions(with_indexes):
+        pinned = [s for s in function.settings or [] if s.startswith("search_path=")]
+        if function.standard_body:
+            # Parsed when it was made; a setting would keep it from being inlined.
+            assert function.settings is None, function.signature
+        else:
+            path = NARROW_PATH if NARROW.fullmatch(function.name) else PATH
+            allowed = [f"search_path={path}"], [f"search_path={NARROW_PATH}"]
+            assert pinned in allowed, function.signature
+
+
+def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes: Connection) -> None:
+    """Writers need nothing of ours; and nobody puts these on a table of his own."""
+    definers = {f.name for f in functions(with_indexes) if f.definer}
+    assert definers == {f"sync_{name}" for name in KINDS}
+    callers = with_indexes.execute(
+        """
+        SELECT p.proname FROM pg_proc p, aclexplode(p.proacl) acl
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.prosecdef
+          AND (acl.grantee = 0 OR p.proacl IS NULL)
+        """
+    ).fetchall()
+    assert callers == []
+    closed = with_indexes.execute(
+        "SELECT count(*) FROM pg_proc WHERE prosecdef AND proacl IS NOT NULL "
+        "AND pronamespace = 'hashindex'::regnamespace"
+    ).fetchone()
+    assert closed == (len(KINDS),)
+
+
+def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(
+    with_indexes: Connection,
+) -> None:
+    """Trigger functions, and all that they call."""
+    found = functions(with_indexes)
+    reached = {f.name for f in found if f.definer}
+    while True:
+        called = {
+            name
+            for f in found
+            if f.name in reached
+            for name in re.findall(r'hashindex\."?(\w+)"?\s*\(', f.source)
+        }
+        if called <= reached:
+            break
+        reached |= called
+    assert {"_refuse_vector", "_layers_of", "refresh_by_table"} <= reached
+    for function in found:
+        if function.name in reached and not function.standard_body:
+            assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature
+
+
+def test_names_that_triggers_use_are_qualified(with_indexes: Connection) -> None:
+    """pgvector is not on their path, and what is there is nobody's but PostgreSQL's."""
+    for function in functions(with_indexes):
+        if function.definer or function.name.startswith("refresh_"):
+            body = without_strings(function.source)
+            for name in re.findall(
+                r"(?<![.\w])(l2_normalize|inner_product|binary_quantize)\b", body
+            ):
+                pytest.fail(f"{function.signature} calls {name} by its bare name")
+            assert not re.search(r"(?<!OPERATOR\(public\.)<[-=#~]>", body), function.signature
+
+
+def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection) -> None:
+    """Citus sends what is PARALLEL SAFE to workers, where our tables are not."""
+    found = functions(with_indexes)
+    reading = r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?(?:hashindex\.|pg_|%)|EXECUTE\b"
+    unsafe = {f.name for f in found if f.parallel == "u"}
+    for function in found:
+        if function.name in TEXTS:
+            continue
+        calls = set(re.findall(r"hashindex\.(\w+)\s*\(", function.source))
+        if re.search(reading, function.source) or calls & unsafe:
+            assert function.parallel == "u", function.signature
+        # What these read never changes, and what calls them stores nothing by it.
+        if function.parallel == "u" and function.name not in FOLDED:
+            assert function.volatility in "sv", function.signature
+    assert {f.name for f in found} - unsafe >= PURE
+
+
+def test_pure_functions_are_immutable_strict_and_parallel_safe(with_indexes: Connection) -> None:
+    pure = [f for f in functions(with_indexes) if f.name in PURE]
+    assert len(pure) == len(PURE)
+    for function in pure:
+        assert (function.volatility, function.strict, function.parallel) == ("i", True, "s")
+
+
+def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes: Connection) -> None:
+    """They are IMMUTABLE and read a table: fit for the plans of a session, not for an index."""
+    found = functions(with_indexes)
+    assert {f.name for f in found if f.name in FOLDED} == FOLDED
+    callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
+    assert {"candidates_by_table", "refresh_by_table", "sync_by_column"} <= {
+        f.name for f in callers
+    }
+    # What writes their calls into functions is STABLE too.
+    assert [
+        f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
+    ] == []
+
+
+def test_searching_is_stable(with_indexes: Connection) -> None:
+    """So that it works on a replica, and in a read-only transaction."""
+    for function in functions(with_indexes):
+        verb = function.name.split("_by_")[0]
+        if verb in {"search", "exact_search", "candidates", "within", "_filtered_search"}:
+            assert function.volatility == "s", function.signature
+            assert writes(function.source) == [], function.signature
+
+
+def test_encoding_is_strict(with_indexes: Connection) -> None:
+    """A row without a vector has no code; it is no error."""
+    strict = {f.name for f in functions(with_indexes) if f.strict}
+    assert {"project_with", "encode_with", "project", "encode"} <= strict
+
+
+def test_every_order_of_answers_has_a_tie_break(with_indexes: Connection) -> None:
+    """By the exact distance, that is; candidates that are as near by code are as good."""
+    found = [f for f in functions(with_indexes) if re.match("(search|within)_by_", f.name)]
+    assert len(found) == 2 * len(KINDS)
+    for function in found:
+        assert order_keys(function.source), function.signature
+        assert untied(function.source) == [], function.signature
+
+
+def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes: Connection) -> None:
+    """Over a distributed table they fail; and a body kept as text may change its meaning."""
+    written = [f for f in functions(with_indexes) if f.language == "sql"]
+    assert [f.signature for f in written if not f.standard_body] == []
+    assert {f.language for f in functions(with_indexes)} == {"sql", "plpgsql"}
+    read = with_indexes.execute(
+        """
+        SELECT p.proname, c.oid::regclass::text
+        FROM pg_proc p
+        JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+        JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.prosqlbody IS NOT NULL
+          AND c.relnamespace <> 'pg_catalog'::regnamespace
+        """
+    ).fetchall()
+    assert read == []
+
+
+def test_no_table_holds_oids(with_indexes: Connection) -> None:
+    """They differ between nodes, and after a restore."""
+    held = with_indexes.execute(
+        """
+        SELECT c.relname, a.attname, format_type(a.atttypid, NULL)
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p', 'c')
+          AND (a.atttypid = 'oid'::regtype OR format_type(a.atttypid, NULL) LIKE 'reg%%')
+        """,
+        [],
+    ).fetchall()
+    assert held == []
+
+
+def declarations() -> Iterator[tuple[str, str]]:
+    """Every CREATE FUNCTION of sql/, and of its templates, up to its body."""
+    for file in [*FILES, *TEMPLATES]:
+        text = file.read_text()
+        for match in re.finditer(r"^CREATE\s+(OR REPLACE\s+)?(FUNCTION|PROCEDURE)\b", text, re.M):
+            name = text[match.end() :].split("(")[0].strip()
+            name += " (template)" if file in TEMPLATES else ""
+            head = re.split(r"\nAS |\nRETURN |\nBEGIN ATOMIC", text[match.start() :])[0]
+            yield f"{file.name}: {name}", head
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration"), [pytest.param(*found, id=found[0]) for found in declarations()]
+)
+def test_every_function_is_declared_in_full(name: str, declaration: str) -> None:
+    assert re.match(r"CREATE OR REPLACE FUNCTION (hashindex\.\w|\{[a-z]+\}\()", declaration)
+    assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
+    assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
+    definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
+    assert definer == (
+        name.split(":")[0] in {"sync_table.sql", "sync_column.sql", "shards_sync.sql"}
+    )
+    if definer:
+        assert "SET search_path = pg_catalog, pg_temp" in declaration
+
+
+PUBLIC = re.compile(r"`(?:hashindex\.)?([a-z][a-z0-9_]*[a-z0-9])\(")
+POSTGRES = {"bit", "bit_count"}
+
+
+def test_functions_without_an_underscore_are_documented(connection: Connection) -> None:
+    """Those of docs/sql.md are public, all others are ours."""
+    written = set(PUBLIC.findall(DOCUMENTED.read_text())) - POSTGRES
+    rows = connection.execute(
+        "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
+        "AND prorettype <> 'trigger'::regtype"
+    ).fetchall()
+    public = {row[0] for row in rows if not row[0].startswith("_")}
+    assert public == written
+
+
+def test_files_are_numbered_apart_and_end_in_a_newline() -> None:
+    numbers = [file.name[:4] for file in FILES]
+    assert len(set(numbers)) == len(numbers)
+    for file in FILES:
+        assert re.fullmatch(r"\d{3}_[a-z_]+\.sql", file.name)
+        assert file.read_text().endswith("\n")
+        assert "\t" not in file.read_text()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_file_may_be_run_again(connection: Connection, items: str, path: object) -> None:
+    """Each by itself, after the first, which sets the path that functions keep."""
+    store.list_models(connection)
+    before = catalog(connection)
+    for _ in range(2):
+        with connection.transaction():
+            for file in FILES:
+                if file in (FILES[0], path):
+                    connection.execute(schema._naming_pgvector(file.read_text()).encode())
+    assert catalog(connection) == before
+
+
+def test_every_file_may_be_run_again_beside_indexes(with_indexes: Connection) -> None:
+    before = catalog(with_indexes)
+    with with_indexes.transaction():
+        for file in FILES:
+            with_indexes.execute(schema._naming_pgvector(file.read_text()).encode())
+    assert catalog(with_indexes) == before

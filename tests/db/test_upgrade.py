@@ -1,0 +1,174 @@
+"""A database of the release before comes up to this one, with its indexes.
+
+No release is out, so the one before is this one with other functions. A later release adds the dump
+of a database that `make` filled, taken by its oldest pg_dump, as releases/VERSION.sql.gz.
+"""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fixtures.catalog import catalog
+from fixtures.checks import assert_fresh
+from fixtures.house import run
+from fixtures.known import assert_queued
+from fixtures.outdated import outdate
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.errors import MissingSchemaError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import known_rows
+from pg_hashindex.operations.orphans import list_orphans
+from pg_hashindex.server import EmbeddedServer
+
+RELEASES = sorted((Path(__file__).parent / "releases").glob("*.sql.gz"))
+
+ROWS = np.random.default_rng(1).integers(-9, 10, (60, 8)).astype(np.float32)
+QUERIES = np.random.default_rng(2).standard_normal((4, 8)).astype(np.float32)
+
+
+def make(connection: Connection) -> None:
+    """Make table items with indexes of every kind; its last ten rows come after them."""
+    plain = LSH(n_bits=12, random_state=0).fit(ROWS).to_model("lsh")
+    for model in (
+        plain,
+        Model("weighted", "byhand", 8, plain.layers, bit_weights=np.arange(12)),
+        Model("known", "byhand", 8, (), network=known_rows(ROWS[:40], plain.encode(ROWS[:40]), 12)),
+    ):
+        store.save(connection, model)
+    connection.execute(
+        "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8))"
+    )
+    insert(connection, range(1, 51))
+    for name, model_name, layout, access in (
+        ("by_table", "lsh", "table", "scan"),
+        ("in_column", "lsh", "column", "scan"),
+        ("weighted", "weighted", "table", "scan"),
+        ("known", "known", "table", "scan"),
+        ("by_lists", "lsh", "table", "landmarks"),
+        ("half_way", "lsh", "table", "landmarks"),
+    ):
+        index = HashIndex.create(
+            connection, name, table="items", column="embedding", model=model_name,
+            layout=layout, access=access,
+        )  # type: ignore[call-overload]  # fmt: skip
+        if name != "half_way":
+            index.encode()
+    insert(connection, range(51, 61))
+
+
+def insert(connection: Connection, keys: range) -> None:
+    connection.cursor().executemany(
+        "INSERT INTO items VALUES (%s, 'a', %s)", [(n, Vector(ROWS[n - 1])) for n in keys]
+    )
+
+
+@pytest.fixture(params=[None, *RELEASES], ids=lambda path: path.name if path else "simulated")
+def old(
+    request: pytest.FixtureRequest,
+    server: EmbeddedServer,
+    url: str,
+    make_database: Callable[[str], str],
+    tmp_path: Path,
+) -> str:
+    """A database as the release before left it, restored from a dump."""
+    dump = tmp_path / "dump.sql"
+    if request.param is None:
+        with connect(url) as connection:
+            make(connection)
+            outdate(connection)
+        run(server, "pg_dump", "--file", dump, url)
+    else:
+        dump.write_bytes(gzip.decompress(request.param.read_bytes()))
+    restored = make_database("template0")
+    options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=on", "--output=/dev/null"]
+    run(server, "psql", *options, "-f", dump, restored)
+    return restored
+
+
+def upgrade(url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        schema.upgrade(connection)
+        assert schema.status(connection).up_to_date
+    engine.dispose()
+
+
+def check_searches(connection: Connection, index: HashIndex) -> None:
+    for query in QUERIES:
+        if index.encoded_in == "python":
+            continue
+        found = [hit.distance for hit in index.search(query, 8, candidates=100)]
+        np.testing.assert_allclose(found, exact(connection, query), rtol=1e-6)
+
+
+def exact(connection: Connection, query: NDArray[np.float32]) -> list[float]:
+    rows = connection.execute("SELECT embedding FROM items").fetchall()
+    return sorted(float(np.linalg.norm(v.to_numpy() - query)) for (v,) in rows)[:8]
+
+
+def test_a_database_of_the_release_before(
+    old: str, make_database: Callable[[str], str], schema_template: str
+) -> None:
+    engine = create_engine(old)
+    with engine.connect() as connection:
+        assert not schema.status(connection).up_to_date
+    engine.dispose()
+    for _ in range(2):
+        upgrade(old)
+    with connect(old) as connection:
+        # Made before, they search, and are whole but for what nobody had finished.
+        for index in list_indexes(connection):
+            if index.name == "half_way":
+                assert index.repair().done == (
+                    "encoded 60 rows",
+                    "built the access path landmarks",
+                )
+            assert index.repair(full=True).done == ()
+            check_searches(connection, index)
+        assert HashIndex.open(connection, "known").search(ROWS[6], 1)[0].id == 7
+        assert list_orphans(connection) == []
+        # Writes after it get their codes.
+        connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 5")
+        connection.execute("DELETE FROM items WHERE id BETWEEN 45 AND 47")
+        connection.execute("INSERT INTO items VALUES (1001, 'a', '[1,-2,3,-4,5,-6,7,-8]')")
+        connection.execute("UPDATE items SET id = 1002 WHERE id = 48")
+        for index in list_indexes(connection):
+            check_searches(connection, index)
+            if index.encoded_in == "python":
+                assert_queued(index, [1, 2, 3, 4, *range(41, 45), *range(49, 61), 1001, 1002])
+            else:
+                assert_fresh(index)
+        # A swap takes another model.
+        store.save(connection, LSH(n_bits=20).fit(ROWS).to_model("longer"))
+        for name in ("by_table", "in_column"):
+            HashIndex.open(connection, name).swap("longer", force=True)
+            index = HashIndex.open(connection, name)
+            check_searches(connection, index)
+            assert_fresh(index)
+        # Without its indexes, it is as a new installation.
+        for index in list_indexes(connection):
+            if index.swap_of is None:
+                index.drop()
+        assert list_orphans(connection) == []
+        connection.execute("DROP TABLE items")
+        with connect(make_database(schema_template)) as new:
+            now, wanted = (catalog(c, rights=False) for c in (connection, new))
+    for part in wanted:
+        # One by one, so that what differs is shown.
+        assert set(now[part]) ^ set(wanted[part]) == set(), part
+
+
+def test_an_old_schema_is_to_be_upgraded(connection: Connection) -> None:
+    connection.execute("ALTER TABLE hashindex.index DROP COLUMN storage CASCADE")
+    connection.execute("ALTER TABLE hashindex.model DROP COLUMN profile")
+    for ask in (list_indexes, store.list_models):
+        with pytest.raises(MissingSchemaError, match=r"or old: .* Run: pg-hashindex schema up"):
+            ask(connection)

@@ -1,0 +1,315 @@
+"""Candidates of every access path and ranking come in the order that Python computes."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.codes import hamming_distances
+from pg_hashindex.models.layers import affine
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.quantization import code_distances, query_codes, weighted_query_codes
+
+pytestmark = pytest.mark.newest
+
+QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
+# What goes by Hamming distance cannot be asked of codes of 4 levels.
+KINDS = [
+    *(
+        (r, 2, a)
+        for r in ("hamming", "asymmetric", "weighted")
+        for a in ("scan", "column", "landmarks", "lookup", "hnsw")
+    ),
+    *(("asymmetric", 4, a) for a in ("scan", "column", "landmarks")),
+]
+
+
+def model_of(ranking: str, levels: Any) -> Model:
+    rng = np.random.default_rng(2)
+    weights = rng.random(16).astype(np.float32) if ranking == "weighted" else None
+    return Model(
+        "byhand",
+        "byhand",
+        8,
+        [affine(rng.standard_normal((16, 8)))],
+        bit_weights=weights,
+        levels=levels,
+    )
+
+
+def distances(
+    model: Model, ranking: str, vectors: NDArray[np.float32], query: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """How far each row is from a query by code."""
+    codes, own = model.encode(vectors), model.encode(query[None])
+    if ranking == "hamming":
+        return hamming_distances(own, codes)[0].astype(np.int64)
+    if ranking == "weighted":
+        assert model.bit_weights is not None
+        asked, weights = weighted_query_codes(own, model.bit_weights)
+    else:
+        asked, weights = query_codes(model.project(query[None]), model.levels)
+    return code_distances(asked, weights, codes)[0].astype(np.int64)
+
+
+class Ranked(NamedTuple):
+    connection: Connection
+    model: Model
+    ranking: str
+    access: str
+
+    def ids(self, query: NDArray[np.float32], n: int | None, *rest: Any) -> list[int]:
+        marks = ", ".join(["%s"] * (2 + len(rest)))
+        rows = self.connection.execute(
+            f"SELECT id FROM hashindex.candidates_items_idx({marks})".encode(),
+            [Vector(query), n, *rest],
+        ).fetchall()
+        return [row[0] for row in rows]
+
+
+def codes_of(connection: Connection) -> str:
+    """The table of codes, which a build makes a new one of."""
+    row = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def make(
+    connection: Connection, ranking: str, levels: int, access: str, **options: Any
+) -> tuple[HashIndex, Ranked]:
+    model = store.save(connection, model_of(ranking, levels))
+    layout = "column" if access == "column" else "table"
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model=model.name,
+        layout=layout,  # type: ignore[arg-type]
+        access="scan" if access == "column" else access,  # type: ignore[arg-type]
+        ranking=ranking,  # type: ignore[arg-type]
+        **options,
+    )
+    index.encode()
+    index = HashIndex.open(connection, "items_idx")
+    assert index.building is None
+    return index, Ranked(connection, model, ranking, access)
+
+
+@pytest.mark.parametrize(("ranking", "levels", "access"), KINDS)
+def test_the_order_of_candidates(
+    connection: Connection,
+    items: str,
+    vectors: NDArray[np.float32],
+    ranking: str,
+    levels: int,
+    access: str,
+) -> None:
+    _, ranked = make(connection, ranking, levels, access)
+    same = places = 0
+    for query in QUERIES:
+        wanted = distances(ranked.model, ranking, vectors, query)
+        for n in (1, 20, 300, 1000):
+            found = ranked.ids(query, n, 1000)
+            assert len(found) == len(set(found)) == min(n, 300)
+            theirs = wanted[np.array(found) - 1]
+            assert (np.diff(theirs) >= 0).all()
+            same += int((theirs == np.sort(wanted)[: len(found)]).sum())
+            places += len(found)
+            # Ties may be in any order, but nothing nearer is left out.
+    # Lists are ranked roughly first, and a graph leads to nearly all.
+    if access == "hnsw" or (access, ranking) == ("landmarks", "weighted"):
+        assert same >= 0.95 * places
+    else:
+        assert same == places
+
+
+@pytest.mark.parametrize(
+    ("ranking", "levels", "access"),
+    [kind for kind in KINDS if kind[0] != "weighted" and kind[2] != "column"],
+)
+def test_the_order_of_candidates_that_a_filter_holds_for(
+    connection: Connection,
+    items: str,
+    vectors: NDArray[np.float32],
+    ranking: str,
+    levels: int,
+    access: str,
+) -> None:
+    """By columns that are kept beside the codes, as hashindex.search asks for them."""
+    _, ranked = make(connection, ranking, levels, access, filter_columns=["category"])
+    matching = np.arange(300) % 3 == 1
+    for query in QUERIES:
+        wanted = distances(ranked.model, ranking, vectors, query)
+        for n in (1, 20, 300):
+            found = np.array(ranked.ids(query, n, 1000, "category = 'b' -- b")) - 1
+            assert len(found) == min(n, 100)
+            assert matching[found].all()
+            assert (wanted[found] == np.sort(wanted[matching])[:n]).all()
+
+
+def test_one_probe_reads_one_list(
+    connection: Connection, items: str, vectors: NDArray[np.float32]
+) -> None:
+    """More are read where it holds fewer rows than are asked for."""
+    _, ranked = make(connection, "hamming", 2, "landmarks")
+    lists: dict[int, set[int]] = {}
+    for key, landmark in connection.execute(
+        f"SELECT id, landmark FROM hashindex.{codes_of(connection)}".encode()
+    ).fetchall():
+        lists.setdefault(landmark, set()).add(key)
+    assert sum(map(len, lists.values())) == 300
+    for query in QUERIES:
+        (found,) = ranked.ids(query, 1, 1)
+        wanted = distances(ranked.model, "hamming", vectors, query)
+        own = next(keys for keys in lists.values() if found in keys)
+        assert wanted[found - 1] == min(wanted[key - 1] for key in own)
+        assert len(ranked.ids(query, 299, 1)) == 299
+
+
+BAD = [
+    ("candidates_items_idx(%(q)s, 0)", "n is 0; it must be 1 or more"),
+    ("candidates_items_idx(%(q)s, -5)", "n is -5"),
+    ("candidates_items_idx(NULL)", "the query vector is NULL"),
+    ("candidates_items_idx('[1,2]')", "the vector has 2 dimensions, the model takes 8"),
+    ("candidates_items_idx(%(q)s, query_code => B'1')", "query_code was passed"),
+    ("search_items_idx(%(q)s, 0)", "k is 0; it must be 1 or more"),
+    ("search_items_idx(%(q)s, -1)", "k is -1"),
+    ("search_items_idx(%(q)s, NULL)", "k is NULL"),
+    ("search_items_idx(%(q)s, 5, 0)", "candidates is 0"),
+    ("search_items_idx(%(q)s, 5, -1)", "candidates is -1"),
+    ("search_items_idx(NULL)", "the query vector is NULL"),
+    ("search_items_idx('[1,2]')", "the vector has 2 dimensions"),
+    ("within_items_idx(%(q)s, -1)", "radius is -1"),
+    ("within_items_idx(%(q)s, 17)", "radius is 17; it must be 0 to 16"),
+    ("within_items_idx(%(q)s, NULL)", "radius is NULL"),
+    ("within_items_idx(%(q)s, 2147483647)", "radius is 2147483647"),
+    ("within_items_idx(NULL, 3)", "the query vector is NULL"),
+    ("exact_search('items_idx', %(q)s, 0)", "k is 0"),
+    ("exact_search('items_idx', %(q)s, NULL)", "k is NULL"),
+    ("exact_search('items_idx', '[1,2]')", "the vector has 2 dimensions"),
+    ("exact_search('items_idx', NULL)", "the query vector is NULL"),
+    ("search('items_idx', %(q)s, 0)", "k is 0"),
+    ("search('items_idx', %(q)s, NULL)", "k is NULL"),
+    ("search('items_idx', NULL)", "the query vector is NULL"),
+    ("search('items_idx', %(q)s, filter => 'true', k => 0)", "k is 0"),
+    ("search('items_idx', %(q)s, filter => 'true', k => NULL)", "k is NULL"),
+    ("search('items_idx', %(q)s, filter => 'true', candidates => 0)", "candidates is 0"),
+    ("search('items_idx', %(q)s, filter => 'true', candidates => -3)", "candidates is -3"),
+    ("search('items_idx', '[1,2]', filter => 'true')", "the vector has 2 dimensions"),
+    ("search('items_idx', NULL, filter => 'true')", "the query vector is NULL"),
+    ("search('items_idx', %(q)s, filter => 'true', probes => 0)", "probes is 0"),
+    ("search('items_idx', %(q)s, filter => 'true', probes => 1001)", "probes is 1001"),
+]
+BAD_PROBES = [
+    ("candidates_items_idx(%(q)s, 5, 0)", "probes is 0; it must be 1 to 1000"),
+    ("candidates_items_idx(%(q)s, 5, -1)", "probes is -1"),
+    ("candidates_items_idx(%(q)s, 5, 2147483647)", "probes is 2147483647"),
+    ("search_items_idx(%(q)s, 5, 5, 0)", "probes is 0"),
+    ("search('items_idx', %(q)s, probes => 1001)", "probes is 1001"),
+]
+
+
+@pytest.mark.parametrize("access", ["scan", "column", "landmarks", "lookup", "hnsw"])
+def test_arguments_out_of_range(connection: Connection, items: str, access: str) -> None:
+    make(connection, "asymmetric", 2, access)
+    values = {"q": Vector(QUERIES[0])}
+    for call, message in BAD + (BAD_PROBES if access == "landmarks" else []):
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(f"SELECT * FROM hashindex.{call}".encode(), values)
+        assert (caught.value.sqlstate or "").startswith("22"), call
+        assert (caught.value.diag.message_primary or "").startswith(message), call
+    most = 2**31 - 1
+    for call in (
+        f"candidates_items_idx(%(q)s, {most})",
+        f"search_items_idx(%(q)s, {most}, {most}, 1000)",
+        f"search_items_idx(%(q)s, {most}, 1)",
+        f"search('items_idx', %(q)s, {most}, {most}, filter => 'id > 0')",
+        f"exact_search('items_idx', %(q)s, {most})",
+    ):
+        found = connection.execute(f"SELECT count(*) FROM hashindex.{call}".encode(), values)
+        assert found.fetchone() == (300,), call
+    # What is NULL is the default of the index.
+    rows = connection.execute(
+        "SELECT id FROM hashindex.search_items_idx(%(q)s, 10, NULL, NULL, NULL)", values
+    ).fetchall()
+    assert len(rows) == 10
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks", "lookup", "hnsw"])
+def test_zeros_under_cosine(connection: Connection, items: str, access: str) -> None:
+    """No direction, so every row is as near as any; and a row of zeros is found nowhere near."""
+    connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 9")
+    make(connection, "asymmetric", 2, access, metric="cosine")
+    connection.execute(
+        "INSERT INTO items VALUES (301, 'z', array_fill(0, ARRAY[8])::vector);"
+        "UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 10"
+    )
+    zero = Vector(np.zeros(8))
+    for call in ("search_items_idx(%s)", "search('items_idx', %s, filter => 'id > 0')"):
+        found = connection.execute(
+            f"SELECT id::bigint, distance FROM hashindex.{call}".encode(), [zero]
+        ).fetchall()
+        assert len(found) == 10
+        assert all(np.isnan(row[1]) for row in found)
+    (count,) = connection.execute(  # type: ignore[misc]
+        "SELECT count(*) FROM hashindex.search_items_idx(%s, 400, 400)", [Vector(QUERIES[0])]
+    ).fetchone()
+    assert count == 301
+
+
+def test_landmarks_asked_for_while_there_are_no_rows(
+    connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    store.save(connection, model_of("asymmetric", 4))
+    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="byhand",
+        access="landmarks",
+    )  # fmt: skip
+    assert index.encode() == 0
+    assert HashIndex.open(connection, "items_idx").access == "scan"
+    query = Vector(vectors[3])
+    search = "SELECT id FROM hashindex.search_items_idx(%s, 3)"
+    assert connection.execute(search, [query]).fetchall() == []
+    with connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        for i, vector in enumerate(vectors):
+            copy.write_row((i + 1, Vector(vector)))
+    assert connection.execute(search, [query]).fetchall()[0] == (4,)
+    index.encode()
+    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert connection.execute(search, [query]).fetchall()[0] == (4,)
+    # Emptied, and filled again, by triggers alone.
+    connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
+    assert connection.execute(search, [query]).fetchall() == []
+    connection.execute("INSERT INTO items TABLE kept")
+    assert connection.execute(search, [query]).fetchall()[0] == (4,)
+    unlisted = connection.execute(
+        f"SELECT count(*) FROM hashindex.{codes_of(connection)} WHERE landmark IS NULL".encode()
+    ).fetchone()
+    assert unlisted == (0,)
+
+
+def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(
+    connection: Connection, items: str
+) -> None:
+    """While one index is built, the functions of another are left alone."""
+    store.save(connection, model_of("hamming", 2))
+    for name in ("x", "x_next", "next_x"):
+        HashIndex.create(connection, name, table="items", column="embedding", model="byhand")
+    HashIndex.open(connection, "x").configure(access="landmarks").encode()
+    for name in ("x_next", "next_x"):
+        index = HashIndex.open(connection, name)
+        index.encode()
+        connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 5")
+        assert index.check().status == "ok"
+    HashIndex.open(connection, "x").drop()
+    connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 5")
+    for name in ("x_next", "next_x"):
+        assert HashIndex.open(connection, name).check(full=True).status == "ok"

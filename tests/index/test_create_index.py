@@ -1,0 +1,557 @@
+"""Creating and dropping indexes: what is refused, under which names, and what is left behind."""
+
+import itertools
+import subprocess
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from fixtures.catalog import catalog, contents
+from fixtures.checks import assert_fresh
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import (
+    DuplicateNameError,
+    HashIndexError,
+    InvalidInputError,
+    UnknownIndexError,
+    UnknownModelError,
+)
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex, Layout, list_indexes
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.training.sampling import sample_table
+
+LAYOUTS: tuple[Layout, ...] = ("table", "column")
+
+
+def create(connection: Connection, name: str = "fine", **changes: Any) -> HashIndex:
+    options = {"table": "items", "column": "embedding", "model": "lsh"} | changes
+    return HashIndex.create(connection, name, **options)
+
+
+def assert_refused(
+    connection: Connection, error: type[HashIndexError], message: str, **changes: Any
+) -> None:
+    before = contents(connection)
+    with pytest.raises(error, match=message):
+        create(connection, **changes)
+    assert contents(connection) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": "other"}, UnknownModelError, 'model "other" does not exist'),
+        ({"model": "lsh:7"}, UnknownModelError, 'model "lsh:7" does not exist'),
+        ({"model": "lsh:x"}, InvalidInputError, 'version "x" of model reference "lsh:x"'),
+        ({"model": "lsh:"}, InvalidInputError, 'version "" of model reference'),
+        ({"model": ""}, UnknownModelError, 'model "" does not exist'),
+        ({"name": ""}, InvalidInputError, 'index name "" has 0 bytes; Use 1 to 40 bytes'),
+        ({"name": "x" * 41}, InvalidInputError, "has 41 bytes; Use 1 to 40"),
+        ({"name": "é" * 21}, InvalidInputError, "has 42 bytes; Use 1 to 40"),
+        ({"layout": "heap"}, InvalidInputError, 'layout "heap" is unknown; Use table or column'),
+        ({"layout": None}, InvalidInputError, 'layout "<NULL>" is unknown'),
+        ({"metric": "l1"}, InvalidInputError, 'metric "l1" is unknown; Use l2, cosine or ip'),
+        ({"table": "nowhere"}, InvalidInputError, 'relation "nowhere" does not exist'),
+        ({"table": "no.where"}, InvalidInputError, 'relation "no.where" does not exist'),
+        ({"table": ""}, InvalidInputError, "invalid name syntax"),
+        ({"table": "gold.shop.items"}, InvalidInputError, "cross-database references"),
+        ({"table": "hashindex_items"}, InvalidInputError, 'relation "hashindex_items" does not'),
+        ({"column": "nothing"}, InvalidInputError, 'table .*items has no column "nothing"'),
+        ({"column": "category"}, InvalidInputError, 'column "category" of .* is of type text'),
+        ({"column": "ctid"}, InvalidInputError, 'has no column "ctid"'),
+        ({"id_column": "nothing"}, InvalidInputError, 'table .*items has no column "nothing"'),
+        ({"id_column": "category"}, InvalidInputError, 'column "category" of .* is not a key'),
+        ({"id_column": "ctid"}, InvalidInputError, 'has no column "ctid"'),
+    ],
+    ids=str,
+)
+def test_refused(
+    connection: Connection,
+    items: str,
+    model: Model,
+    changes: dict[str, Any],
+    error: type[HashIndexError],
+    message: str,
+) -> None:
+    assert_refused(connection, error, message, **changes)
+
+
+@pytest.mark.parametrize("missing", ["name", "table_name", "column_name", "model"])
+def test_null_is_refused(connection: Connection, items: str, model: Model, missing: str) -> None:
+    arguments = {
+        "name": "'fine'",
+        "table_name": "'items'",
+        "column_name": "'embedding'",
+        "model": "'lsh'",
+    } | {missing: "NULL"}
+    listed = ", ".join(f"{key} => {value}" for key, value in arguments.items())
+    before = contents(connection)
+    with pytest.raises(psycopg.errors.NullValueNotAllowed, match=f"{missing} is NULL"):
+        connection.execute(f"SELECT hashindex.create_index({listed})".encode())
+    assert contents(connection) == before
+
+
+@pytest.mark.parametrize("second", LAYOUTS)
+def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
+    assert_refused(
+        index.connection,
+        DuplicateNameError,
+        'index "items_idx" exists already; Drop it first',
+        name="items_idx",
+        layout=second,
+    )
+
+
+def test_a_taken_code_column_is_refused(connection: Connection, items: str, model: Model) -> None:
+    connection.execute("ALTER TABLE items ADD COLUMN fine_code text")
+    assert_refused(connection, DuplicateNameError, '"fine_code".* already exists', layout="column")
+    create(connection, layout="table")
+
+
+@pytest.mark.parametrize(
+    ("definition", "id_column", "message"),
+    [
+        ("id int, embedding vector(8)", None, "no primary key of one column; Name a unique"),
+        ("id int, embedding vector(8)", "id", 'column "id" of .* is not a key'),
+        ("id int UNIQUE, embedding vector(8)", None, "no primary key of one column"),
+        ("id int UNIQUE, embedding vector(8)", "id", "must be NOT NULL with a unique index"),
+        ("id int NOT NULL, embedding vector(8)", "id", "is not a key"),
+        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", None, "no primary key of one"),
+        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", "id", "is not a key"),
+        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "no primary key of one"),
+        ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
+        ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
+        ("id int PRIMARY KEY, embedding sparsevec(8)", None, "type sparsevec, not vector or half"),
+        ("id int PRIMARY KEY, embedding vector(8)[]", None, r"is of type vector\[\], not vector"),
+        ("id int PRIMARY KEY, embedding real[]", None, r"is of type real\[\], not vector"),
+    ],
+)
+def test_tables_that_are_refused(
+    connection: Connection, model: Model, definition: str, id_column: str | None, message: str
+) -> None:
+    connection.execute(f"CREATE TABLE things ({definition})".encode())
+    assert_refused(
+        connection, InvalidInputError, message, table="things", id_column=id_column, layout="column"
+    )
+
+
+@pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
+def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, index_on: str) -> None:
+    connection.execute(
+        "CREATE TABLE things (id int NOT NULL, b int NOT NULL, embedding vector(8));"
+        f"CREATE UNIQUE INDEX ON things {index_on}".encode()
+    )
+    assert_refused(
+        connection, InvalidInputError, 'column "id" of .* is not a key', table="things",
+        id_column="id",
+    )  # fmt: skip
+    # What the hint says mends it.
+    connection.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
+    assert create(connection, table="things", id_column="id").id_type == "integer"
+
+
+def test_a_unique_index_with_more_columns_included_is_a_key(
+    connection: Connection, model: Model
+) -> None:
+    connection.execute(
+        "CREATE TABLE things (id int NOT NULL, b int, embedding vector(8));"
+        "CREATE UNIQUE INDEX ON things (id) INCLUDE (b)"
+    )
+    assert create(connection, table="things", id_column="id").id_column == "id"
+
+
+def test_an_untyped_column_with_a_wrong_row(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TABLE things (id int PRIMARY KEY, embedding vector);"
+        "INSERT INTO things VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, NULL), (3, '[1,2,3]')"
+    )
+    message = "holds vectors of 3 dimensions, the model takes 8; Train a model on this column"
+    for layout in LAYOUTS:
+        assert_refused(connection, InvalidInputError, message, table="things", layout=layout)
+    connection.execute("DELETE FROM things WHERE id = 3")
+    for layout in LAYOUTS:
+        index = create(connection, layout, table="things", layout=layout)
+        assert index.encode() == 1
+        assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW things AS SELECT * FROM items",
+        "CREATE MATERIALIZED VIEW things AS SELECT * FROM items",
+        "CREATE SEQUENCE things",
+        "CREATE INDEX things ON items (category)",
+    ],
+)
+def test_what_is_no_table(connection: Connection, items: str, model: Model, statement: str) -> None:
+    connection.execute(statement.encode())
+    assert_refused(
+        connection, InvalidInputError, "things is not a table; Index the table", table="things"
+    )
+
+
+ODD = [
+    'a "quoted" name',
+    "dotted.name",
+    "$function$",
+    "%s %% %I %(a)s",
+    "$1",
+    "it's; DROP TABLE items; --",
+    "Ünïcode ☃ 日本",
+    "back\\slash",
+    "{brace} :colon",
+    "select",
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_names_everywhere(
+    connection: Connection,
+    model: Model,
+    vectors: NDArray[np.float32],
+    odd: str,
+    layout: Layout,
+) -> None:
+    names = {
+        "schema": sql.Identifier(f"{odd} s"),
+        "table": sql.Identifier(f"{odd} s", f"{odd} t"),
+        "id": sql.Identifier(f"{odd} i"),
+        "category": sql.Identifier(f"{odd} c"),
+        "vector": sql.Identifier(f"{odd} v"),
+    }
+
+    def run(statement: Any) -> None:
+        connection.execute(sql.SQL(statement).format(**names))
+
+    run("CREATE SCHEMA {schema}")
+    run("CREATE TABLE {table} ({id} bigint PRIMARY KEY, {category} text, {vector} vector(8))")
+    run(
+        "INSERT INTO {table} SELECT n, chr(97 + n % 3), "
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 60) n"
+    )
+    before = catalog(connection)
+    index = HashIndex.create(
+        connection,
+        odd,
+        table=names["table"].as_string(connection),
+        column=f"{odd} v",
+        model="lsh",
+        layout=layout,
+    )
+    assert (index.schema_name, index.table_name) == (f"{odd} s", f"{odd} t")
+    assert index.encode(batch_rows=25) == 60
+    assert_fresh(index)
+    run("UPDATE {table} SET {vector} = NULL WHERE {id} = 7")
+    run("UPDATE {table} SET {id} = 100 WHERE {id} = 8")
+    run("DELETE FROM {table} WHERE {id} = 9")
+    run("INSERT INTO {table} VALUES (101, 'a', '[1,2,3,4,5,6,7,8]')")
+    assert_fresh(index)
+    assert index.summary().codes == 59
+
+    hits = index.search(vectors[0], 5, candidates=60)
+    assert len(hits) == 5
+    category: sa.ColumnElement[Any] = sa.Table(
+        index.table_name, sa.MetaData(), sa.Column(f"{odd} c", sa.Text), schema=index.schema_name
+    ).columns[f"{odd} c"]
+    filtered = index.search(vectors[0], 60, where=category == "b")
+    by_name = connection.execute(
+        "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 60, "
+        "where_equals => jsonb_build_object(%s::text, 'b'))",
+        [odd, Vector(vectors[0]), f"{odd} c"],
+    ).fetchall()
+    # Of the 20 rows of category b, row 7 is without a vector.
+    assert len(filtered) == 19
+    assert by_name == [tuple(hit) for hit in filtered]
+    exact = connection.execute(
+        "SELECT id::bigint FROM hashindex.exact_search(%s, %s, 5)", [odd, Vector(vectors[0])]
+    ).fetchall()
+    assert [row[0] for row in exact] == [hit.id for hit in hits]
+    assert connection.execute("SELECT hashindex.recall(%s, 3, 5)", [odd]).fetchone() == (1.0,)
+    assert index.search_like(101, 1)[0].id != 101
+    assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
+    assert sample_table(connection, index.qualified_table, f"{odd} v").X.shape == (59, 8)
+    assert [found.name for found in list_indexes(connection)] == [odd]
+
+    HashIndex.open(connection, odd).drop()
+    assert catalog(connection) == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_names_of_full_length(connection: Connection, items: str, layout: Layout) -> None:
+    """The longest index name there may be, and two that differ in its last byte only."""
+    connection.execute(f"ALTER TABLE items RENAME TO {'t' * 63}")
+    connection.execute(f"ALTER TABLE {'t' * 63} RENAME embedding TO {'e' * 63}")
+    connection.execute(f"ALTER TABLE {'t' * 63} RENAME id TO {'i' * 63}")
+    before = catalog(connection)
+    store.save(connection, _model("m" * 63))
+    indexes = [
+        create(connection, "n" * 39 + last, table="t" * 63, column="e" * 63, model="m" * 63,
+               layout=layout)
+        for last in "ab"
+    ]  # fmt: skip
+    for index in indexes:
+        assert index.encode() == 300
+    connection.execute(f"UPDATE {'t' * 63} SET {'e' * 63} = '[1,2,3,4,5,6,7,8]' WHERE {'i' * 63}=1")
+    for index in indexes:
+        assert_fresh(index)
+        assert index.search(np.arange(1, 9), 1)[0].id == 1
+        index.drop()
+    assert catalog(connection) == before
+
+
+def _model(name: str) -> Model:
+    rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
+    return LSH(n_bits=6).fit(rows).to_model(name)
+
+
+def test_names_of_our_own_functions(connection: Connection, items: str, model: Model) -> None:
+    """An index may be called as one of our functions ends: the two must not be confused."""
+    before = catalog(connection)
+    for name in ("query", "function_source", "index", "model"):
+        index = create(connection, name)
+        index.encode()
+        assert len(index.search(np.ones(8))) == 10
+        generic = connection.execute(
+            "SELECT count(*) FROM hashindex.search(%s, '[1,1,1,1,1,1,1,1]')", [name]
+        ).fetchone()
+        assert generic == (10,)
+    for index in list_indexes(connection):
+        index.drop()
+    assert catalog(connection) == before
+
+
+def test_drop_leaves_the_table_as_it_was(connection: Connection, items: str, model: Model) -> None:
+    connection.execute(
+        "CREATE INDEX ON items USING hnsw (embedding vector_l2_ops);"
+        "ALTER TABLE items ADD CHECK (id > 0);"
+        "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        "CREATE TRIGGER own BEFORE INSERT ON items FOR EACH ROW EXECUTE FUNCTION nothing()"
+    )
+    rows = "SELECT id, category, embedding::text FROM items ORDER BY id"
+    before, rows_before = contents(connection), connection.execute(rows).fetchall()
+    for layout in LAYOUTS:
+        index = create(connection, layout=layout)
+        index.encode()
+        index.drop()
+        assert contents(connection) == before
+        assert connection.execute(rows).fetchall() == rows_before
+    with pytest.raises(UnknownIndexError, match='index "fine" does not exist'):
+        index.drop()
+
+
+def test_drop_of_one_leaves_the_other(connection: Connection, items: str, model: Model) -> None:
+    kept = [create(connection, f"kept_{layout}", layout=layout) for layout in LAYOUTS]
+    before = contents(connection)
+    for layout in LAYOUTS:
+        create(connection, "gone", layout=layout).drop()
+    assert contents(connection) == before
+    for index in kept:
+        assert index.encode() == 300
+    connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
+    for index in kept:
+        assert_fresh(index)
+
+
+def test_drop_after_the_table_was_dropped(index: HashIndex) -> None:
+    connection = index.connection
+    connection.execute("DROP TABLE items")
+    assert [found.name for found in list_indexes(connection)] == ["items_idx"]
+    with pytest.raises(InvalidInputError, match='relation "public.items" does not exist'):
+        HashIndex.open(connection, "items_idx").search(np.ones(8))
+    index.drop()
+    assert list_indexes(connection) == []
+    left = catalog(connection)
+    assert not any("items" in str(rows) for rows in left.values())
+
+
+def test_drop_after_a_partition_came_and_went(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
+    )
+    before = catalog(connection)
+    for layout in LAYOUTS:
+        index = create(connection, table="parts", layout=layout)
+        connection.execute(
+            "CREATE TABLE more PARTITION OF parts FOR VALUES FROM (1000) TO (2000);DROP TABLE more"
+        )
+        index.drop()
+        assert catalog(connection) == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_part_of_the_caller_s_transaction(
+    connection: Connection, items: str, model: Model, layout: Layout
+) -> None:
+    before = contents(connection)
+    with connection.transaction(force_rollback=True):
+        index = create(connection, layout=layout)
+        connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1")
+        assert index.search(np.arange(1, 9), 1)[0].id == 1
+    assert contents(connection) == before
+    with connection.transaction():
+        with pytest.raises(DuplicateNameError):
+            create(connection, layout=layout)
+            create(connection, layout=layout)
+        index = create(connection, "other", layout=layout)
+    assert [found.name for found in list_indexes(connection)] == ["fine", "other"]
+    with connection.transaction(force_rollback=True):
+        index.drop()
+    assert index.encode() == 300
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_an_index_says_of_itself(
+    connection: Connection, items: str, model: Model, layout: Layout
+) -> None:
+    index = create(connection, "told", layout=layout, metric="cosine")
+    assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
+    assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
+    assert (index.schema_name, index.table_name) == ("public", "items")
+    assert (index.column_name, index.id_column, index.id_type) == ("embedding", "id", "bigint")
+    assert index.qualified_table == '"public"."items"'
+    assert index.layout == layout
+    assert list_indexes(connection) == [index] == [HashIndex.open(connection, "told")]
+
+    summary = index.summary()
+    assert (summary.rows, summary.codes) == (300, 0)
+    connection.execute("UPDATE items SET embedding = NULL WHERE id <= 100")
+    index.encode()
+    summary = index.summary()
+    assert (summary.rows, summary.codes) == (200, 200)
+    # A vector takes 4 bytes a dimension and a header of 8; a code of 12 bits 2 and at most 8 more.
+    assert 200 * 8 * 4 < summary.vector_bytes <= 200 * (8 * 4 + 8)
+    size = summary.code_bytes if layout == "column" else 0
+    assert 0 <= size <= 200 * (2 + 8)
+    assert summary.code_bytes >= 200 * 2
+
+
+def test_metric_is_the_model_s_by_default(connection: Connection, items: str) -> None:
+    rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
+    store.save(connection, LSH(n_bits=4).fit(rows).to_model("cos", metric="cosine"))
+    assert create(connection, model="cos").metric == "cosine"
+    assert create(connection, "other", model="cos", metric="ip").metric == "ip"
+
+
+def test_versions_of_a_model(connection: Connection, items: str, model: Model) -> None:
+    """An index keeps the version that it was made with, whatever comes after."""
+    first = create(connection, "first")
+    store.save(connection, _model("lsh"))
+    second, third = create(connection, "second"), create(connection, "third", model="lsh:1")
+    versions = [index.model_version for index in (first, second, third)]
+    assert versions == [1, 2, 1]
+    for index in (first, second, third):
+        index.encode()
+        assert_fresh(index)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sql_alone(
+    server: EmbeddedServer, connection: Connection, items: str, model: Model, layout: Layout
+) -> None:
+    script = f"""
+        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{layout}');
+        UPDATE items SET embedding = embedding;
+        UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1;
+        INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]');
+        SELECT id FROM hashindex.search_plain('[1,2,3,4,5,6,7,8]', k => 2);
+    """
+    dsn = connection.info.dsn
+    done = subprocess.run(
+        [server.bin_dir / "psql", "-X", "-At", "-v", "ON_ERROR_STOP=1", dsn],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.isdigit()] == ["1", "1000"]
+    index = HashIndex.open(connection, "plain")
+    index.encode()
+    assert_fresh(index)
+
+
+def test_two_creations_of_one_name_at_once(
+    connection: Connection, other: Connection, items: str, model: Model
+) -> None:
+    """The second meets the first's row, or its table: an error of ours either way."""
+    connection.execute("CREATE TABLE more (LIKE items INCLUDING ALL)")
+    with connection.transaction():
+        create(connection)
+        other.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(HashIndexError):
+            create(other, table="more")
+    with pytest.raises(DuplicateNameError):
+        create(other, table="more")
+    assert [found.table_name for found in list_indexes(other)] == ["items"]
+
+
+def test_many_indexes_on_one_column(
+    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    indexes = [
+        create(connection, f"{layout}_{metric}", layout=layout, metric=metric)
+        for layout, metric in itertools.product(LAYOUTS, ("l2", "cosine", "ip"))
+    ]
+    for index in indexes:
+        assert index.encode() == 300
+    connection.execute("DELETE FROM items WHERE id = 300")
+    connection.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector(vectors[0])])
+    for index in indexes:
+        assert_fresh(index)
+    assert [index.name for index in list_indexes(connection)] == sorted(i.name for i in indexes)
+
+
+def test_tables_that_an_index_would_outlive_or_miss(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TEMPORARY TABLE passing (id int PRIMARY KEY, v vector(8));"
+        "CREATE TABLE parent (id int PRIMARY KEY, v vector(8));"
+        "CREATE TABLE child () INHERITS (parent);"
+        "CREATE TABLE arrays (id int[] PRIMARY KEY, v vector(8));"
+        "CREATE TABLE made (id int PRIMARY KEY, a real[], "
+        "v vector(8) GENERATED ALWAYS AS (a::vector(8)) STORED)"
+    )
+    for table, layout, message in (
+        ("passing", "table", "temporary table"),
+        ("parent", "table", "inherit from it"),
+        ("arrays", "table", "an array"),
+        ("made", "column", "is generated"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            HashIndex.create(
+                connection,
+                "refused",
+                table=table,
+                column="v",
+                model="lsh",
+                layout=layout,  # type: ignore[arg-type]
+            )
+    connection.execute("INSERT INTO made (id, a) VALUES (1, '{1,2,3,4,5,6,7,8}')")
+    index = HashIndex.create(connection, "made", table="made", column="v", model="lsh")
+    assert index.encode() == 1
+    connection.execute("INSERT INTO made (id, a) VALUES (2, '{1,2,3,4,5,6,7,9}')")
+    assert index.summary().codes == 2
+
+
+def test_codes_of_an_unlogged_table_are_unlogged(connection: Connection, model: Model) -> None:
+    connection.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY, v vector(8))")
+    HashIndex.create(connection, "fast", table="fast", column="v", model="lsh")
+    row = connection.execute(
+        "SELECT relpersistence::text FROM pg_class WHERE relname = 'fast_codes'"
+    ).fetchone()
+    assert row == ("u",)

@@ -1,0 +1,420 @@
+"""Searches with filters answer as a plain query with the same WHERE does, whichever way they go."""
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.filters import look_codes_up
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+ROWS = 400
+KEPT = ["category", "price", "sold", "mood", "info"]
+QUERY = np.random.default_rng(3).standard_normal(8).astype(np.float32)
+
+FILTERS = [
+    "category = 'a'",
+    "category IN ('a', 'c') AND price < 50",
+    "category IS NULL",
+    "category IS NOT NULL AND mood IS NULL",
+    "category IS DISTINCT FROM 'b'",
+    "NOT (category = 'a')",
+    "price BETWEEN 10 AND 30",
+    "shop.price % 7 = 3",
+    "price + 1 > 60 OR sold < '2024-01-20'",
+    "sold >= date '2024-02-01'",
+    "extract(month FROM sold) = 1",
+    "mood = 'sad'",
+    "mood > 'sad'",
+    "info ->> 'n' = '3'",
+    "id < 50",
+    "id = 7",
+    "true",
+    "false",
+    "NULL",
+    # Columns that are not kept, alone and beside others.
+    "note LIKE 'note 1%'",
+    "category = 'a' AND note LIKE '%3'",
+    "tags @> ARRAY['x']",
+    "vector_norm(embedding) < 2.5 AND category = 'a'",
+    # The row as a whole, which is not there beside the codes.
+    "shop IS NOT NULL",
+    "NOT (shop IS NOT NULL)",
+    "to_jsonb(shop) ? 'note'",
+    "(shop.*)::text LIKE '%note 3%'",
+    "shop.ctid IS NOT NULL",
+    "category = 'a' AND \"shop\" IS NOT NULL",
+    # Other tables, comments, quotes, percents and braces.
+    "id IN (SELECT id FROM liked)",
+    "EXISTS (SELECT FROM liked l WHERE l.id = shop.id AND l.category = shop.category)",
+    "category = (SELECT 'a')",
+    "category = 'a' -- and no more",
+    "category = 'a' /* or 'b' */",
+    "note <> '%s %I %% $1 {table} $body$ '' --'",
+    "category LIKE '%a%' AND category <> '%1$s'",
+    "category <> E'\\n);' OR false",
+    "public.is_cheap(price)",
+    "is_cheap(price)",
+]
+
+
+@pytest.fixture
+def shop(connection: Connection, vectors: NDArray[np.float32], model: Model) -> str:
+    """400 rows with columns of several types, some of them NULL; twenty rows without a vector."""
+    connection.execute(
+        """
+        CREATE TYPE mood AS ENUM ('happy', 'sad', 'angry');
+        CREATE TABLE shop (
+            id bigint PRIMARY KEY, category text, price int, sold date, mood mood, info json,
+            note varchar(40), tags text[], embedding vector(8)
+        );
+        CREATE TABLE liked (id bigint, category text);
+        INSERT INTO liked SELECT n, chr(97 + n % 3) FROM generate_series(1, 400, 5) n;
+        CREATE FUNCTION is_cheap(price int) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN price < 20
+        """
+    )
+    rng = np.random.default_rng(1)
+    with connection.cursor() as cursor, cursor.copy("COPY shop FROM STDIN") as copy:
+        for n in range(ROWS):
+            copy.write_row(
+                (
+                    n + 1,
+                    None if n % 11 == 0 else "abc"[n % 3],
+                    None if n % 13 == 0 else int(rng.integers(100)),
+                    None if n % 17 == 0 else f"2024-0{1 + n % 3}-{10 + n % 19}",
+                    None if n % 5 == 0 else ("happy", "sad", "angry")[n % 3],
+                    json.dumps({"n": n % 4}),
+                    f"note {n}",
+                    ["x", "y"] if n % 2 else [],
+                    None if n % 20 == 19 else Vector(rng.standard_normal(8)),
+                )
+            )
+    connection.execute("ANALYZE shop")
+    return "shop"
+
+
+@pytest.fixture(params=["scan", "landmarks", "lookup", "hnsw", "column", "bare"])
+def index(request: pytest.FixtureRequest, connection: Connection, shop: str) -> HashIndex:
+    """An index of every access path; and two that keep no column: codes in the table, and bare."""
+    kind = request.param
+    index = HashIndex.create(
+        connection, "shop_idx", table=shop, column="embedding", model="lsh",
+        layout="column" if kind == "column" else "table",
+        access="scan" if kind in ("column", "bare") else kind,
+        filter_columns=[] if kind in ("column", "bare") else KEPT,
+    )  # fmt: skip
+    index.encode()
+    return HashIndex.open(connection, "shop_idx")
+
+
+def plain(connection: Connection, condition: str, k: int = 10) -> list[Any]:
+    """The answers of PostgreSQL alone."""
+    return connection.execute(
+        f"SELECT id, embedding <-> $1 AS distance FROM shop WHERE "
+        f"embedding IS NOT NULL AND ({condition}\n) "
+        "ORDER BY distance, id LIMIT $2".replace("%", "%%")
+        .replace("$1 AS", "%s AS")
+        .replace("LIMIT $2", "LIMIT %s")
+        .encode(),
+        [Vector(QUERY), k],
+    ).fetchall()
+
+
+def by_sql(connection: Connection, k: int = 10, **asked: Any) -> list[Any]:
+    names = ", ".join(f"{name} => %({name})s" for name in asked)
+    return connection.execute(
+        f"SELECT id::bigint, distance FROM hashindex.search("
+        f"'shop_idx', %(query)s, %(k)s, {names})".encode(),
+        {"query": Vector(QUERY), "k": k, **asked},
+    ).fetchall()
+
+
+def test_filters_of_every_kind(connection: Connection, index: HashIndex) -> None:
+    """With all rows as candidates the answers are exact, by codes and by rows."""
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
+        for condition in FILTERS:
+            wanted = plain(connection, condition)
+            for candidates in (1000, 40):
+                found = by_sql(connection, filter=condition, candidates=candidates)
+                if candidates == 1000:
+                    assert found == wanted, (condition, codes_first)
+                # Fewer candidates: as many answers, and of the right rows.
+                assert len(found) == len(wanted), (condition, codes_first)
+                assert set(found) <= set(plain(connection, condition, 1000)), condition
+            assert index.search(QUERY, filter=condition, candidates=1000) == wanted, condition
+
+
+def test_columns_that_equal_values(connection: Connection, index: HashIndex) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"category": "a"}, "category = 'a'"),
+        ({"category": None}, "category IS NULL"),
+        ({"category": "a", "price": 30}, "category = 'a' AND price = 30"),
+        ({"price": 30.0}, "price = 30"),
+        ({"sold": "2024-01-22"}, "sold = '2024-01-22'"),
+        ({"mood": "sad", "category": "b"}, "mood = 'sad' AND category = 'b'"),
+        ({"mood": None}, "mood IS NULL"),
+        ({"note": "note 7"}, "note = 'note 7'"),
+        ({"category": "a", "note": "note 3"}, "category = 'a' AND note = 'note 3'"),
+        ({"category": "it's %s $body$ {table} --"}, "false"),
+        ({}, "true"),
+    ]
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
+        for values, condition in cases:
+            wanted = plain(connection, condition)
+            given = json.dumps(values)
+            assert by_sql(connection, where_equals=given, candidates=1000) == wanted, condition
+            both = by_sql(
+                connection, where_equals=given, filter="id > 20 OR id < 9 -- x", candidates=1000
+            )
+            assert both == plain(connection, f"({condition}) AND (id > 20 OR id < 9)"), condition
+    assert by_sql(connection, filter=None, candidates=1000) == plain(connection, "true")
+
+
+def test_a_filter_that_few_rows_pass(connection: Connection, index: HashIndex) -> None:
+    """All of them are found, however few candidates there are."""
+    look_codes_up(connection)
+    for condition in ("id % 50 = 3", "price = 30 AND category = 'b'", "category = 'none'"):
+        found = by_sql(connection, filter=condition, candidates=10)
+        assert found == plain(connection, condition)
+
+
+REFUSED = {
+    "category =": "42601",
+    "": "42601",
+    "-- nothing": "42601",
+    "category = 'a": "42601",
+    "category = 'a')": "42601",
+    "(category = 'a'": "42601",
+    "category = 'a'; DROP TABLE shop": "42601",
+    "true)); DROP TABLE shop; SELECT ((true": "42",
+    "true)) UNION SELECT id, 1 FROM shop WHERE ((true": "42601",
+    "true) UNION ALL (SELECT 1": "42601",
+    "wrong = 1": "42703",
+    "other.category = 'a'": "42P01",
+    "category + 1": "42883",
+    "nothing(category)": "42883",
+    "category": "42804",
+    "price = 'many'": "22P02",
+    "mood = 'none'": "22P02",
+    "sold = 'yesterdaze'": "22007",
+    "price / 0 = 1": "22012",
+    "count(*) > 1": "42803",
+    "rank() OVER () = 1": "42P20",
+    "category = $1": "42",
+    "category = :value": "42601",
+    "id IN (SELECT id FROM nowhere)": "42P01",
+    "hashindex_distance < 3": "42703",
+}
+
+
+def test_filters_that_are_none(connection: Connection, index: HashIndex) -> None:
+    """One error that names what is wrong, whichever way the search would go; and no harm."""
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
+        for condition, state in REFUSED.items():
+            with pytest.raises(psycopg.Error) as caught:
+                by_sql(connection, filter=condition)
+            assert (caught.value.sqlstate or "").startswith(state), (condition, caught.value)
+            with pytest.raises(InvalidInputError):
+                index.search(QUERY, filter=condition)
+    for given, message in (
+        ('["a"]', "not an object"),
+        ('{"wrong": 1}', 'names column "wrong"'),
+        ('{"category": ["a"]}', 'asks that column "category" equal'),
+        ('{"price": "many"}', "invalid input syntax"),
+    ):
+        with pytest.raises(psycopg.Error, match=message) as caught:
+            by_sql(connection, where_equals=given)
+        assert (caught.value.sqlstate or "")[:2] in {"22", "42"}
+    assert connection.execute("SELECT count(*) FROM shop").fetchone() == (ROWS,)
+
+
+def test_functions_that_are_not_stable(connection: Connection, index: HashIndex) -> None:
+    """They are run as the caller, as in a query of his own."""
+    connection.execute(
+        "CREATE SEQUENCE calls; CREATE FUNCTION counted(text) RETURNS boolean LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM nextval('calls'); RETURN $1 = 'a'; END $$"
+    )
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
+        found = by_sql(connection, filter="counted(category)", candidates=1000)
+        assert found == plain(connection, "category = 'a'")
+        assert len(by_sql(connection, filter="random() < 2", candidates=1000)) == 10
+        with connection.transaction():
+            connection.execute("SET TRANSACTION READ ONLY")
+            found = by_sql(connection, filter="category = 'a'", candidates=1000)
+        assert found == plain(connection, "category = 'a'")
+
+
+def kept(connection: Connection, index: HashIndex) -> list[Any]:
+    codes = connection.execute(
+        "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
+        "WHERE name = 'shop_idx'"
+    ).fetchone()
+    assert codes is not None
+    return connection.execute(
+        f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "
+        f"FROM {codes[0]} ORDER BY id".encode()
+    ).fetchall()
+
+
+def in_table(connection: Connection) -> list[Any]:
+    columns = ", ".join(f"{name}::text" for name in KEPT)
+    return connection.execute(
+        f"SELECT id, {columns} FROM shop WHERE embedding IS NOT NULL ORDER BY id".encode()
+    ).fetchall()
+
+
+@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
+def test_what_is_kept_follows_the_table(connection: Connection, index: HashIndex) -> None:
+    assert kept(connection, index) == in_table(connection)
+    for statement in (
+        "UPDATE shop SET category = 'new' WHERE id < 20",
+        "UPDATE shop SET price = NULL, mood = 'angry' WHERE id BETWEEN 15 AND 30",
+        # Equal as numbers go, and another text.
+        """UPDATE shop SET info = '{"n":   3}' WHERE id < 9""",
+        "UPDATE shop SET info = NULL WHERE id = 3",
+        "UPDATE shop SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id IN (20, 40, 60)",
+        "UPDATE shop SET embedding = NULL WHERE id = 41",
+        "UPDATE shop SET id = id + 1000, category = 'moved' WHERE id < 5",
+        "INSERT INTO shop (id, category, sold, embedding) "
+        "VALUES (2000, 'in', '2025-01-01', '[1,1,1,1,1,1,1,1]')",
+        "DELETE FROM shop WHERE id = 77",
+        "UPDATE shop SET note = 'of no account'",
+    ):
+        connection.execute(statement.encode())
+        assert kept(connection, index) == in_table(connection), statement
+    look_codes_up(connection)
+    for condition in ("category = 'new'", "price IS NULL", "category = 'in'", "info IS NULL"):
+        assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
+    assert_fresh(index)
+    assert index.check(full=True).status == "ok"
+
+
+def filter_check(connection: Connection) -> tuple[Any, ...]:
+    row = connection.execute(
+        "SELECT status, detail FROM hashindex.health('shop_idx') WHERE check_name = 'filters'"
+    ).fetchone()
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
+def test_a_filter_column_that_is_dropped(connection: Connection, index: HashIndex) -> None:
+    look_codes_up(connection)
+    connection.execute("ALTER TABLE shop DROP COLUMN price")
+    assert filter_check(connection) == (
+        "broken", 'filter column "price" of shop is gone, so that writes fail',
+    )  # fmt: skip
+    for condition in ("category = 'a'", "note LIKE 'note 1%'"):
+        assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
+    with pytest.raises(psycopg.errors.UndefinedColumn, match="price"):
+        by_sql(connection, filter="price > 3")
+    with pytest.raises(psycopg.errors.UndefinedColumn, match="price"):
+        connection.execute("INSERT INTO shop (id, embedding) VALUES (2000, '[1,1,1,1,1,1,1,1]')")
+
+
+@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
+def test_a_filter_column_whose_type_changes(connection: Connection, index: HashIndex) -> None:
+    """It is looked at in the table from then on."""
+    look_codes_up(connection)
+    connection.execute(
+        "ALTER TABLE shop ALTER category TYPE int USING ascii(category), "
+        "ALTER sold TYPE timestamp USING sold + time '12:00'"
+    )
+    status, detail = filter_check(connection)
+    assert status == "broken"
+    assert 'filter column "category" of shop is of type integer now, and was of text' in detail
+    assert '"sold" of shop is of type timestamp without time zone now, and was of date' in detail
+    for condition in (
+        "category = 97",
+        "category = '097'",
+        "sold > '2024-02-11 11:00'",
+        "price < 9",
+    ):
+        assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
+
+
+@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
+def test_a_filter_column_that_is_made_anew(connection: Connection, index: HashIndex) -> None:
+    """No trigger sees it; health does."""
+    assert filter_check(connection)[0] == "ok"
+    connection.execute(
+        "ALTER TABLE shop DROP category; ALTER TABLE shop ADD category text DEFAULT 'x'"
+    )
+    status, detail = filter_check(connection)
+    assert status == "broken"
+    assert "are not as in the table: filters leave their rows out" in detail
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["missing"], 'has no column "missing" to filter by'),
+        (["category", "category"], "named twice"),
+        (["id"], "is the key or the vector"),
+        (["embedding"], "is the key or the vector"),
+        (["place"], "which is not built in"),
+        ([None], 'has no column "NULL"'),
+    ],
+)
+def test_columns_that_cannot_be_kept(
+    connection: Connection, shop: str, columns: list[str], message: str
+) -> None:
+    connection.execute("CREATE DOMAIN place AS text; ALTER TABLE shop ADD place place")
+    with pytest.raises(InvalidInputError, match=message):
+        HashIndex.create(
+            connection, "shop_idx", table=shop, column="embedding", model="lsh",
+            filter_columns=columns,
+        )  # fmt: skip
+
+
+def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
+    """In a table of one."""
+    names = ['a"b', "%s", "$body$", "{table}", "it's", "select", "filter_1", "code", "landmark"]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    columns = ", ".join(f"{name} int" for name in quoted)
+    connection.execute(
+        f'CREATE TABLE "sh""op %s" (id bigint PRIMARY KEY, {columns}, v vector(8))'.encode()
+    )
+    index = HashIndex.create(
+        connection, "{n}%s'\"$body$", table='"sh""op %s"', column="v", model="lsh",
+        filter_columns=names,
+    )  # fmt: skip
+    connection.execute(
+        f'INSERT INTO "sh""op %s" SELECT n, {", ".join(["n % 7"] * len(names))}, '
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 70) n".encode()
+    )
+    look_codes_up(connection)
+    for access in ("scan", "landmarks", "hnsw", "lookup"):
+        index = index.configure(access=access)  # type: ignore[arg-type]
+        index.encode()
+        index = HashIndex.open(connection, index.name)
+        assert index.access == access
+        for name in quoted:
+            for condition in (
+                f"{name} = 3",
+                f'"sh""op %s".{name} = 3',
+                f'{name} = 3 AND "sh""op %s" IS NOT NULL',
+            ):
+                hits = index.search(QUERY, 70, filter=condition, candidates=1000)
+                assert sorted(hit.id for hit in hits) == list(range(3, 71, 7)), condition
+    connection.execute(f'UPDATE "sh""op %s" SET {quoted[0]} = 9 WHERE id < 3'.encode())
+    assert {hit.id for hit in index.search(QUERY, filter=f"{quoted[0]} = 9")} == {1, 2}

@@ -1,0 +1,115 @@
+"""Conditions: they go in before candidates are counted, however the search goes on."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fixtures.filters import look_codes_up
+from numpy.typing import NDArray
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+items_table = sa.Table(
+    "items",
+    sa.MetaData(),
+    sa.Column("id", sa.BigInteger, primary_key=True),
+    sa.Column("category", sa.Text),
+)
+
+
+@pytest.fixture
+def large(connection: Connection, index: HashIndex) -> NDArray[np.float32]:
+    """3,000 rows, of which every third is of category a, and one in a hundred of category rare."""
+    connection.execute(
+        "INSERT INTO items SELECT n, CASE WHEN n % 100 = 0 THEN 'rare' ELSE chr(97 + n % 3) END, "
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(301, 3000) n"
+    )
+    rows = connection.execute("SELECT embedding FROM items ORDER BY id").fetchall()
+    return np.stack([row[0].to_numpy() for row in rows])
+
+
+@pytest.mark.parametrize("codes_first", [False, True])
+def test_rare_rows_are_all_found(
+    index: HashIndex, large: NDArray[np.float32], codes_first: bool
+) -> None:
+    if codes_first:
+        look_codes_up(index.connection)
+    for k in (1, 27, 100):
+        hits = index.search(large[0], k, where=items_table.c.category == "rare")
+        assert len(hits) == min(k, 27)
+        assert all(hit.id % 100 == 0 for hit in hits)
+        rows = index.connection.execute(
+            "SELECT id::bigint, distance FROM hashindex.search('items_idx', %s, %s, "
+            """where_equals => '{"category": "rare"}')""",
+            [index.connection.execute("SELECT embedding FROM items WHERE id = 1").fetchone()[0], k],  # type: ignore[index]
+        ).fetchall()
+        assert rows == hits
+    assert index.search(large[0], 5, where=items_table.c.category == "none") == []
+
+
+def test_a_condition_under_the_caller_s_path(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """Its functions and types are found where the caller's other queries find them."""
+    connection.execute(
+        "CREATE SCHEMA mine; CREATE FUNCTION mine.is_a(text) RETURNS boolean LANGUAGE sql "
+        "RETURN $1 = 'a'; SET search_path TO mine, public"
+    )
+    condition: Any = sa.func.is_a(items_table.c.category)
+    for codes_first in (False, True):
+        if codes_first:
+            look_codes_up(connection)
+        hits = index.search(vectors[0], 5, where=condition)
+        assert len(hits) == 5
+        assert all(hit.id % 3 == 1 for hit in hits)
+
+
+def test_tables_and_functions_of_the_caller_s_path(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """Others of these names are on the path of our functions, where pgvector is."""
+    connection.execute(
+        "CREATE TABLE public.liked AS SELECT 1 AS id; "
+        "CREATE FUNCTION public.is_liked(bigint) RETURNS boolean LANGUAGE sql RETURN false; "
+        "CREATE SCHEMA mine; CREATE TABLE mine.liked AS SELECT n AS "
+        "id FROM generate_series(5, 9) n;"
+        "CREATE FUNCTION mine.is_liked(bigint) RETURNS boolean LANGUAGE sql "
+        "RETURN $1 BETWEEN 5 AND 9; SET search_path TO mine, public"
+    )
+    for layout in ("table", "column"):
+        index = HashIndex.create(
+            connection, f"by_{layout}", table=items, column="embedding", model="lsh",
+            layout=layout, filter_columns=["category"] if layout == "table" else [],  # type: ignore[arg-type]
+        )  # fmt: skip
+        index.encode()
+        for codes_first in (False, True):
+            if codes_first:
+                look_codes_up(connection)
+            for condition in (
+                "id IN (SELECT id FROM liked)",
+                "is_liked(id)",
+                "Is_Liked (items.id)",
+            ):
+                hits = index.search(np.ones(8), filter=condition, candidates=300)
+                assert {hit.id for hit in hits} == {5, 6, 7, 8, 9}, condition
+
+
+class Lowered(sa.TypeDecorator[str]):
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else value.lower()
+
+
+def test_values_go_through_their_types(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    """As those of enumerations and of JSON do."""
+    category = sa.type_coerce(items_table.c.category, Lowered())
+    for condition in (category == "A", category.in_(["A", "X"])):
+        hits = index.search(vectors[0], 5, where=condition)
+        assert len(hits) == 5
+        assert all(hit.id % 3 == 1 for hit in hits)

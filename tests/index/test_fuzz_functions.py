@@ -1,0 +1,75 @@
+"""Every function with NULL, nothing, the least and the greatest in each place."""
+
+import psycopg
+from fixtures.functions import functions
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+EXTREME = {
+    "integer": ("-2147483648", "0", "2147483647"),
+    "bigint": ("-9223372036854775808", "0", "9223372036854775807"),
+    "double precision": ("'NaN'", "'-Infinity'", "'Infinity'", "1e308", "-1e-308"),
+    "real": ("'NaN'", "'Infinity'"),
+    "boolean": ("false",),
+    "oid": ("4294967295",),
+    "vector": ("'[0]'", "array_fill(3e38::real, ARRAY[8])", "array_fill(1, ARRAY[16000])"),
+    "vector[]": ("'{}'", "'{NULL}'"),
+    "halfvec[]": ("'{}'", "'{NULL}'"),
+    "bit varying": ("''", "B'1'"),
+    "bit varying[]": ("'{}'", "'{NULL}'"),
+    "text": ("''",),
+    "text[]": ("'{}'", "'{NULL}'", "'[5:6]={x,y}'"),
+    "integer[]": ("'{}'", "'{NULL}'", "'{{1},{2}}'"),
+    "jsonb": ("'null'", "'[]'", "'{}'", "'1'"),
+    "regclass": ("0", "'pg_class'"),
+    "hashindex.layer[]": ("'{}'", "ARRAY[NULL]::hashindex.layer[]"),
+}
+# Of statements that our functions write, which a role, a table or a filter that is none breaks.
+SYNTAX_ERROR = {
+    "_create_code_table",
+    "_create_codes",
+    "_create_triggers",
+    "_estimate",
+    "_filtered_search",
+    "_let_read",
+    "_sample_ids",
+    "candidates_items_idx",
+    "search",
+}
+
+
+def test_every_function(connection: Connection, items: str, model: Model) -> None:
+    HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model="lsh",
+        access="landmarks",
+    ).encode()
+    answered = 0
+    for function in list(functions(connection)):
+        for position, parameter in enumerate(function.parameters):
+            for value in ("NULL", *EXTREME.get(parameter.type, ())):
+                call = function.call(position, f"{value}::{parameter.type}")
+                state = sqlstate(connection, call)
+                answered += state is None
+                # Internal errors, crashes of the server, what fills it or never ends.
+                assert (state or "")[:2] not in {"XX", "57", "58", "08", "53"}, (call, state)
+                if function.name not in SYNTAX_ERROR:
+                    assert state != "42601", call
+    assert answered > 300
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (1,)
+
+
+def sqlstate(connection: Connection, call: str) -> str | None:
+    """What the call ends in; nothing of it stays."""
+    with connection.transaction(force_rollback=True):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL statement_timeout = '20s'; {call}".encode())
+        except psycopg.Error as error:
+            return error.sqlstate or "08000"
+    return None

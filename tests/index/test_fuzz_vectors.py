@@ -1,0 +1,127 @@
+"""Vectors that are not finite, or of any dimension and size: encoded as in Python, or refused."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.fuzzing import FEW, ask, numbers, refused_rightly
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.layers import shift
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+NOT_FINITE = [[math.nan] * 8, [math.inf] * 8, [1.0] * 7 + [-math.inf]]
+
+
+@pytest.mark.parametrize("values", NOT_FINITE, ids=str)
+def test_what_is_not_finite_comes_in_nowhere(
+    connection: Connection, items: str, model: Model, values: list[float]
+) -> None:
+    """As text, as a binary parameter, by COPY of both kinds, and from Python."""
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index.encode()
+    vector = Vector(values)
+    for form in ("%s", "%b"):
+        for call in ("search_items_idx({})", "within_items_idx({}, 3)", "encode('lsh', {})"):
+            with pytest.raises(psycopg.errors.DataError):
+                connection.execute(f"SELECT hashindex.{call.format(form)}".encode(), [vector])
+    for kind in ("", "WITH (FORMAT binary)"):
+        with pytest.raises(psycopg.errors.DataError), connection.cursor() as cursor:
+            with cursor.copy(f"COPY items (id, embedding) FROM STDIN {kind}".encode()) as copy:
+                if kind:
+                    copy.set_types(["int8", "vector"])
+                copy.write_row((1001, vector))
+    calls: list[Callable[[], Any]] = [
+        lambda: index.search(values),
+        lambda: index.within(values, 3),
+        lambda: model.project([values]),
+        lambda: model.encode([values]),
+    ]
+    for run in calls:
+        with pytest.raises(HashIndexError, match="finite"):
+            run()
+    assert index.summary().codes == 300
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 16_000])
+def test_the_least_and_most_dimensions(connection: Connection, dimension: int) -> None:
+    """Of vectors, and of codes: as many bits as dimensions."""
+    rng = np.random.default_rng(dimension)
+    rows = rng.standard_normal((12, dimension)).astype(np.float32)
+    bits = min(dimension, 64)
+    store.save(connection, LSH(n_bits=bits, random_state=1).fit(rows).to_model("m"))
+    store.save(connection, _signs("wide", rng, dimension))
+    connection.execute(f"CREATE TABLE t (id bigint PRIMARY KEY, v vector({dimension}))".encode())
+    with connection.cursor() as cursor, cursor.copy("COPY t FROM STDIN") as copy:
+        for number, row in enumerate(rows):
+            copy.write_row((number, Vector(row)))
+    for name, model in (("m_idx", "m"), ("w_idx", "wide")):
+        HashIndex.create(connection, name, table="t", column="v", model=model).encode()
+    connection.execute("UPDATE t SET v = %s WHERE id = 3", [Vector(rows[4] + 1)])
+    rows[3] = rows[4] + 1
+    for name in ("m_idx", "w_idx"):
+        for access in ("lookup", "landmarks", "hnsw") if dimension < 100 else ("landmarks", "scan"):
+            index = HashIndex.open(connection, name).configure(access=access)  # type: ignore[arg-type]
+            index.encode()
+            hits = HashIndex.open(connection, name).search(rows[3], 12)
+            near = np.argsort(np.linalg.norm(rows - rows[3], axis=1), kind="stable")
+            assert [hit.id for hit in hits][:3] == near[:3].tolist()
+            assert len(index.within(rows[0], index.n_bits)) == 12
+    for wrong in {dimension - 1 or 2, min(dimension + 1, 15_000)}:
+        with pytest.raises(psycopg.errors.DataError):
+            connection.execute("SELECT hashindex.encode('m', %s)", [Vector([1.0] * wrong)])
+        for call in ("search_m_idx(%s)", "within_m_idx(%s, 0)", "search('m_idx', %s)"):
+            with pytest.raises(psycopg.errors.DataError, match="dimensions"):
+                connection.execute(
+                    f"SELECT * FROM hashindex.{call}".encode(), [Vector([1.0] * wrong)]
+                )
+
+
+def _signs(name: str, rng: np.random.Generator, dimension: int) -> Model:
+    """One bit for each dimension; a square of weights would not fit into a row."""
+    return Model(name, "byhand", dimension, [shift(rng.standard_normal(dimension) * 0.1)])
+
+
+@FEW
+@given(
+    values=st.lists(numbers, min_size=1, max_size=10),
+    reference=st.sampled_from(["lsh", "lsh:1", "lsh:2", "", "x'", None]),
+)
+def test_encode_and_project(
+    connection: Connection, items: str, model: Model, values: list[float], reference: str | None
+) -> None:
+    rows, error = ask(
+        connection,
+        "SELECT hashindex.encode(%(m)s, %(v)s)::text, hashindex.project(%(m)s, %(v)s)",
+        {"m": reference, "v": Vector(values)},
+    )
+    if error is not None:
+        if reference in ("lsh", "lsh:1") and len(values) == 8:
+            assert refused_rightly(error, values)
+        else:
+            assert error.sqlstate in {"22023", "42704"}
+        return
+    row = rows[0]
+    if reference is None:
+        assert row == (None, None)
+        return
+    assert len(values) == 8
+    ours: NDArray[np.float32] = model.project([values])[0]
+    scale = max(float(np.abs(ours).max()), 1e-30)
+    theirs = row[1].to_numpy()
+    np.testing.assert_allclose(theirs / scale, ours / scale, atol=1e-4)
+    for bit, projection in zip(row[0], theirs, strict=True):
+        assert (bit == "1") == (projection > 0)

@@ -1,0 +1,218 @@
+"""Indexes of halfvec columns in care, and columns that change type or dimension under an index."""
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.halves import add, assert_coded, by_hand, make_index, nearest
+from fixtures.health import findings, troubles
+from fixtures.known import stored_codes
+from numpy.typing import NDArray
+from pgvector import HalfVector, Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import Layout
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import known_rows
+from pg_hashindex.models.profiles import Profile
+from pg_hashindex.training.sampling import sample_table
+from pg_hashindex.training.whole_tables import train_on_table
+
+pytestmark = pytest.mark.newest
+LAYOUTS: list[Layout] = ["table", "column"]
+
+
+@pytest.mark.parametrize("kind", ["halfvec(8)", "halfvec", "half_domain"])
+def test_rows_to_train_on(
+    connection: Connection, halves: str, whole_rows: NDArray[np.float32], kind: str
+) -> None:
+    connection.execute("CREATE DOMAIN half_domain AS halfvec(8)")
+    connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {kind}".encode())
+    for rows in (1000, 50):
+        halved, whole = (
+            sample_table(connection, halves, column, rows=rows, labels="part", random_state=4)
+            for column in ("embedding", "twin")
+        )
+        assert halved.X.dtype == np.float32
+        assert np.array_equal(halved.X, whole.X)
+        assert np.array_equal(halved.y, whole.y)
+    trained = [
+        train_on_table(connection, halves, column, "whole", "itq", n_bits=4, force=True)
+        for column in ("embedding", "twin")
+    ]
+    assert np.array_equal(trained[0].encode(whole_rows), trained[1].encode(whole_rows))
+
+
+def test_rows_to_train_on_of_several_dimensions(connection: Connection, halves: str) -> None:
+    connection.execute("ALTER TABLE halves ALTER embedding TYPE halfvec")
+    connection.execute("UPDATE halves SET embedding = '[1,2,3]' WHERE id = 9")
+    with pytest.raises(InvalidInputError, match="holds vectors of dimensions 3, 8"):
+        sample_table(connection, halves, "embedding")
+    # Met while encoding, too: no trigger saw it.
+    connection.execute("UPDATE halves SET embedding = twin")
+    index = make_index(connection)
+    connection.execute("SET session_replication_role = replica")
+    connection.execute("INSERT INTO halves VALUES (0, 'a', '[1,2,3]')")
+    with pytest.raises(InvalidInputError, match="row 0 .* has 3 dimensions, the model takes 8"):
+        index.encode()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_checks_and_repairs(
+    connection: Connection, halves: str, whole_rows: NDArray[np.float32], layout: Layout
+) -> None:
+    model = by_hand("profiled", 1)
+    profile = Profile.of(model.project(whole_rows))
+    store.save(
+        connection,
+        Model(model.name, model.method, model.dimension, model.layers, profile=profile),
+    )
+    index = make_index(connection, model="profiled", layout=layout)
+    for full in (False, True):
+        assert troubles(index, full=full) == {}
+        assert findings(index, full=full)["projection_drift"].value == 0
+    # Renamed, beside another column that it could be by its type.
+    connection.execute("ALTER TABLE halves ADD other halfvec(8)")
+    connection.execute("UPDATE halves SET other = subvector(embedding || embedding, 2, 8)")
+    connection.execute("ALTER TABLE halves DROP twin; ALTER TABLE halves RENAME embedding TO v")
+    assert findings(index)["table"].status == "broken"
+    assert index.repair().done[0] == "followed the vectors from column 'embedding' to 'v'"
+    index = index.open(connection, "idx")
+    assert troubles(index) == {}
+    codes, column = ("hashindex.idx_codes", "code") if layout == "table" else ("halves", "idx_code")
+    connection.execute(f"UPDATE {codes} SET {column} = ~{column} WHERE id IN (4, 5)".encode())
+    assert troubles(index) == {"wrong_codes": "broken"}
+    done = index.repair(full=True).done
+    assert done == ("removed 2 codes that were not those of their rows", "encoded 2 rows")
+    assert troubles(index, full=True) == {}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_model_that_python_evaluates(
+    connection: Connection, halves: str, whole_rows: NDArray[np.float32], layout: Layout
+) -> None:
+    plain = LSH(n_bits=12, random_state=3).fit(whole_rows).to_model("lsh")
+    known = known_rows(whole_rows, plain.encode(whole_rows), 12)
+    store.save(connection, Model("known", "byhand", 8, (), network=known))
+    index = make_index(connection, model="known", layout=layout)
+    connection.execute("UPDATE halves SET embedding = twin WHERE id < 50")
+    connection.execute("DELETE FROM halves WHERE id = 60")
+    # Not known.
+    add(connection, whole_rows[:1] + 40, first=1001)
+    assert index.encode() == 0
+    assert index.waiting() == 1
+    expected = (plain.project(whole_rows) > 0).astype(int)
+    for key, (code, _) in stored_codes(index).items():
+        wanted = None if key == 1001 else "".join(map(str, expected[key - 1]))
+        assert code == wanted, key
+    query = HalfVector(whole_rows[20])
+    found = index.search(query, 6, candidates=300)
+    # The row that has no code is none of them.
+    assert found == nearest(connection, "l2", Vector(whole_rows[20]), 6, "id <> 1001")
+    assert index.search_like(21, 5, candidates=300) == [hit for hit in found if hit.id != 21]
+    assert index.check().status == "warning"
+    assert findings(index, full=True)["wrong_codes"].value == 0
+    assert index.repair(full=True).done == ()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_type_that_changes_under_an_index(
+    connection: Connection,
+    other: Connection,
+    halves: str,
+    url: str,
+    whole_rows: NDArray[np.float32],
+    layout: Layout,
+) -> None:
+    index = make_index(connection, layout=layout)
+    beside = HashIndex.open(other, "idx")
+
+    def write(session: Connection, key: int) -> None:
+        vector = whole_rows[key % 7].tolist()
+        session.execute(
+            "INSERT INTO halves (id, embedding, twin) VALUES (%s, %s::real[], %s::real[])",
+            [key, vector, vector],
+        )
+        session.execute("UPDATE halves SET part = 'x' WHERE id = 2")
+
+    write(connection, 1000)
+    write(other, 2000)
+    changes = {"vector(8)": True, "halfvec": True, "halfvec(8)": False, "vector": True}
+    for number, (kind, is_other) in enumerate(changes.items(), 1):
+        wanted = index.search(whole_rows[8], 6, candidates=300)
+        connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {kind}".encode())
+        # Of whole numbers nothing else changes.
+        for one in (index, beside):
+            assert one.search(whole_rows[8], 6, candidates=300) == wanted
+            assert len(one.search_like(4, 5)) == 5
+        assert troubles(index, full=True) == {}
+        with connect(url) as fresh:
+            write(fresh, 3000 + number)
+        if layout == "column":
+            # Sessions in which PL/pgSQL has met the column go by its type of then, until they
+            # have to read the trigger's function again.
+            assert index.repair().done == ("made the functions anew",) * is_other
+        write(connection, 1000 + number)
+        write(other, 2000 + number)
+        assert_coded(index)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("change", "dimension"),
+    [
+        ("halfvec(7) USING subvector(embedding, 1, 7)", 7),
+        ("vector(16) USING (embedding || embedding)::vector", 16),
+        ("halfvec USING embedding || embedding", 16),
+    ],
+)
+def test_a_dimension_that_changes_under_an_index(
+    connection: Connection, halves: str, url: str, layout: Layout, change: str, dimension: int
+) -> None:
+    index = make_index(connection, layout=layout)
+    connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {change}".encode())
+    new = list(range(1, dimension + 1))
+    refused = f"the vector has {dimension} dimensions, the model takes 8"
+    with connect(url) as writer:
+        for statement in (
+            "INSERT INTO halves (id, embedding) VALUES (0, %s::real[])",
+            "UPDATE halves SET embedding = %s::real[]",
+        ):
+            with pytest.raises(psycopg.DataError, match=refused):
+                writer.execute(statement.encode(), [new])
+        # What leaves the vector alone goes on.
+        writer.execute("UPDATE halves SET part = 'x'")
+        writer.execute("DELETE FROM halves WHERE id = 1")
+    for query, message in (
+        (np.ones(8), "different (vector|halfvec) dimensions .* see pg-hashindex index check idx"),
+        (np.ones(dimension), f"vectors have {dimension} dimensions, expected 8"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            index.search(query, 3)
+    with pytest.raises(psycopg.DataError, match="different (vector|halfvec) dimensions"):
+        connection.execute("SELECT * FROM hashindex.search_idx(%s)", [Vector(np.ones(8))])
+    with pytest.raises(InvalidInputError, match=f"vectors have {dimension} dimensions"):
+        index.search_like(5, 3)
+    if "(" in change.split()[0]:
+        # Codes alone are no answer.
+        held = f"holds vectors of {dimension} dimensions, the model takes 8"
+        with pytest.raises(InvalidInputError, match=f"{held}.*make it anew"):
+            index.within(np.ones(8), 3)
+        assert held in findings(index)["table"].detail
+        with pytest.raises(InvalidInputError, match=f"{held}.*made anew"):
+            index.repair()
+    else:
+        assert "wrong_codes" in troubles(index)
+        with pytest.raises(InvalidInputError, match=f"{dimension} dimensions, the model takes 8"):
+            index.repair(full=True)
+    rows = sample_table(connection, halves, "embedding").X
+    model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
+    with pytest.raises(DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*anew"):
+        index.swap("new")
+    # What is advised everywhere.
+    index.drop()
+    index = make_index(connection, model=model.name, layout=layout)
+    assert index.search(rows[0], 3) == nearest(connection, "l2", Vector(rows[0]), 3)

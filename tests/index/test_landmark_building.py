@@ -1,0 +1,382 @@
+"""Landmarks are built beside writers, given up, gone on with, and built again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.landmarks import assert_listed, entries, landmarks_of, relations, tables_of
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
+from pg_hashindex.index import building
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks import Landmarks
+from pg_hashindex.models.model import Model
+
+
+@pytest.fixture
+def index(listed: HashIndex) -> HashIndex:
+    return listed
+
+
+@pytest.fixture
+def begun(connection: Connection, items: str, model: Model) -> HashIndex:
+    """An index on 300 rows whose landmarks are still to be built."""
+    return HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model=model.name,
+        access="landmarks",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Have something done after a block of 50 rows, once."""
+
+    def do(number: int, work: Callable[[], None]) -> None:
+        monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+        write, written = building._Build._write, []
+
+        def watched(self: building._Build, rows: bytes, place: int) -> None:
+            write(self, rows, place)
+            written.append(place)
+            if len(written) == number:
+                work()
+
+        monkeypatch.setattr(building._Build, "_write", watched)
+
+    return do
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        for statement in statements:
+            other.execute(statement.encode())
+
+
+def test_codes_lie_in_the_order_of_landmarks(index: HashIndex) -> None:
+    assert_listed(index)
+    codes, landmarks = tables_of(index)
+    assert codes.removeprefix("items_idx_codes_") == landmarks.removeprefix("items_idx_landmarks_")
+    rows = index.connection.execute(
+        f"SELECT landmark FROM hashindex.{codes} ORDER BY ctid".encode()
+    ).fetchall()
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+    assert {name for name in relations(index.connection) if "key" not in name} == {
+        codes, f"{codes}_landmark_idx", landmarks, f"{landmarks}_centre_idx",
+    }  # fmt: skip
+
+
+def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
+    rows = index.connection.execute("SELECT id, embedding FROM items").fetchall()
+    vectors = np.stack([row[1].to_numpy() for row in rows])
+    if index.metric == "cosine":
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    listed = entries(index)
+    places = np.array([listed[row[0]] for row in rows])
+    for number, centre in enumerate(landmarks_of(index).centres):
+        members = vectors[places == number]
+        # Those of fewer rows stay as they were trained, on three rows at least.
+        if len(members) >= 3:
+            mean = members.mean(axis=0)
+            if index.metric == "cosine":
+                mean /= np.linalg.norm(mean)
+            np.testing.assert_allclose(centre, mean, atol=0.01)
+
+
+def test_a_run_that_was_cut_off_goes_on(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    between_blocks(2, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    index = HashIndex.open(connection, "items_idx")
+    assert (index.access, index.building) == ("scan", "landmarks")
+    # Meanwhile searches find what is written.
+    connection.execute("INSERT INTO items VALUES (9000, 'a', '[1,1,1,1,1,1,1,1]')")
+    connection.execute("DELETE FROM items WHERE id IN (3, 250)")
+    assert index.search(np.ones(8), 1)[0].id == 9000
+    assign, read = Landmarks.assign, []
+
+    def counting(self: Landmarks, X: Any) -> NDArray[np.intp]:
+        read.append(len(X))
+        return assign(self, X)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(Landmarks, "assign", counting)
+    index.encode()
+    # 100 of 300 rows were written before, the new one is read, and one is gone.
+    assert sum(read) == 200
+    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert_listed(index)
+
+
+@pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
+def test_no_row_is_read_again_after_the_last_one(
+    connection: Connection, begun: HashIndex, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building._Build, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 9")
+    monkeypatch.undo()
+    monkeypatch.setattr(Landmarks, "assign", interrupted)
+    begun.encode()
+    monkeypatch.undo()
+    assert_listed(begun)
+
+
+WRITES = {
+    "values": [
+        "UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0",
+        "DELETE FROM items WHERE id % 7 = 0",
+        "INSERT INTO items SELECT id + 1000, category, embedding FROM items WHERE id < 20",
+        "UPDATE items SET id = id + 5000 WHERE id % 11 = 0",
+        "UPDATE items SET embedding = NULL WHERE id % 13 = 0",
+    ],
+    # Rows get other places: some behind what was read, some before it.
+    "places": [
+        "DELETE FROM items WHERE id BETWEEN 30 AND 60", "VACUUM items",
+        "UPDATE items SET category = 'moved' WHERE id < 30 OR id > 250",
+    ],
+    "rewritten": ["DELETE FROM items WHERE id < 40", "VACUUM FULL items"],
+    "emptied": [
+        "CREATE TABLE kept AS TABLE items", "TRUNCATE items",
+        "INSERT INTO items SELECT id + 1, category, embedding FROM kept",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("writes", WRITES)
+def test_what_is_written_meanwhile_counts(
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    writes: str,
+    number: int,
+    url: str,
+) -> None:
+    between_blocks(number, lambda: run(url, *WRITES[writes]))
+    begun.encode()
+    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
+    assert_listed(begun)
+
+
+def test_a_crash_begins_the_build_again(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It empties what is unlogged, the log of keys as well as the rows that were read."""
+    between_blocks(3, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    monkeypatch.undo()
+    connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 50")
+    connection.execute("TRUNCATE hashindex.items_idx_staged, hashindex.items_idx_touched")
+    begun.encode()
+    assert_listed(begun)
+
+
+def test_partitions_are_read_one_after_another(connection: Connection, model: Model) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id bigint PRIMARY KEY, v halfvec(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE none PARTITION OF parts FOR VALUES FROM (100) TO (200);"
+        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (200) TO (900)"
+        " PARTITION BY RANGE (id);"
+        "CREATE TABLE higher PARTITION OF high FOR VALUES FROM (200) TO (900);"
+        "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 800) n WHERE n NOT BETWEEN 100 AND 199;"
+        "UPDATE parts SET v = NULL WHERE id % 50 = 0"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="parts", column="v", model=model.name, access="landmarks"
+    )
+    assert index.encode() == 700 - 14
+    assert len(entries(index)) == 700 - 14
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("smallint", "n"), ("integer", "-n"), ("bigint", "n * 10 ^ 12"),
+        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é', n % 40) || n"),
+        ("varchar(9)", "n::text"), ("char(5)", "n::text"), ("numeric", "n / 7.0"),
+        ("timestamptz", "now() + n * interval '1 hour'"), ("positive", "n"),
+    ],
+)  # fmt: skip
+def test_keys_of_any_type(connection: Connection, model: Model, kind: str, key: str) -> None:
+    connection.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
+    connection.execute(
+        f"CREATE TABLE keyed (id {kind} PRIMARY KEY, v vector(8));"
+        f"INSERT INTO keyed SELECT ({key})::{kind}, "
+        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 200) n".encode()
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="keyed", column="v", model=model.name, access="landmarks"
+    )
+    assert index.encode() == 200
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+# The second one takes as many bytes as the others.
+@pytest.mark.parametrize(("key", "vector"), [("odd one", "[1,2]"), ("oddest", "[1,2,3,4,5,6,7]")])
+def test_a_row_of_another_dimension_is_named(
+    connection: Connection, model: Model, key: str, vector: str
+) -> None:
+    connection.execute(
+        "CREATE TABLE mixed (id text PRIMARY KEY, v vector);"
+        "INSERT INTO mixed SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(10, 99) n"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="mixed", column="v", model=model.name, access="landmarks"
+    )
+    connection.execute(
+        f"ALTER TABLE mixed DISABLE TRIGGER ALL; INSERT INTO mixed VALUES ('{key}', '{vector}');"
+        "ALTER TABLE mixed ENABLE TRIGGER ALL".encode()
+    )
+    with pytest.raises(InvalidInputError, match=f"row {key} of .* has . dimensions, the model"):
+        index.encode()
+
+
+def test_an_empty_table_has_nothing_to_train_on(connection: Connection, model: Model) -> None:
+    connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, v vector(8))")
+    index = HashIndex.create(
+        connection, "n", table="nothing", column="v", model=model.name, access="landmarks"
+    )
+    assert index.encode() == 0
+    index = HashIndex.open(connection, "n")
+    assert (index.access, index.building) == ("scan", "landmarks")
+    assert index.search(np.ones(8)) == []
+    connection.execute("INSERT INTO nothing VALUES (1, '[1,2,3,4,5,6,7,8]')")
+    index.encode()
+    index = HashIndex.open(connection, "n")
+    assert index.access == "landmarks"
+    assert [hit.id for hit in index.search(np.ones(8))] == [1]
+
+
+def test_codes_in_a_column_have_no_landmarks(
+    connection: Connection, items: str, model: Model
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
+        HashIndex.create(
+            connection, "c", table=items, column="embedding", model=model.name,
+            layout="column", access="landmarks",
+        )  # fmt: skip
+    row = connection.execute("SELECT count(*) FROM hashindex.index").fetchone()
+    assert row == (0,)
+
+
+def test_dropping_the_index_leaves_nothing(index: HashIndex) -> None:
+    index.drop()
+    assert relations(index.connection) == set()
+    index.connection.execute("INSERT INTO items VALUES (9999, 'a', '[1,1,1,1,1,1,1,1]')")
+
+
+def test_rows_encoded_in_python_are_listed(
+    connection: Connection, items: str, known_model: Model, vectors: NDArray[np.float32]
+) -> None:
+    store.save(connection, known_model)
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="known",
+        access="landmarks",
+    )  # fmt: skip
+    assert index.encode() == 290
+    index = HashIndex.open(connection, "items_idx")
+    assert index.access == "landmarks"
+    assert set(entries(index)) == set(range(1, 291))
+    # A row that comes by bulk encoding gets its landmark there.
+    connection.execute("UPDATE items SET embedding = embedding + '[0,0,0,0,0,0,0,0]'")
+    connection.execute(f"DELETE FROM hashindex.{tables_of(index)[0]} WHERE id < 20".encode())
+    assert index.encode() == 19
+    assert None not in entries(index).values()
+    assert index.search(vectors[6], 1)[0].id == 7
+
+
+def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    connection = index.connection
+    connection.execute(
+        "INSERT INTO items SELECT n, 'close', ARRAY(SELECT 3 + 0.2 * sin(n * d) "
+        "FROM generate_series(1, 8) d)::vector FROM generate_series(10001, 12000) n"
+    )
+    connection.execute(
+        "UPDATE items SET embedding = embedding + '[1,1,1,1,0,0,0,0]' WHERE id < 900"
+    )
+    before, codes = len(landmarks_of(index).centres), tables_of(index)[0]
+    done = index.rebalance()
+    assert (done.rows, done.landmarks_before) == (5000, before)
+    assert done.landmarks == len(landmarks_of(index).centres) > 1.3 * before
+    assert tables_of(index)[0] != codes
+    assert_listed(index)
+    index = HashIndex.open(connection, "items_idx")
+    operator = "<->" if index.metric == "l2" else "<=>"
+    for query in vectors[:3]:
+        exact = connection.execute(
+            f"SELECT id::bigint, embedding {operator} %s AS distance FROM items "
+            "ORDER BY distance, id LIMIT 9".encode(),
+            [Vector(query)],
+        ).fetchall()
+        assert index.search(query, 9, candidates=9000, probes=1000) == exact
+
+
+def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT hashindex._claim('access', 'items_idx')")
+        with pytest.raises(InUseError, match="built by another session"):
+            index.rebalance()
+    with (
+        index.connection.transaction(),
+        pytest.raises(InvalidInputError, match="many transactions"),
+    ):
+        index.rebalance()
+    plain = index.configure(access="scan")
+    with pytest.raises(InvalidInputError, match="has the access path scan"):
+        plain.rebalance()
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_path_that_was_given_up_is_not_gone_on_with(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+) -> None:
+    give_up = "SELECT hashindex.configure_index('items_idx', 'scan')"
+    train = building.train_landmarks
+
+    def interrupted(*arguments: Any, **options: Any) -> NDArray[np.float32]:
+        run(url, give_up)
+        return train(*arguments, **options)
+
+    if number:
+        between_blocks(number, lambda: run(url, give_up))
+    else:
+        monkeypatch.setattr(building, "train_landmarks", interrupted)
+    with pytest.raises(DatabaseStateError, match="configured otherwise while its"):
+        begun.encode()
+    monkeypatch.undo()
+    # The codes are those of the rows that triggers have seen, and bulk encoding adds the others.
+    index = HashIndex.open(connection, "items_idx")
+    assert index.encode() == 300
+    assert_fresh(index)

@@ -1,0 +1,190 @@
+"""Lists of landmarks are kept by triggers, whatever is written and by whom."""
+
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.landmarks import assert_listed, entries, nearest_landmarks, tables_of
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+
+@pytest.fixture
+def index(listed: HashIndex) -> HashIndex:
+    return listed
+
+
+def test_triggers_assign_as_python_does(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    """Where two landmarks are as near, or the graph leads elsewhere, the next ones will do."""
+    index.connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id <= 300")
+    for number, vector in enumerate(vectors, 1):
+        index.connection.execute(
+            "UPDATE items SET embedding = %s WHERE id = %s", [Vector(vector), number]
+        )
+    listed, nearest = entries(index), nearest_landmarks(index, vectors, 3)
+    own = [listed[number] for number in range(1, len(vectors) + 1)]
+    assert all(mine in near for mine, near in zip(own, nearest.tolist(), strict=True))
+    assert sum(mine == near[0] for mine, near in zip(own, nearest.tolist(), strict=True)) >= 295
+
+
+def test_what_is_written_is_listed(index: HashIndex) -> None:
+    connection = index.connection
+    changed = "UPDATE items SET embedding = embedding + '[1,0,0,2,0,0,0,-3]' WHERE id % 50 = 1"
+    for statement in (
+        "INSERT INTO items SELECT n, 'new', ARRAY(SELECT cos(n * d) FROM generate_series(1, 8) d)"
+        "::vector FROM generate_series(5001, 5040) n",
+        "INSERT INTO items VALUES (6000, 'none', NULL)",
+        changed,
+        changed,
+        "UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 6000",
+        "UPDATE items SET category = 'other' WHERE id < 1000",
+        "UPDATE items SET id = id + 10000 WHERE id BETWEEN 5001 AND 5010",
+        "DELETE FROM items WHERE id % 10 = 3",
+    ):
+        connection.execute(statement.encode())
+        assert_listed(index)
+    with connection.cursor().copy("COPY items (id, embedding) FROM STDIN") as copy:
+        for number in range(20000, 20010):
+            copy.write_row((number, f"[{number % 9},1,1,1,1,1,1,1]"))
+    assert_listed(index)
+    connection.execute("TRUNCATE items")
+    assert entries(index) == {}
+    assert index.search(np.ones(8)) == []
+
+
+def test_an_update_of_another_column_lists_nothing(index: HashIndex) -> None:
+    written = f"SELECT id, xmin::text, ctid::text FROM hashindex.{tables_of(index)[0]} ORDER BY id"
+    before = index.connection.execute(written.encode()).fetchall()
+    index.connection.execute("UPDATE items SET category = 'b'")
+    assert index.connection.execute(written.encode()).fetchall() == before
+
+
+@pytest.mark.usefixtures("list_roles")
+def test_who_may_use_the_table_may_use_the_lists(
+    connection: Connection, items: str, model: Model
+) -> None:
+    connection.execute("GRANT SELECT ON items TO list_reader")
+    connection.execute("GRANT SELECT, INSERT, DELETE, TRUNCATE ON items TO list_writer")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model=model.name,
+        access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    connection.execute("SET ROLE list_reader")
+    assert len(index.search(np.ones(8), 5)) == 5
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(f"DELETE FROM hashindex.{tables_of(index)[0]}".encode())
+    connection.execute("SET ROLE list_writer")
+    connection.execute("INSERT INTO items VALUES (9999, 'a', '[1,1,1,1,1,1,1,1]')")
+    assert index.search(np.ones(8), 1)[0].id == 9999
+    connection.execute("TRUNCATE items")
+    connection.execute("RESET ROLE")
+    assert entries(index) == {}
+
+
+def test_a_writer_with_a_snapshot_from_before_the_landmarks(
+    connection: Connection, items: str, model: Model, url: str
+) -> None:
+    """It does not see them, and so could not list what it writes."""
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model=model.name
+    )
+    index.encode()
+    with psycopg.connect(url) as old:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT count(*) FROM items")
+        index.configure(access="landmarks").encode()
+        with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
+            old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
+        old.rollback()
+        old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
+    assert_listed(index)
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_snapshot_from_before_the_model_spoils_no_later_write(
+    connection: Connection, items: str, model: Model, url: str, layout: Any
+) -> None:
+    """What is folded into a session's plans must not be that the model was not there."""
+    with psycopg.connect(url) as old:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT count(*) FROM pg_class")
+        again = store.save(connection, Model("late", "byhand", 8, model.layers))
+        index = HashIndex.create(
+            connection, "late", table=items, column="embedding", model=again.name, layout=layout
+        )
+        index.encode()
+        write = "INSERT INTO items VALUES (%s, 'z', '[1,1,1,1,1,1,1,1]')"
+        with pytest.raises(psycopg.errors.SerializationFailure, match="not visible to this"):
+            old.execute(write, [9000])
+        old.rollback()
+        old.execute(write, [9001])
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e6])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_vectors_that_a_halfvec_cannot_hold(
+    connection: Connection, model: Model, scale: float, metric: Any
+) -> None:
+    """They are written and searched as without landmarks; by direction they are listed rightly."""
+    connection.execute("CREATE TABLE sized (id int PRIMARY KEY, v vector(8))")
+    fill = (
+        "INSERT INTO sized SELECT n, ARRAY(SELECT sin(n * d) * %s::real "
+        "FROM generate_series(1, 8) d)::vector FROM generate_series(%s::int, %s::int) n"
+    )
+    connection.execute(fill, [1, 1, 1500])
+    index = HashIndex.create(
+        connection, "items_idx", table="sized", column="v", model=model.name, metric=metric,
+        access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    connection.execute(fill, [scale, 2001, 2100])
+    index = HashIndex.open(connection, "items_idx")
+    row = connection.execute("SELECT v FROM sized WHERE id = 2050").fetchone()
+    assert row is not None
+    hits = index.search(row[0], 3, probes=8, candidates=400)
+    assert len(hits) == 3
+    if metric == "cosine":
+        assert hits[0].id == 2050
+        assert hits[0].distance == pytest.approx(0, abs=1e-6)
+
+
+def test_names_with_anything_in_them(connection: Connection, model: Model) -> None:
+    connection.execute(
+        'CREATE TABLE "per%cent ""x" (touched int PRIMARY KEY, "em%s $body$" vector(8), '
+        "hashindex int, model_layers int)"
+    )
+    connection.execute(
+        'INSERT INTO "per%cent ""x" SELECT n, ARRAY(SELECT sin(n * d) '
+        "FROM generate_series(1, 8) d)::vector FROM generate_series(1, 200) n"
+    )
+    index = HashIndex.create(
+        connection, "an%s 'index' %I", table='"per%cent ""x"', column="em%s $body$",
+        model=model.name, access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    connection.execute(b'INSERT INTO "per%cent ""x" VALUES (999, \'[1,2,3,4,5,6,7,8]\')')
+    index = HashIndex.open(connection, index.name)
+    assert index.access == "landmarks"
+    assert index.search([1, 2, 3, 4, 5, 6, 7, 8], 1)[0].id == 999
+    assert index.rebalance().rows == 201
+    index.configure(access="scan")
+    index.drop()
+
+
+def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index: HashIndex) -> None:
+    index.connection.execute("SET hnsw.ef_search = 1")
+    index.connection.execute(
+        "INSERT INTO items SELECT n, 'new', ARRAY(SELECT cos(n * d) FROM generate_series(1, 8) d)"
+        "::vector FROM generate_series(5001, 5200) n"
+    )
+    assert_listed(index)
+    assert index.connection.execute("SHOW hnsw.ef_search").fetchone() == ("1",)

@@ -1,0 +1,141 @@
+"""Indexes of models that keep 4 levels of each projection."""
+
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DatabaseStateError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.code_scores import score_codes
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def finer(connection: Connection, lsh_model: Model) -> Model:
+    saved = Model("finer", "lsh", lsh_model.dimension, lsh_model.layers, lsh_model.metric, levels=4)
+    return store.save(connection, saved)
+
+
+@pytest.fixture(params=["table", "column"])
+def index(
+    request: pytest.FixtureRequest, connection: Connection, items: str, finer: Model
+) -> HashIndex:
+    made = HashIndex.create(
+        connection, "i", table=items, column="embedding", model="finer", layout=request.param
+    )
+    made.encode()
+    return made
+
+
+def kept_codes(connection: Connection, index: HashIndex) -> dict[int, str]:
+    key = "id" if index.layout == "column" else "c.id"
+    return dict(
+        connection.execute(
+            f"SELECT {key}, {index.code_column}::text FROM "
+            f"{index.code_schema}.{index.code_table} c".encode()
+        ).fetchall()
+    )
+
+
+def as_text(model: Model, rows: NDArray[np.float32]) -> list[str]:
+    bits = codes.unpack(model.encode(rows), model.n_bits)
+    return ["".join("01"[bit] for bit in row) for row in bits.astype(int)]
+
+
+def findings(connection: Connection, full: bool) -> dict[str, Any]:
+    rows = connection.execute(
+        "SELECT check_name, status, detail FROM hashindex.health('i', %s)", [full]
+    ).fetchall()
+    return {name: (status, detail) for name, status, detail in rows}
+
+
+def test_store(connection: Connection, finer: Model) -> None:
+    assert store.load(connection, "finer").levels == 4
+    assert store.load(connection, "finer").checksum == finer.checksum
+    stored = store.describe(connection, "finer")
+    assert (stored.levels, stored.n_bits) == (4, 2 * finer.n_projections)
+
+
+def test_changed_levels_are_noticed(connection: Connection, lsh_model: Model) -> None:
+    store.save(connection, lsh_model)
+    connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER USER")
+    connection.execute("UPDATE hashindex.model SET levels = 4")
+    with pytest.raises(DatabaseStateError, match="its checksum is"):
+        store.load(connection, lsh_model.name)
+    with pytest.raises(psycopg.errors.CheckViolation, match="model_levels_check"):
+        connection.execute("UPDATE hashindex.model SET levels = 3")
+
+
+def test_rows_are_encoded_and_kept_fresh(
+    connection: Connection, index: HashIndex, finer: Model, vectors: NDArray[np.float32]
+) -> None:
+    expected = dict(enumerate(as_text(finer, vectors), 1))
+    assert kept_codes(connection, index) == expected
+    connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(-vectors[4])])
+    connection.execute("UPDATE items SET embedding = %s WHERE id = 7", [Vector(3 * vectors[8])])
+    changed = as_text(finer, np.stack([-vectors[4], 3 * vectors[8]]))
+    assert kept_codes(connection, index) == expected | {1000: changed[0], 7: changed[1]}
+
+
+def test_rows_are_encoded_in_sql(
+    connection: Connection, items: str, finer: Model, vectors: NDArray[np.float32]
+) -> None:
+    for layout in ("table", "column"):
+        connection.execute(
+            "SELECT hashindex.declare_index('i', %s, 'embedding', 'finer', layout => %s)",
+            [items, layout],
+        )
+        made = HashIndex.open(connection, "i")
+        found = kept_codes(connection, made)
+        assert found == dict(enumerate(as_text(finer, vectors), 1))
+        assert made.encode() == 0
+        made.drop()
+
+
+def test_check_and_repair(connection: Connection, index: HashIndex, finer: Model) -> None:
+    before = kept_codes(connection, index)
+    for full in (False, True):
+        assert findings(connection, full)["wrong_codes"][0] == "ok"
+    # A bit of the second half, which no sign tells.
+    projections = finer.project(
+        np.stack([v.to_numpy() for (v,) in connection.execute("SELECT embedding FROM items")])
+    )
+    deviation = np.linalg.norm(projections, axis=1) / np.sqrt(finer.n_projections)
+    place = int((np.abs(projections[9]) / deviation[9] - 1).argmax())
+    wrong = list(before[10])
+    wrong[finer.n_projections + place] = "10"[int(wrong[finer.n_projections + place])]
+    target = f"{index.code_schema}.{index.code_table}"
+    connection.execute(
+        f"UPDATE {target} SET {index.code_column} = %s::bit varying WHERE id = 10".encode(),
+        ["".join(wrong)],
+    )
+    assert findings(connection, True)["wrong_codes"] == (
+        "broken",
+        "1 of 300 codes are not what the model gives their rows",
+    )
+    index.repair(full=True)
+    assert kept_codes(connection, index) == before
+    assert findings(connection, True)["wrong_codes"][0] == "ok"
+
+
+def test_codes_are_scored_by_the_asymmetric_distance(
+    connection: Connection, items: str, finer: Model, lsh_model: Model
+) -> None:
+    store.save(connection, lsh_model)
+    found = []
+    for model in (finer.name, lsh_model.name):
+        made = HashIndex.create(
+            connection, f"of_{model}", table=items, column="embedding", model=model
+        )
+        (scores,) = score_codes(made, queries=30).values()
+        found.append(scores.values["MAP"])
+    assert found[0] > found[1]

@@ -1,0 +1,308 @@
+"""Encoding in Python: no code is ever stale, and rows that the model does not know wait."""
+
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.known import OTHERS, UNKNOWN, assert_queued
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+import pg_hashindex.deep
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import encoding
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.network import Network, known_rows
+
+pytestmark = pytest.mark.newest
+
+NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
+    """Have something done once, after a page was read and before its codes are written."""
+    encode, done = Model.encode, []
+
+    def encode_slowly(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+        if not done:
+            done.append(True)
+            write()
+        return encode(self, X)
+
+    monkeypatch.setattr(Model, "encode", encode_slowly)
+
+
+def flipped(model: Model, vectors: NDArray[np.float32]) -> Network:
+    """Know the same rows, by codes of which every bit is another."""
+    rows = vectors[: UNKNOWN[0] - 1]
+    other_bits = np.packbits(np.unpackbits(model.encode(rows), axis=1)[:, :12] ^ 1, axis=1)
+    return known_rows(rows, other_bits, 12)
+
+
+def remake(index: HashIndex, model: str) -> HashIndex:
+    """Drop an index, and make it with another model under the same name."""
+    index.drop()
+    return HashIndex.create(
+        index.connection,
+        index.name,
+        table=index.qualified_table,
+        column=index.column_name,
+        model=model,
+        layout=index.layout,
+    )
+
+
+@pytest.mark.parametrize("batch_rows", [None, 97])
+def test_rows_that_the_model_does_not_know_wait(queued: HashIndex, batch_rows: int | None) -> None:
+    assert_queued(queued, range(1, 301))
+    queued.connection.execute("UPDATE items SET embedding = NULL WHERE id = 5")
+    assert queued.encode(batch_rows=batch_rows) == 289
+    assert_queued(queued, NEVER)
+    assert queued.encode(batch_rows=batch_rows) == 0
+    assert queued.waiting() == 10
+
+
+@pytest.mark.parametrize("level", ["read committed", "serializable"])
+def test_a_vector_that_changes_while_its_batch_is_encoded(
+    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """The row gets the code of its new vector, or none, never that of the one that was read."""
+
+    def write() -> None:
+        other.execute("UPDATE items SET embedding = %s WHERE id = 10", [Vector(OTHERS[0])])
+        other.execute("UPDATE items SET embedding = %s WHERE id = 11", [Vector(OTHERS[15])])
+        other.execute("UPDATE items SET embedding = NULL WHERE id = 12")
+        other.execute("UPDATE items SET category = 'new' WHERE id = 13")
+        other.execute("DELETE FROM items WHERE id = 14")
+        other.execute("UPDATE items SET id = 1000 WHERE id = 15")
+        other.execute("DELETE FROM items WHERE id = 16")
+        other.execute("INSERT INTO items VALUES (16, 'new', %s)", [Vector(OTHERS[1])])
+
+    queued.connection.execute(f"SET default_transaction_isolation TO '{level}'")
+    meanwhile(monkeypatch, write)
+    # One batch: all of its rows were read before they changed.
+    written = queued.encode()
+    monkeypatch.undo()
+    assert_queued(queued, [11, *NEVER])
+    assert written == 287
+
+
+def test_a_change_that_commits_between_snapshot_and_lock(
+    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement that writes codes sees the old version, and locks the new one."""
+    create = encoding._Encoder.__init__
+
+    def slow(self: encoding._Encoder, *arguments: Any) -> None:
+        create(self, *arguments)
+        self.names["unchanged"] = sql.SQL(
+            "b.xmin::text = s.version AND (SELECT pg_sleep(0.6)) IS NOT NULL"
+        )
+
+    monkeypatch.setattr(encoding._Encoder, "__init__", slow)
+    changed: list[float] = []
+
+    def change() -> None:
+        time.sleep(0.3)
+        other.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector(OTHERS[15])])
+        changed.append(time.monotonic())
+
+    writer = threading.Thread(target=change)
+    meanwhile(monkeypatch, writer.start)
+    queued.encode()
+    writer.join()
+    assert changed
+    assert_queued(queued, [1, *NEVER])
+
+
+@pytest.mark.parametrize("moment", ["before", "between batches"])
+def test_an_index_that_is_made_anew_with_another_model(
+    queued: HashIndex,
+    other: Connection,
+    known_model: Model,
+    vectors: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """Who opened it before writes none of the old model's codes into it."""
+    store.save(other, Model("flip", "byhand", 8, (), network=flipped(known_model, vectors)))
+
+    def make_anew() -> None:
+        remake(HashIndex.open(other, "items_idx"), "flip")
+
+    if moment == "before":
+        make_anew()
+    else:
+        meanwhile(monkeypatch, make_anew)
+    with pytest.raises(DatabaseStateError, match="'items_idx' was made anew .* open it again"):
+        queued.encode(batch_rows=100)
+    monkeypatch.undo()
+    again = HashIndex.open(other, "items_idx")
+    assert_queued(again, range(1, 301))
+    assert again.encode() == 290
+    assert_queued(again, NEVER)
+
+
+def test_an_index_encoded_in_sql_that_is_made_anew(
+    index: HashIndex, other: Connection, vectors: NDArray[np.float32]
+) -> None:
+    store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("flip"))
+    again = remake(HashIndex.open(other, "items_idx"), "flip")
+    with pytest.raises(DatabaseStateError, match="'items_idx' was made anew .* open it again"):
+        index.encode()
+    assert again.waiting() == 300
+    assert again.encode() == 300
+    assert_queued(again, [])
+
+
+def test_rows_that_stay_locked(
+    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "_PATIENCE", 0.3)
+    with other.transaction():
+        other.execute("UPDATE items SET embedding = %s WHERE id = 30", [Vector(OTHERS[2])])
+        with pytest.raises(DatabaseStateError, match="row 30 of .* locked or changed by other"):
+            queued.encode()
+    assert_queued(queued, [30, *NEVER])
+    assert queued.encode() == 1
+    assert_queued(queued, NEVER)
+
+
+def test_rows_that_never_rest_do_not_keep_it_running(
+    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, calls = Model.encode, []
+
+    def encode_slowly(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+        calls.append(len(X))
+        other.execute("UPDATE items SET category = 'x' WHERE id = 1")
+        other.execute(
+            "UPDATE items SET embedding = %s WHERE id = %s",
+            [Vector(OTHERS[len(calls) % 10]), 1 + len(calls)],
+        )
+        return encode(self, X)
+
+    monkeypatch.setattr(Model, "encode", encode_slowly)
+    queued.encode()
+    assert len(calls) == encoding._MOST_PASSES
+    monkeypatch.undo()
+    assert queued.waiting() > 10
+    queued.encode()
+    assert_queued(queued, NEVER)
+
+
+def test_goes_on_where_it_was_interrupted(
+    queued: HashIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, calls = Model.encode, []
+
+    def interrupted(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+        calls.append(len(X))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(self, X)
+
+    monkeypatch.setattr(Model, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queued.encode(batch_rows=50)
+    monkeypatch.undo()
+    assert_queued(queued, range(101, 301))
+    assert queued.encode(batch_rows=50) == 190
+    assert_queued(queued, NEVER)
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_nothing_is_locked_while_the_network_runs(
+    queued: HashIndex, url: str, monkeypatch: pytest.MonkeyPatch, autocommit: bool
+) -> None:
+    statuses: list[TransactionStatus] = []
+    with psycopg.connect(url, autocommit=autocommit) as own:
+        index = HashIndex.open(own, "items_idx")
+        own.commit()
+        meanwhile(monkeypatch, lambda: statuses.append(own.info.transaction_status))
+        assert index.encode(batch_rows=100) == 290
+        assert statuses == [TransactionStatus.IDLE]
+        assert own.info.transaction_status == TransactionStatus.IDLE
+    assert_queued(queued, NEVER)
+
+
+@pytest.fixture
+def torch_index(
+    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[HashIndex, types.ModuleType]:
+    """An index of a neural network that takes the signs of twelve sums, and who evaluates it."""
+    weights = np.random.default_rng(2).standard_normal((12, 8)).astype(np.float32)
+    module = types.ModuleType("networks")
+    module.evaluate = lambda network, X: X @ network.arrays["w"].T  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pg_hashindex.deep.networks", module)
+    monkeypatch.setattr(pg_hashindex.deep, "networks", module, raising=False)
+    model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
+    store.save(connection, model)
+    index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")
+    return index, module
+
+
+def test_a_neural_network_knows_every_row(torch_index: tuple[HashIndex, types.ModuleType]) -> None:
+    index, _ = torch_index
+    assert (index.encoded_in, index.network) == ("python", "torch")
+    assert index.encode() == 300
+    assert_queued(index, [])
+    index.connection.execute("UPDATE items SET embedding = %s WHERE id = 7", [Vector(OTHERS[15])])
+    assert_queued(index, [7])
+    assert index.search(OTHERS[14], 1, candidates=300)[0].id != 7
+    # A row without a code is a query all the same.
+    assert len(index.search_like(7, 3)) == 3
+    assert index.encode() == 1
+    assert index.search(OTHERS[15], 1, candidates=1)[0] == (7, 0)
+
+
+def test_batches_grow_with_the_speed_of_the_network(
+    torch_index: tuple[HashIndex, types.ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, module = torch_index
+    evaluate, sizes, seconds_a_row = module.evaluate, [], 0.0
+
+    def watched(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        sizes.append(len(X))
+        time.sleep(seconds_a_row * len(X))
+        return evaluate(network, X)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "evaluate", watched)
+    assert index.encode() == 300
+    assert sizes == [32, 128, 140]
+    sizes.clear()
+    index.connection.execute("UPDATE items SET embedding = l2_normalize(embedding) WHERE id <= 40")
+    monkeypatch.setattr(encoding, "_NETWORK_SECONDS", 0.02)
+    seconds_a_row = 0.005
+    assert index.encode() == 40
+    assert sizes[0] == 32
+    assert max(sizes[1:]) <= 4
+    sizes.clear()
+    seconds_a_row = 0.0
+    index.connection.execute("UPDATE items SET embedding = embedding + embedding")
+    assert index.encode(batch_rows=100) == 300
+    assert sizes == [100, 100, 100]
+
+
+def test_a_row_of_another_dimension(connection: Connection, known_model: Model) -> None:
+    """Possible where the triggers were off: the encoder names the row."""
+    store.save(connection, known_model)
+    connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
+    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="known")
+    connection.execute("SET session_replication_role = replica")
+    connection.execute("INSERT INTO loose VALUES (42, '[1,2,3]')")
+    connection.execute("RESET session_replication_role")
+    with pytest.raises(InvalidInputError, match="row 42 .* 3 dimensions, the model takes 8"):
+        index.encode()

@@ -1,0 +1,357 @@
+"""Answers: those that a plain reading of the definition gives, in the same order."""
+
+import json
+import uuid
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import InvalidInputError, UnknownIndexError
+from pg_hashindex.index.handle import HashIndex, Ranking
+from pg_hashindex.models.model import Model
+
+items_table = sa.Table(
+    "items",
+    sa.MetaData(),
+    sa.Column("id", sa.BigInteger, primary_key=True),
+    sa.Column("category", sa.Text),
+)
+
+
+def expected(
+    index: HashIndex,
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    candidates: int,
+) -> list[int]:
+    """The ids by definition: the candidates of the index, in the order of the exact distance.
+
+    `test_candidates` holds these against Python; which of equal codes come in is nobody's promise.
+    """
+    rows = index.connection.execute(
+        f"SELECT id FROM hashindex.candidates_{index.name}(%s, %s)".encode(),
+        [Vector(query), max(candidates, k)],
+    ).fetchall()
+    return nearest(vectors, query, k, np.array([row[0] for row in rows]) - 1)
+
+
+def nearest(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], k: int, rows: NDArray[np.integer]
+) -> list[int]:
+    """The ids of the rows that are nearest by exact distance, of those named."""
+    exact = np.linalg.norm(vectors[rows].astype(np.float64) - query, axis=1)
+    return [int(row) + 1 for row in rows[np.lexsort((rows, exact))[:k]]]
+
+
+@pytest.mark.parametrize("k", [1, 10, 40])
+@pytest.mark.parametrize("candidates", [1, 20, 100, 300, 5000])
+@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
+def test_equals_the_definition(
+    index: HashIndex,
+    vectors: NDArray[np.float32],
+    k: int,
+    candidates: int,
+    ranking: Ranking,
+) -> None:
+    index = index.configure(ranking=ranking)
+    for query in np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32):
+        hits = index.search(query, k, candidates=candidates)
+        assert [hit.id for hit in hits] == expected(index, vectors, query, k, candidates)
+        distances = [np.linalg.norm(vectors[hit.id - 1] - query) for hit in hits]
+        np.testing.assert_allclose([hit.distance for hit in hits], distances, rtol=1e-5)
+
+
+def test_default_candidates_are_200_or_k(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    query = -vectors[0]
+    for k in (10, 250):
+        wanted = expected(index, vectors, query, k, 200)
+        assert [hit.id for hit in index.search(query, k)] == wanted
+
+
+def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    query = -vectors[0]
+    index = index.configure(candidates=12, ranking="hamming")
+    assert (index.candidates, index.ranking, index.access) == (12, "hamming", "scan")
+    wanted = expected(index, vectors, query, 5, 12)
+    assert [hit.id for hit in index.search(query, 5)] == wanted
+    assert generic(index, query, wanted=5) == wanted
+    index = index.configure(ranking="asymmetric")
+    assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
+        ({"probes": 3}, "probes are of landmarks, and index .* has the access path scan"),
+        ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
+        ({"access": "tree"}, 'access path "tree" is unknown.*Use scan'),
+        ({"ranking": "weighted"}, "cannot be served by model .*Use one of: hamming, asymmetric"),
+        ({"ranking": "best"}, 'ranking "best" cannot be served'),
+    ],
+)
+def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.configure(**change)
+    assert index.open(index.connection, index.name).ranking == "asymmetric"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"candidates": 0}, "candidates is 0"),
+        ({"probes": 0}, "probes is 0"),
+        ({"probes": -1}, "probes is -1"),
+    ],
+)
+@pytest.mark.parametrize("where", [None, items_table.c.id > 0])
+def test_arguments_that_are_refused(
+    index: HashIndex, vectors: NDArray[np.float32], arguments: Any, message: str, where: Any
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(vectors[0], where=where, **arguments)
+
+
+@pytest.mark.parametrize(("metric", "operator"), [("l2", "<->"), ("cosine", "<=>"), ("ip", "<#>")])
+def test_metrics(
+    connection: Connection,
+    items: str,
+    model: Model,
+    vectors: NDArray[np.float32],
+    metric: Any,
+    operator: str,
+) -> None:
+    index = HashIndex.create(
+        connection, "by_metric", table=items, column="embedding", model="lsh", metric=metric
+    )
+    index.encode()
+    hits = index.search(vectors[3], 10, candidates=300)
+    exact = connection.execute(
+        f"SELECT id, embedding {operator} %s AS d FROM items ORDER BY d, id LIMIT 10",
+        [Vector(vectors[3])],
+    ).fetchall()
+    assert [tuple(hit) for hit in hits] == exact
+
+
+def test_where_restricts_the_candidates(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    """Of a small table all rows that match are compared."""
+    kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
+    hits = index.search(vectors[0], 30, candidates=40, where=items_table.c.category == "b")
+    assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 30, kept)
+
+
+def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    condition = items_table.c.category.in_(["a", "c"]) & (
+        items_table.c.id.between(50, 250) | (items_table.c.category == "it's 100% $1")
+    )
+    kept = np.flatnonzero([50 <= i + 1 <= 250 and "abc"[i % 3] != "b" for i in range(300)])
+    hits = index.search(vectors[0], 10, candidates=25, where=condition)
+    assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 10, kept)
+
+
+def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    orders = sa.Table("orders", sa.MetaData(), sa.Column("item", sa.Integer))
+    with pytest.raises(InvalidInputError, match="orders.item"):
+        index.search(vectors[0], where=orders.c.item == 1)
+    with pytest.raises(InvalidInputError, match="SQLAlchemy expression .* got str"):
+        index.search(vectors[0], where="id = 1")  # type: ignore[arg-type]
+
+
+def generic(index: HashIndex, query: Any, /, wanted: int = 30, **where: Any) -> list[int]:
+    rows = index.connection.execute(
+        "SELECT id, distance FROM hashindex.search(%s, %s, %s, where_equals => %s)",
+        [index.name, Vector(query), wanted, json.dumps(where)],
+    ).fetchall()
+    return [int(row_id) for row_id, _ in rows]
+
+
+def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
+    query = vectors[9]
+    assert generic(index, query, category="b") == nearest(vectors, query, 30, kept)
+    assert generic(index, query, category="b", id=5) == [5]
+    assert generic(index, query, category=None) == []
+    assert generic(index, query, category="b' OR true --") == []
+    assert generic(index, query) == expected(index, vectors, query, 30, 200)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ('{"colour": 1}', 'names column "colour", which items has not'),
+        ('{"category\\" = category --": 1}', "which items has not"),
+        ('{"category": ["a"]}', "Values are text, numbers"),
+        ('["category"]', "not an object"),
+    ],
+)
+def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        index.connection.execute(
+            "SELECT * FROM hashindex.search(%s, '[1,2,3,4,5,6,7,8]', where_equals => %s)",
+            [index.name, where],
+        )
+    assert message in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, 2.0],), "2 dimensions, expected 8"),
+        (([[1.0] * 8],), "a query is one vector"),
+        (([np.nan] * 8,), "is nan; vectors must be finite"),
+        (([np.inf] * 8,), "is inf"),
+        ((["a"] * 8,), "must be numbers"),
+        (([0.0] * 8, 0), "k is 0; it must be 1 or more"),
+        (([0.0] * 8, -3), "k is -3"),
+    ],
+)
+def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("search_items_idx('[1,2,3]')", "3 dimensions, the model takes 8"),
+        ("search_items_idx(NULL)", "query vector is NULL"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', 0)", "k is 0"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', NULL)", "k is NULL"),
+        ("search_items_idx('[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
+        ("search('items_idx', '[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
+        ("search('other', '[1,2,3,4,5,6,7,8]')", 'index "other" does not exist'),
+        ("search(NULL, '[1,2,3,4,5,6,7,8]')", 'index "NULL" does not exist'),
+        ("search_items_idx('[1,2,3,4,5,6,7,NaN]')", "NaN not allowed"),
+    ],
+)
+def test_refused_in_sql(index: HashIndex, call: str, message: str) -> None:
+    with pytest.raises(psycopg.Error, match=message):
+        index.connection.execute(f"SELECT * FROM hashindex.{call}")
+
+
+def test_candidates_below_1(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    for where in (None, items_table.c.id > 0):
+        with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
+            index.search(vectors[0], candidates=0, where=where)
+
+
+def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    around = index.search(vectors[4], 7)
+    assert around[0].id == 5
+    assert index.search_like(5, 6) == around[1:]
+    assert index.search_like("5", 6, where=items_table.c.id != around[1].id)[0] == around[2]
+    with pytest.raises(InvalidInputError, match="no row with id = 999"):
+        index.search_like(999)
+    with pytest.raises(InvalidInputError, match="k is 0"):
+        index.search_like(5, 0)
+    with pytest.raises(InvalidInputError, match="invalid input syntax for type bigint"):
+        index.search_like("five")
+
+
+def test_unknown_index(connection: Connection) -> None:
+    with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
+        HashIndex.open(connection, "nothing")
+
+
+def test_typed_function_gives_the_key_s_own_type(index: HashIndex) -> None:
+    row = index.connection.execute(
+        "SELECT pg_typeof(id)::text, pg_typeof(distance)::text "
+        "FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]') LIMIT 1"
+    ).fetchone()
+    assert row == ("bigint", "double precision")
+
+
+def test_in_a_read_only_transaction_and_under_any_search_path(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    connection = index.connection
+    before = index.search(vectors[0])
+    filtered = index.search(vectors[0], where=items_table.c.id < 100)
+    with connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        connection.execute("SET LOCAL search_path TO ''")
+        assert index.search(vectors[0]) == before
+        # The condition is the caller's own SQL, so its names resolve as everywhere.
+        connection.execute("SET LOCAL search_path TO public")
+        assert index.search(vectors[0], where=items_table.c.id < 100) == filtered
+        assert (
+            len(
+                connection.execute(
+                    "SELECT * FROM hashindex.search('items_idx', %s)", [Vector(vectors[0])]
+                ).fetchall()
+            )
+            == 10
+        )
+
+
+def test_empty_table(connection: Connection, model: Model) -> None:
+    connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "nothing", table="nothing", column="embedding", model="lsh"
+    )
+    assert index.encode() == 0
+    assert index.search(np.zeros(8)) == []
+
+
+def test_search_works_on_a_connection_of_the_caller_s_own(url: str, index: HashIndex) -> None:
+    with psycopg.connect(url) as own:  # neither autocommit nor pgvector's types
+        hits = HashIndex.open(own, "items_idx").search(np.ones(8))
+    with connect(url) as ours:
+        assert HashIndex.open(ours, "items_idx").search(np.ones(8)) == hits
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_tables_named_like_parts_of_the_query(
+    connection: Connection, model: Model, layout: Any
+) -> None:
+    for name in ("c", "query_code", "query"):
+        connection.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, query_code bit(12), "
+            "c vector(8))"
+        )
+        connection.execute(
+            f"INSERT INTO {name} SELECT n, n % 3, 1, repeat('1', 12)::bit(12), "
+            f"ARRAY[n, 1, 2, 3, -n, 5, 6, 7]::vector FROM generate_series(-50, 50) n"
+        )
+        index = HashIndex.create(
+            connection, f"i_{name}", table=name, column="c", model="lsh", layout=layout
+        )
+        index.encode()
+        assert [hit.id for hit in index.search([3, 1, 2, 3, -3, 5, 6, 7], 1)] == [3]
+        table = sa.Table(name, sa.MetaData(), sa.Column("k", sa.Integer))
+        assert index.search([3, 1, 2, 3, -3, 5, 6, 7], 1, where=table.c.k == 0)[0].id == 3
+        assert generic(index, [3, 1, 2, 3, -3, 5, 6, 7], k=0)[0] == 3
+
+
+def test_numbers_in_where_equals(index: HashIndex) -> None:
+    index.connection.execute("ALTER TABLE items ADD price numeric, ADD words text")
+    index.connection.execute("UPDATE items SET price = 2.50, words = '5' WHERE id = 7")
+    for where in ({"id": 7}, {"id": 7.0}, {"price": 2.5}, {"words": 5}):
+        assert generic(index, [1.0] * 8, **where) == [7]
+    assert generic(index, [1.0] * 8, id=7.5) == []
+
+
+@pytest.mark.parametrize(
+    ("key_type", "value", "expected"),
+    [("mood", "happy", "happy"), ("uuid", str(uuid.UUID(int=5)), None)],
+)
+def test_keys_of_the_user_s_own_types(
+    connection: Connection, model: Model, key_type: str, value: str, expected: str | None
+) -> None:
+    """In a schema that is on nobody's path but the table's maker's."""
+    connection.execute("CREATE SCHEMA types; CREATE TYPE types.mood AS ENUM ('sad', 'happy')")
+    connection.execute("SET search_path TO types, public")
+    connection.execute(f"CREATE TABLE public.keyed (k {key_type} PRIMARY KEY, v vector(8))")
+    connection.execute("INSERT INTO keyed VALUES (%s, '[1,2,3,4,5,6,7,8]')", [value])
+    connection.execute("SET search_path TO public")
+    index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
+    assert index.encode() == 1
+    assert index.search([1.0] * 8)[0].id == (expected or uuid.UUID(value))
+    assert index.search_like(value) == []

@@ -1,0 +1,499 @@
+"""An index changes its model while it is searched and written to."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect, translated_errors
+from pg_hashindex.db.locks import patiently
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    DuplicateNameError,
+    InUseError,
+    InvalidInputError,
+    LowerRecallError,
+    UnknownModelError,
+)
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.index.swap import beside, resume, undo
+from pg_hashindex.models.layers import Layer
+from pg_hashindex.models.model import Model
+
+
+@pytest.fixture
+def other(connection: Connection, vectors: NDArray[np.float32]) -> Model:
+    """A model of more bits, and so of another kind of code."""
+    return store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+
+
+@pytest.fixture
+def poor(connection: Connection) -> Model:
+    """A model that gives nearly all rows the same code."""
+    weights = np.zeros((12, 8), np.float32)
+    return store.save(
+        connection,
+        Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),)),
+    )
+
+
+@pytest.fixture
+def in_table(connection: Connection, items: str, model: Model) -> HashIndex:
+    """An index whose swap needs no column in the user's table, and so no lock against readers."""
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index.encode()
+    return index
+
+
+def reopened(index: HashIndex) -> HashIndex:
+    return HashIndex.open(index.connection, index.name)
+
+
+def brute_force(vectors: NDArray[np.float32], query: NDArray[np.float32], k: int) -> list[int]:
+    far = np.linalg.norm(vectors - query, axis=1)
+    return (np.argsort(far, kind="stable")[:k] + 1).tolist()
+
+
+def objects(connection: Connection) -> set[tuple[Any, ...]]:
+    """All that an index consists of, apart from what is in its tables."""
+    return set(
+        connection.execute(
+            """
+            SELECT 'relation', c.oid::regclass::text FROM pg_class c
+            WHERE c.relnamespace IN ('hashindex'::regnamespace, 'public'::regnamespace)
+              AND c.relkind <> 'S'
+            UNION ALL
+            SELECT 'function', p.oid::regprocedure::text FROM pg_proc p
+            WHERE p.pronamespace = 'hashindex'::regnamespace
+            UNION ALL
+            SELECT 'trigger', t.tgname || ' ' || t.tgrelid::regclass FROM pg_trigger t
+            UNION ALL
+            SELECT 'column', a.attrelid::regclass || '.' || a.attname FROM pg_attribute a
+            WHERE a.attrelid = 'items'::regclass AND NOT a.attisdropped
+            UNION ALL
+            SELECT 'index', i.name FROM hashindex.index i
+            """
+        ).fetchall()
+    )
+
+
+def test_a_swap_gives_the_index_the_codes_of_the_other_model(
+    index: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    done = index.swap("other", force=True)
+    assert (done.model_before, done.model) == ("lsh:1", "other:1")
+    assert done.before is not None
+    assert done.after is not None
+    now = reopened(index)
+    assert (now.model, now.n_bits, now.layout) == ("other", 20, index.layout)
+    assert (now.storage, now.swap_of) == ("items_idx~2", None)
+    assert_fresh(now)
+    previous = HashIndex.open(index.connection, "items_idx~2")
+    assert (previous.model, previous.storage) == ("lsh", "items_idx")
+    assert (previous.swap_of, previous.swap_state) == ("items_idx", "previous")
+    assert_fresh(previous)
+    query = vectors[17] + np.float32(0.1)
+    expected = brute_force(vectors, query, 10)
+    for searched in (index, now, previous):
+        assert [hit.id for hit in searched.search(query, 10, candidates=300)] == expected
+    # A radius is one of the new codes, also for who opened the index before.
+    assert [hit.id for hit in index.within_like(5, 20)] == [
+        hit.id for hit in now.within_like(5, 20)
+    ]
+    code, codes = other.encode(query[None]), other.encode(vectors)
+    far = np.unpackbits(codes ^ code, axis=1).sum(axis=1)
+    assert len(now.within(query, 6)) == np.count_nonzero(far <= 6) > 0
+
+
+def test_the_recall_that_is_compared_is_that_of_the_searches(
+    index: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    index.configure(candidates=15)
+    done = index.swap("other", force=True, queries=40, k=5, random_state=4)
+    assert done.before is not None
+    assert done.after is not None
+    assert (done.before.queries, done.before.k, done.before.candidates) == (40, 5, 15)
+    now = reopened(index)
+    assert now.candidates == 15
+    rows = np.random.default_rng(4).permutation(300)[:40]
+    for point, of in (
+        (done.before, HashIndex.open(index.connection, "items_idx~2")),
+        (done.after, now),
+    ):
+        found = 0
+        for row in rows:
+            true = [key for key in brute_force(vectors, vectors[row], 6) if key != row + 1][:5]
+            hits = of.search_like(int(row + 1), 5, candidates=15)
+            found += len(set(true) & {hit.id for hit in hits})
+        assert point.recall == pytest.approx(found / 200)
+
+
+def test_rollback_returns_to_codes_that_are_fresh(
+    index: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    index.swap("other", force=True)
+    index.connection.execute("DELETE FROM items WHERE id % 7 = 0")
+    index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 5 = 0")
+    index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
+    assert index.rollback() == "lsh:1"
+    back = reopened(index)
+    assert (back.model, back.storage) == ("lsh", "items_idx")
+    assert_fresh(back)
+    assert_fresh(HashIndex.open(index.connection, "items_idx~2"))
+    # And forth again.
+    assert index.rollback() == "other:1"
+    assert (reopened(index).model, reopened(index).storage) == ("other", "items_idx~2")
+    assert_fresh(reopened(index))
+
+
+def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
+    index: HashIndex, other: Model
+) -> None:
+    with pytest.raises(DatabaseStateError, match="'items_idx' has no codes of a model before"):
+        index.prune()
+    with pytest.raises(DatabaseStateError, match='"items_idx" has no codes of another model'):
+        index.rollback()
+    before = objects(index.connection)
+    index.swap("other", force=True)
+    with pytest.raises(InUseError, match="its codes of model lsh:1 still.* index prune items_idx"):
+        index.swap("lsh", force=True)
+    assert index.prune() == "lsh:1"
+    after = objects(index.connection)
+    assert {
+        (kind, name.replace("items_idx~2", "items_idx").replace('"', "")) for kind, name in after
+    } == {(kind, name.replace('"', "")) for kind, name in before}
+    # The names of the first codes are free again.
+    index.swap("lsh", force=True)
+    index.prune()
+    assert reopened(index).storage == "items_idx~3"
+    assert_fresh(reopened(index))
+    reopened(index).drop()
+    left = objects(index.connection)
+    assert not [name for _, name in left if "items_idx" in name]
+
+
+def test_dropping_an_index_in_a_swap_leaves_nothing(index: HashIndex, other: Model) -> None:
+    begin(index.connection)
+    index.drop()
+    assert not [name for _, name in objects(index.connection) if "items_idx" in name]
+    assert list_indexes(index.connection) == []
+
+
+def begin(connection: Connection, model: str = "other", access: str | None = None) -> str:
+    row = connection.execute(
+        "SELECT hashindex.begin_swap('items_idx', %s, %s)", [model, access]
+    ).fetchone()
+    assert row is not None
+    name: str = row[0]
+    return name
+
+
+@pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
+def test_the_access_path_comes_along(
+    connection: Connection, items: str, model: Model, other: Model, access: Any
+) -> None:
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", access=access
+    )
+    index.encode()
+    index.swap("other", force=True)
+    now = reopened(index)
+    assert (now.access, now.building, now.model) == (access, None, "other")
+    assert_fresh(now)
+    query = np.full(8, 0.3, np.float32)
+    truth = connection.execute(
+        "SELECT id FROM items ORDER BY embedding <-> %s, id LIMIT 10", [Vector(query)]
+    ).fetchall()
+    assert [(hit.id,) for hit in now.search(query, 10, candidates=300)] == truth
+    index.rollback()
+    assert reopened(index).access == access
+    assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
+    index.prune()
+    assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
+
+
+def test_another_access_path_may_be_asked_for(index: HashIndex, other: Model) -> None:
+    index.swap("other", access="lookup", force=True)
+    assert reopened(index).access == "lookup"
+    index.prune()
+    index.swap("other", access="scan", force=True)
+    assert reopened(index).access == "scan"
+    if index.layout == "column":
+        index.prune()
+        with pytest.raises(InvalidInputError, match="landmarks need them in a table"):
+            index.swap("other", access="landmarks", force=True)
+        assert beside(index, ["next", "ready", "previous"]) is None
+
+
+def test_a_model_of_less_recall_is_refused(
+    index: HashIndex, poor: Model, vectors: NDArray[np.float32]
+) -> None:
+    index.configure(candidates=40)
+    with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
+        index.swap("poor", tolerance=0.05)
+    assert reopened(index).model == "lsh"
+    assert beside(index, ["ready"]) == "items_idx~2"
+    # What is there is taken, and need not be made again.
+    index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
+    done = index.swap("poor", force=True)
+    assert done.after is not None
+    assert done.before is not None
+    assert done.after.recall < done.before.recall - 0.05
+    assert reopened(index).model == "poor"
+    assert_fresh(reopened(index))
+
+
+def test_undo_gives_a_swap_up(index: HashIndex, other: Model, poor: Model) -> None:
+    assert undo(index) is None
+    before = objects(index.connection)
+    begin(index.connection)
+    with pytest.raises(
+        InUseError, match="is being swapped to model other:1 .* repair items_idx --undo"
+    ):
+        index.swap("poor")
+    assert undo(index) == "other:1"
+    assert objects(index.connection) == before
+
+
+def test_a_swap_that_was_cut_off_goes_on(
+    index: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    assert resume(index) is None
+    name = begin(index.connection)
+    coming = HashIndex.open(index.connection, name)
+    assert coming.swap_state == "next"
+    # Some rows are encoded; then the run ended.
+    index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 40")
+    assert coming.summary().codes == 39
+    done = resume(index)
+    assert done is not None
+    assert done.model == "other:1"
+    assert_fresh(reopened(index))
+    assert_fresh(HashIndex.open(index.connection, name))
+
+
+def test_of_fewer_than_two_rows_nothing_is_compared(
+    connection: Connection, model: Model, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    done = index.swap("other")
+    assert (done.before, done.after) == (None, None)
+    connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
+    assert_fresh(reopened(index))
+    index.prune()
+    done = index.swap("lsh")
+    assert (done.before, done.after) == (None, None)
+    assert_fresh(reopened(index))
+
+
+def test_an_empty_table_has_no_landmarks(
+    connection: Connection, model: Model, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    index.swap("other", access="landmarks")
+    now = reopened(index)
+    assert (now.model, now.access, now.building) == ("other", "scan", "landmarks")
+    connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
+    now.encode()
+    assert reopened(index).access == "landmarks"
+    assert [hit.id for hit in index.search(vectors[0])] == [1]
+
+
+def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> None:
+    before = objects(connection)
+    with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):
+        index.swap("nothing")
+    with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
+        index.swap("other", tolerance=1.5)
+    with pytest.raises(InvalidInputError, match='access path "none" is unknown'):
+        index.swap("other", access="none")  # type: ignore[arg-type]
+    wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
+    store.save(connection, wide)
+    with pytest.raises(InvalidInputError, match="holds vectors of 8 dimensions, the model takes 9"):
+        index.swap("wide")
+    with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
+        index.swap("other")
+    assert objects(connection) == before
+    begin(connection)
+    with pytest.raises(
+        InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
+    ):
+        HashIndex.open(connection, "items_idx~2").swap("other")
+    with pytest.raises(DatabaseStateError, match="has no codes of another model that are ready"):
+        connection_call(connection, "SELECT hashindex.exchange('items_idx', 'ready')")
+    with pytest.raises(DuplicateNameError, match="exists already"):
+        HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
+
+
+def connection_call(connection: Connection, statement: str) -> None:
+    with translated_errors():
+        connection.execute(statement.encode())
+
+
+def test_a_long_name_leaves_room_for_that_of_the_swap(
+    connection: Connection, items: str, model: Model, other: Model
+) -> None:
+    name = "é" * 20
+    index = HashIndex.create(
+        connection, name, table=items, column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    index.swap("other", force=True)
+    now = reopened(index)
+    assert (now.model, now.access) == ("other", "landmarks")
+    assert len(now.storage.encode()) <= 40
+    assert_fresh(now)
+    index.prune()
+    with pytest.raises(DuplicateNameError, match="codes of another index are kept under the name"):
+        HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
+
+
+def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model) -> None:
+    with connect(url) as second:
+        second.execute("SELECT hashindex._claim('swap', 'items_idx')")
+        with pytest.raises(InUseError, match="being swapped by another session"):
+            index.swap("other")
+    assert beside(index, ["next", "ready"]) is None
+
+
+@pytest.mark.parametrize("work", ["encode:items_idx", "access:items_idx", "encode:items_idx~2"])
+def test_what_is_encoded_or_built_is_not_exchanged(
+    url: str, index: HashIndex, other: Model, work: str
+) -> None:
+    index.swap("other", force=True)
+    with connect(url) as second:
+        second.execute("SELECT hashindex._claim(%s, %s)", work.split(":"))
+        with pytest.raises(psycopg.errors.LockNotAvailable, match="being encoded or built"):
+            index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
+    index.rollback()
+    assert reopened(index).model == "lsh"
+
+
+def test_nobody_waits_behind_a_swap_that_waits(
+    url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    """A transaction that has written keeps the triggers from being made; others write meanwhile."""
+    failures: list[BaseException] = []
+
+    def swap() -> None:
+        try:
+            with connect(url) as own:
+                HashIndex.open(own, "items_idx").swap("other", force=True)
+        except BaseException as error:
+            failures.append(error)
+
+    with psycopg.connect(url) as writer, connect(url) as second:
+        writer.execute("UPDATE items SET category = 'z' WHERE id = 1")
+        swapper = threading.Thread(target=swap)
+        swapper.start()
+        # While it tries again and again, writes come through within its patience for a lock.
+        second.execute("SET lock_timeout = '2s'")
+        for number in range(20):
+            second.execute("UPDATE items SET category = 'y' WHERE id = %s", [number + 2])
+            threading.Event().wait(0.05)
+        assert beside(in_table, ["next", "ready", "previous"]) is None
+        writer.commit()
+        # One that only reads, and goes on doing so, keeps nothing from being swapped.
+        writer.execute("SELECT * FROM hashindex.search_items_idx(%s)", [str(vectors[0].tolist())])
+        swapper.join(30)
+        assert not swapper.is_alive()
+    assert failures == []
+    assert reopened(in_table).model == "other"
+    assert_fresh(reopened(in_table))
+
+
+def test_patience_ends(url: str, index: HashIndex) -> None:
+    with psycopg.connect(url) as holder:
+        holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(
+            InUseError, match="items has been in use for 0.2 s: canceling statement due to lock"
+        ):
+            patiently(
+                index.connection,
+                lambda: index.connection.execute("LOCK TABLE items IN SHARE MODE"),
+                table="items",
+                patience=0.2,
+            )
+
+
+def test_snapshots_from_before_are_answered(
+    url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    """What they call has the new codes, of which they do not see all."""
+    query = vectors[40] + np.float32(0.05)
+    with psycopg.connect(url) as old, psycopg.connect(url) as between:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM items")
+        name = begin(in_table.connection)
+        in_table.connection.execute(
+            "UPDATE items SET embedding = embedding - '[0,0,0,0,0,0,0,0]' WHERE id <= 100"
+        )
+        between.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        between.execute("SELECT count(*) FROM items")
+        HashIndex.open(in_table.connection, name).encode()
+        in_table.swap("other", force=True)
+        in_table.connection.execute("DELETE FROM items WHERE id <= 200")
+        expected = brute_force(vectors, query, 10)
+        for snapshot in (old, between):
+            rows = snapshot.execute(
+                "SELECT id FROM hashindex.search_items_idx(%s::vector, 10, 300)",
+                [str(query.tolist())],
+            ).fetchall()
+            assert [row[0] for row in rows] == expected
+            with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
+                snapshot.execute(
+                    "SELECT id FROM hashindex.within_items_idx(%s::vector, 20)",
+                    [str(query.tolist())],
+                )
+            snapshot.rollback()
+
+
+def test_searches_of_other_sessions_go_on(
+    url: str, index: HashIndex, other: Model, vectors: NDArray[np.float32]
+) -> None:
+    """Whatever the swap is at, all of them are right: each asks for all rows as candidates."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    counts: list[int] = []
+
+    def search(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        done = 0
+        try:
+            with connect(url) as own:
+                opened = HashIndex.open(own, "items_idx")
+                while not stop.is_set():
+                    query = rng.standard_normal(8).astype(np.float32)
+                    hits = opened.search(query, 5, candidates=300)
+                    assert [hit.id for hit in hits] == brute_force(vectors, query, 5)
+                    done += 1
+        except BaseException as error:
+            failures.append(error)
+        counts.append(done)
+
+    threads = [threading.Thread(target=search, args=[seed]) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    index.swap("other", force=True, queries=20)
+    index.rollback()
+    index.rollback()
+    index.prune()
+    index.swap("lsh", force=True, queries=20)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert min(counts) > 0

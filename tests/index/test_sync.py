@@ -1,0 +1,264 @@
+"""Codes stay fresh whatever is written, by whatever statement."""
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pgvector import Vector
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+
+
+def vector(seed: int) -> Vector:
+    return Vector(np.random.default_rng(seed).standard_normal(8).astype(np.float32))
+
+
+def count_codes(index: HashIndex) -> int:
+    return index.summary().codes
+
+
+def test_insert(index: HashIndex) -> None:
+    index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [vector(1)])
+    assert_fresh(index)
+    assert count_codes(index) == 301
+
+
+def test_insert_of_many_rows_and_copy(index: HashIndex) -> None:
+    index.connection.execute("INSERT INTO items SELECT id + 1000, category, embedding FROM items")
+    with (
+        index.connection.cursor() as cursor,
+        cursor.copy("COPY items (id, category, embedding) FROM STDIN") as copy,
+    ):
+        for row in range(50):
+            copy.write_row((5000 + row, "c", str(vector(row).to_list())))
+    assert_fresh(index)
+    assert count_codes(index) == 650
+
+
+def test_upsert(index: HashIndex) -> None:
+    index.connection.execute(
+        "INSERT INTO items VALUES (1, 'a', %s), (2000, 'b', %s) "
+        "ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding",
+        [vector(1), vector(2)],
+    )
+    assert_fresh(index)
+
+
+def test_update_of_the_vector(index: HashIndex) -> None:
+    index.connection.execute("UPDATE items SET embedding = %s WHERE id <= 20", [vector(3)])
+    assert_fresh(index)
+
+
+def test_update_of_another_column_leaves_codes_alone(index: HashIndex) -> None:
+    """Codes that are wrong on purpose must survive: nothing was encoded again."""
+    connection = index.connection
+    if index.layout == "table":
+        connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code")
+        codes = "SELECT id, code FROM hashindex.items_idx_codes ORDER BY id"
+    else:
+        connection.execute("UPDATE items SET items_idx_code = ~items_idx_code")
+        codes = "SELECT id, items_idx_code FROM items ORDER BY id"
+    before = connection.execute(codes).fetchall()
+    connection.execute("UPDATE items SET category = 'z'")
+    assert connection.execute(codes).fetchall() == before
+
+
+def test_update_of_the_key(index: HashIndex) -> None:
+    index.connection.execute("UPDATE items SET id = id + 10000 WHERE id <= 50")
+    assert_fresh(index)
+    assert count_codes(index) == 300
+
+
+def test_keys_that_change_places(index: HashIndex) -> None:
+    index.connection.execute(
+        "ALTER TABLE items DROP CONSTRAINT items_pkey, "
+        "ADD CONSTRAINT items_pkey PRIMARY KEY (id) DEFERRABLE INITIALLY IMMEDIATE"
+    )
+    index.connection.execute("UPDATE items SET id = 3 - id WHERE id IN (1, 2)")
+    assert_fresh(index)
+
+
+def test_null_goes_out_and_comes_in(index: HashIndex) -> None:
+    index.connection.execute("UPDATE items SET embedding = NULL WHERE id <= 10")
+    assert_fresh(index)
+    assert count_codes(index) == 290
+    index.connection.execute("INSERT INTO items VALUES (900, 'a', NULL)")
+    assert count_codes(index) == 290
+    index.connection.execute("UPDATE items SET embedding = %s WHERE id IN (1, 900)", [vector(5)])
+    assert_fresh(index)
+    assert count_codes(index) == 292
+
+
+def test_delete(index: HashIndex) -> None:
+    index.connection.execute("DELETE FROM items WHERE category = 'a'")
+    assert_fresh(index)
+    assert count_codes(index) == 200
+
+
+def test_truncate(index: HashIndex) -> None:
+    index.connection.execute("TRUNCATE items")
+    assert count_codes(index) == 0
+    index.connection.execute("INSERT INTO items VALUES (1, 'a', %s)", [vector(1)])
+    assert_fresh(index)
+
+
+def test_rollback_and_savepoints(index: HashIndex) -> None:
+    connection = index.connection
+    with connection.transaction(force_rollback=True):
+        connection.execute("DELETE FROM items WHERE id < 100")
+        connection.execute("UPDATE items SET embedding = %s", [vector(1)])
+    assert_fresh(index)
+    with connection.transaction():
+        connection.execute("UPDATE items SET embedding = %s WHERE id = 1", [vector(2)])
+        with connection.transaction(force_rollback=True):
+            connection.execute("DELETE FROM items")
+    assert_fresh(index)
+    assert count_codes(index) == 300
+
+
+def test_a_row_that_cannot_be_encoded_is_refused_whole(
+    connection: Connection, model: object
+) -> None:
+    """A column without a fixed dimension takes any vector; the index takes the model's only."""
+    connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
+    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="3 dimensions.*takes 8"):
+        connection.execute("INSERT INTO loose VALUES (1, '[1,2,3]')")
+    assert index.summary().rows == 0
+
+
+def test_writes_straight_to_a_partition(connection: Connection, model: object) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    for row_id, table in ((1, "parts"), (2, "parts_low"), (150, "parts_high"), (151, "parts")):
+        connection.execute(f"INSERT INTO {table} VALUES (%s, %s)", [row_id, vector(row_id)])
+    assert_fresh(index)
+    connection.execute("UPDATE parts SET id = 160 WHERE id = 1")
+    connection.execute("DELETE FROM parts_high WHERE id = 150")
+    assert_fresh(index)
+    assert count_codes(index) == 3
+    connection.execute("TRUNCATE parts_high")
+    assert_fresh(index)
+    assert count_codes(index) == 1
+    connection.execute("TRUNCATE parts")
+    assert count_codes(index) == 0
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("write", ["DELETE FROM items", "UPDATE items SET embedding = NULL"])
+def test_an_old_snapshot_leaves_no_code_behind(
+    connection: Connection, other: Connection, items: str, model: object, level: str, write: str
+) -> None:
+    """A writer whose snapshot is older than the encoder's codes fails, as its level promises."""
+    index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
+    with (
+        pytest.raises(psycopg.errors.SerializationFailure),
+        other.transaction(),
+    ):
+        other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        other.execute("SELECT count(*) FROM items")
+        index.encode()
+        other.execute(write)
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_rows_without_a_code_get_none_from_a_bystander(
+    connection: Connection, items: str, model: object, level: str
+) -> None:
+    """An update of one vector must not mark its unencoded neighbours as encoded."""
+    index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
+    with connection.transaction():
+        connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        connection.execute(
+            "UPDATE items SET embedding = CASE WHEN id = 1 THEN %s ELSE embedding END", [vector(1)]
+        )
+    assert index.summary().codes == 1
+    assert index.encode() == 299
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    ("event", "nested"),
+    [
+        ("INSERT", "UPDATE items SET embedding = '[8,7,6,5,4,3,2,-1]' WHERE id = NEW.id"),
+        ("INSERT", "UPDATE items SET embedding = NULL WHERE id = NEW.id"),
+        ("INSERT", "DELETE FROM items WHERE id = NEW.id"),
+        ("UPDATE", "UPDATE items SET embedding = '[8,7,6,5,4,3,2,-1]' WHERE id = NEW.id"),
+        ("UPDATE", "UPDATE items SET id = NEW.id + 5000 WHERE id = NEW.id"),
+        ("UPDATE", "DELETE FROM items WHERE id = NEW.id"),
+        ("DELETE", "INSERT INTO items VALUES (OLD.id, 'again', '[8,7,6,5,4,3,2,-1]')"),
+    ],
+)
+def test_a_trigger_of_the_user_s_that_writes_to_the_same_rows(
+    index: HashIndex, event: str, nested: str
+) -> None:
+    connection = index.connection
+    connection.execute(
+        f"""
+        CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN IF pg_trigger_depth() = 1 THEN {nested}; END IF; RETURN NULL; END $$;
+        CREATE TRIGGER meddle AFTER {event} ON items FOR EACH ROW EXECUTE FUNCTION meddle();
+        """
+    )
+    connection.execute("INSERT INTO items VALUES (1000, 'a', %s), (1001, 'b', NULL)", [vector(1)])
+    assert_fresh(index)
+    connection.execute("UPDATE items SET embedding = %s WHERE id IN (1, 2)", [vector(2)])
+    assert_fresh(index)
+    connection.execute("DELETE FROM items WHERE id IN (3, 4)")
+    assert_fresh(index)
+
+
+writes = st.lists(
+    st.tuples(
+        st.sampled_from(["insert", "update", "null", "other", "delete", "key", "truncate"]),
+        st.integers(1, 12),
+        st.integers(0, 5),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(writes=writes)
+def test_any_writes_in_any_order(
+    index: HashIndex, writes: list[tuple[str, int, int, bool]]
+) -> None:
+    connection = index.connection
+    connection.execute("TRUNCATE items")
+    for what, row_id, seed, kept in writes:
+        with connection.transaction(force_rollback=not kept):
+            match what:
+                case "insert":
+                    connection.execute(
+                        "INSERT INTO items VALUES (%s, 'a', %s) ON CONFLICT (id) DO NOTHING",
+                        [row_id, vector(seed) if seed else None],
+                    )
+                case "update":
+                    connection.execute(
+                        "UPDATE items SET embedding = %s WHERE id <= %s", [vector(seed), row_id]
+                    )
+                case "null":
+                    connection.execute("UPDATE items SET embedding = NULL WHERE id = %s", [row_id])
+                case "other":
+                    connection.execute("UPDATE items SET category = 'b' WHERE id <= %s", [row_id])
+                case "delete":
+                    connection.execute("DELETE FROM items WHERE id = %s", [row_id])
+                case "key":
+                    connection.execute("UPDATE items SET id = id + 100 WHERE id = %s", [row_id])
+                case _:
+                    connection.execute("TRUNCATE items")
+    assert_fresh(index)

@@ -1,0 +1,123 @@
+"""Encoding at a pace: small batches, and a pause after each, by a clock of the test's own."""
+
+import math
+
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.landmarks import assert_listed
+
+from pg_hashindex.db import pace
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.pace import Pace
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.newest
+
+
+class Clock:
+    """Time that passes while somebody sleeps, and only then."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.sleeps: list[float] = []
+        #: Called before each sleep.
+        self.look = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.look()
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(pace, "time", made)
+    return made
+
+
+def count(connection: Connection, table: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM hashindex.{table}".encode()).fetchone()
+    assert row is not None
+    number: int = row[0]
+    return number
+
+
+def test_so_many_rows_a_second(bare: HashIndex, other: Connection, clock: Clock) -> None:
+    """100 rows a second are 50 each half, and the last ones need no pause."""
+    written: list[int] = []
+    clock.look = lambda: written.append(count(other, "items_idx_codes"))
+    bare.connection.execute("DELETE FROM items WHERE id > 280")
+    assert bare.encode(rows_per_second=100) == 280
+    assert written == [50, 100, 150, 200, 250]
+    assert clock.sleeps == pytest.approx([0.5] * 5)
+    assert_fresh(bare)
+
+
+def test_batches_are_never_larger_than_asked_for(
+    bare: HashIndex, other: Connection, clock: Clock
+) -> None:
+    written: list[int] = []
+    clock.look = lambda: written.append(count(other, "items_idx_codes"))
+    bare.encode(batch_rows=120, rows_per_second=1e9)
+    assert written == [120, 240]
+    clock.sleeps.clear()
+    bare.connection.execute("DELETE FROM hashindex.items_idx_codes")
+    bare.encode(batch_rows=60, rows_per_second=400)
+    # 60 rows take 0.15 s; only the page after the last full one is empty.
+    assert clock.sleeps == pytest.approx([0.15] * 5)
+
+
+def test_time_that_encoding_took_is_not_slept_again(clock: Clock) -> None:
+    paced = Pace(100)
+    assert paced.batch(10_000) == 50
+    clock.now += 0.2
+    paced.keep(50, lambda: None)
+    assert clock.sleeps == pytest.approx([0.3])
+    # What was slower than that is not made up for by going faster.
+    clock.now += 7
+    paced.keep(50, lambda: None)
+    assert clock.sleeps == pytest.approx([0.3])
+    paced.keep(50, lambda: None)
+    assert clock.sleeps == pytest.approx([0.3, 0.5])
+
+
+def test_a_long_pause_is_made_of_short_ones(clock: Clock) -> None:
+    """So that a slow job says that it is alive."""
+    paced = Pace(0.25)
+    beats: list[float] = []
+    assert paced.batch(10_000) == 1
+    paced.keep(1, lambda: beats.append(clock.now))
+    assert clock.sleeps == pytest.approx([1, 1, 1, 1])
+    assert beats == pytest.approx([1000, 1001, 1002, 1003])
+
+
+def test_without_a_limit_nobody_sleeps(bare: HashIndex, clock: Clock) -> None:
+    bare.encode(batch_rows=10)
+    assert clock.sleeps == []
+    assert Pace(None).batch(10_000) == 10_000
+
+
+def test_listing_by_landmarks_is_paced_too(
+    listed: HashIndex, other: Connection, clock: Clock
+) -> None:
+    """Of 3,000 rows 1,200 a second: 600 at a time."""
+    listed.configure(access="scan")
+    listed.configure(access="landmarks")
+    read: list[int] = []
+    clock.look = lambda: read.append(count(other, "items_idx_staged"))
+    listed.encode(rows_per_second=1200)
+    assert read == [600, 1200, 1800, 2400, 3000]
+    assert clock.sleeps == pytest.approx([0.5] * 5)
+    assert_listed(HashIndex.open(listed.connection, "items_idx"))
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
+def test_refused(bare: HashIndex, rate: float) -> None:
+    with pytest.raises(InvalidInputError, match=f"rows_per_second must be above 0, got {rate}"):
+        bare.encode(rows_per_second=rate)
+    assert bare.waiting() == 300

@@ -1,0 +1,120 @@
+"""Trained deep models in a database: what was learned is what is stored, and searched by."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.clusters import clustered
+from fixtures.deep import SMALL
+from fixtures.known import assert_queued
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import HASHERS
+from pg_hashindex.index.catalog import Layout
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.code_scores import score_codes
+from pg_hashindex.training import train
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+X, LABELS = clustered()
+NEW = X[:20] + X[20:40]
+
+
+@pytest.fixture
+def things(connection: Connection) -> None:
+    """The rows under ids from 0, and their class."""
+    connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(12), topic int)")
+    insert(connection, X, LABELS, 0)
+
+
+def insert(connection: Connection, rows: NDArray[Any], labels: NDArray[Any], first: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO things VALUES (%s, %s, %s)",
+            [
+                (first + i, Vector(row), int(label))
+                for i, (row, label) in enumerate(zip(rows, labels, strict=True))
+            ],
+        )
+
+
+def trained(rows: NDArray[Any], method: str, **parameters: Any) -> Model:
+    """Return a small model of 12 bits; BGDH from a tag for each half of each class, too."""
+    classes = np.resize(LABELS, len(rows))
+    y = np.where(np.arange(len(rows)) < 100, classes, -1)
+    tags = np.eye(16)[2 * classes + np.arange(len(rows)) % 2]
+    return train(
+        rows,
+        "m",
+        method,
+        y=y,
+        graph=tags if HASHERS[method].takes_graph else None,
+        n_bits=12,
+        metric="cosine",
+        random_state=2,
+        force=True,
+        parameters={**SMALL[method], **parameters},
+    )
+
+
+def index_of(connection: Connection, name: str, layout: Layout) -> HashIndex:
+    return HashIndex.create(connection, name, table="things", column="v", model="m", layout=layout)
+
+
+@pytest.mark.parametrize(("method", "layout"), [("bgdh", "table"), ("dpsh", "column")])
+@pytest.mark.usefixtures("things")
+def test_layers_are_evaluated_in_sql(connection: Connection, method: str, layout: Layout) -> None:
+    """The same bits as in Python, save where rounding decides; triggers encode new rows."""
+    model = store.save(connection, trained(X, method))
+    index = index_of(connection, "i", layout)
+    assert (index.encoded_in, index.network) == ("sql", None)
+    index.encode()
+    insert(connection, NEW, LABELS[:20], 1000)
+    assert_fresh(index)
+    rows = connection.execute("SELECT v, hashindex.encode('m', v)::text FROM things").fetchall()
+    given = np.stack([vector.to_numpy() for vector, _ in rows])
+    in_sql = np.array([list(code) for _, code in rows]) == "1"
+    differing = in_sql != codes.unpack(model.encode(given), 12)
+    projections = np.abs(model.project(given))
+    assert len(given) == 420
+    assert (projections[differing] < 1e-4 * projections.mean()).all()
+    assert index.search(NEW[3], 1)[0].id == 1003
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+@pytest.mark.usefixtures("things")
+def test_codes_of_known_rows_go_into_the_index(connection: Connection, layout: Layout) -> None:
+    """New rows wait until a model was trained with them."""
+    transductive = {"variant": "transductive", "batch_contexts": 1024}
+    model = trained(X, "bgdh", **transductive)
+    stored = store.save(connection, model)
+    assert store.load(connection, "m").checksum == stored.checksum == model.checksum
+    index = index_of(connection, "i", layout)
+    assert (index.encoded_in, index.network) == ("python", "rows")
+    assert index.encode() == 400
+    assert_queued(index, [])
+    before = score_codes(index, labels="topic", random_state=3)["label"].values
+    assert before["MAP"] > 0.7
+
+    insert(connection, NEW, LABELS[:20], 1000)
+    assert index.encode() == 0
+    assert_queued(index, range(1000, 1020))
+    # Rows without a code are no part of what codes are measured by.
+    assert score_codes(index, labels="topic", random_state=3)["label"].values == before
+    with pytest.raises(InvalidInputError, match="has codes of the rows that it was trained on"):
+        index.search(NEW[3], 5)
+
+    store.save(connection, trained(np.concatenate([X, NEW]), "bgdh", **transductive))
+    anew = index_of(connection, "anew", layout)
+    assert anew.encode() == 420
+    assert_queued(anew, [])
+    assert anew.search(NEW[3], 1)[0].id == 1003

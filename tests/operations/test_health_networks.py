@@ -1,0 +1,106 @@
+"""Checks of an index whose codes only Python can make."""
+
+import numpy as np
+import pytest
+from fixtures.health import findings, profiled, set_code, troubles
+from fixtures.known import OTHERS
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+
+def index_of(connection: Connection, model: Model, layout: Layout) -> HashIndex:
+    store.save(connection, model)
+    created = HashIndex.create(
+        connection,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model=model.name,
+        layout=layout,
+    )
+    # Rows that the model does not know.
+    connection.execute("DELETE FROM items WHERE id > 290")
+    created.encode()
+    return created
+
+
+@pytest.fixture(params=["table", "column"])
+def index(
+    request: pytest.FixtureRequest,
+    connection: Connection,
+    items: str,
+    vectors: NDArray[np.float32],
+    known_model: Model,
+) -> HashIndex:
+    return index_of(connection, profiled(known_model, vectors[:290], "known"), request.param)
+
+
+def test_sql_says_who_can_tell(index: HashIndex) -> None:
+    rows = index.connection.execute(
+        "SELECT check_name, status, detail FROM hashindex.health('items_idx')"
+    ).fetchall()
+    skipped = {name for name, status, detail in rows if "pg-hashindex index check" in detail}
+    assert skipped == {"wrong_codes", "projection_drift"}
+    assert {status for _, status, _ in rows} == {"ok"}
+
+
+def test_wrong_codes(index: HashIndex) -> None:
+    set_code(index, "~code", "id IN (3, 33)")
+    for full in (False, True):
+        found = findings(index, full=full)["wrong_codes"]
+        assert (found.status, found.value) == ("broken", pytest.approx(2 / 290))
+        assert found.detail == "2 of 290 codes are not what the model gives their rows"
+    index.repair(full=True)
+    for full in (False, True):
+        assert troubles(index, full=full) == {}
+
+
+def test_drift(index: HashIndex) -> None:
+    found = findings(index)["projection_drift"]
+    assert (found.status, found.value) == ("ok", 0)
+    # All rows become one of two that the model knows too.
+    for number, row in enumerate(OTHERS[:2]):
+        index.connection.execute(
+            "UPDATE items SET embedding = %s WHERE id %% 2 = %s", [Vector(row), number]
+        )
+    index.encode()
+    signs = index.loaded_model.project(OTHERS[:2]) > 0
+    profile = index.loaded_model.profile
+    assert profile is not None
+    wanted = []
+    for bit in range(12):
+        # Of +1 and -1 two of the ten parts hold all.
+        was = np.array([290 - profile.ones[bit], profile.ones[bit]])
+        now = np.array([145 * (2 - signs[:, bit].sum()), 145 * signs[:, bit].sum()])
+        a, b = (np.append(counts, [0] * 8) + 0.5 for counts in (was, now))
+        a, b = a / 295, b / 295
+        wanted.append(np.sum((b - a) * np.log(b / a)) - 9 * (1 / 290 + 1 / 290))
+    for full in (False, True):
+        found = findings(index, full=full)["projection_drift"]
+        assert found.value == pytest.approx(np.mean(wanted))
+        assert found.status == "warning"
+        assert found.advice is not None
+
+
+def test_without_what_evaluates_it(index: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise InvalidInputError("this model is a neural network, which needs torch")
+
+    monkeypatch.setattr(Model, "project", refuse)
+    found = findings(index)
+    for name in ("wrong_codes", "projection_drift"):
+        assert (found[name].status, found[name].value) == ("ok", None)
+        assert found[name].detail.startswith("the model cannot be evaluated here: this model is a")
+
+
+def test_without_a_table_nothing_is_computed(index: HashIndex) -> None:
+    index.connection.execute("DROP TABLE items")
+    assert set(findings(index)) == {"table", "functions", "rights"}

@@ -1,0 +1,313 @@
+"""Faults of what an index consists of: its table, triggers, functions, access path, swaps."""
+
+import numpy as np
+import pytest
+from fixtures.health import codes_of, findings, troubles
+from fixtures.landmarks import tables_of
+from fixtures.roles import As, denied
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import MissingRightsError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import Access, HashIndex, Layout
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+TABLE_FAULTS = {
+    "ALTER TABLE items RENAME TO goods": "on goods: it was renamed",
+    "CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop": "on shop.items: it was renamed",
+    "ALTER TABLE items RENAME embedding TO vec": 'column "embedding" of items is gone',
+    "ALTER TABLE items DROP embedding": 'column "embedding" of items is gone',
+    "ALTER TABLE items ALTER embedding TYPE sparsevec(8)": "sparsevec, not vector or halfvec",
+    "ALTER TABLE items RENAME id TO number": 'has no column "id"',
+    "ALTER TABLE items DROP CONSTRAINT items_pkey": 'column "id" of public.items is not a key',
+    "ALTER TABLE items ALTER id TYPE text": 'key "id" of items is of type text, and was of bigint',
+    "CREATE TABLE more () INHERITS (items)": "items has tables that inherit from it",
+}
+
+
+def test_the_table(index: HashIndex) -> None:
+    for statement, said in TABLE_FAULTS.items():
+        with index.connection.transaction(force_rollback=True):
+            index.connection.execute(statement.encode())
+            found = findings(index)
+            assert found["table"].status == "broken", statement
+            assert said in found["table"].detail
+            assert "pg-hashindex index repair items_idx" in (found["table"].advice or "")
+            # Nothing is compared that may be something else by now.
+            assert "wrong_codes" not in found
+            assert index.check(full=True).status == "broken"
+    assert troubles(index) == {}
+
+
+def test_a_table_that_was_dropped(connection: Connection, index: HashIndex) -> None:
+    connection.execute("DROP TABLE items")
+    assert findings(index)["table"].detail.startswith("table public.items is gone")
+    assert "triggers" not in findings(index)
+
+
+def test_another_table_of_that_name(connection: Connection, items: str, model: Model) -> None:
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    connection.execute("ALTER TABLE items RENAME TO goods")
+    connection.execute("CREATE TABLE items (LIKE goods INCLUDING ALL)")
+    assert findings(index)["triggers"].value == 4
+    assert findings(index)["triggers"].status == "broken"
+
+
+def test_codes_that_were_dropped(connection: Connection, index: HashIndex) -> None:
+    table, column = codes_of(index)
+    if index.layout == "table":
+        connection.execute(f"DROP TABLE {table}".encode())
+        said = "code table hashindex.items_idx_codes is gone"
+    else:
+        connection.execute(f"ALTER TABLE {table} DROP {column}".encode())
+        said = 'code column "items_idx_code" of items is gone'
+    assert findings(index)["table"].detail == said
+    assert troubles(index) == {"table": "broken"}
+
+
+def test_codes_of_another_width(connection: Connection, index: HashIndex) -> None:
+    table, column = codes_of(index)
+    connection.execute(
+        f"ALTER TABLE {table} ALTER {column} TYPE bit(5) USING {column}::bit(5)".encode()
+    )
+    assert "is of type bit(5), the model gives bit(12)" in findings(index)["table"].detail
+
+
+def test_codes_without_a_primary_key(connection: Connection, items: str, model: Model) -> None:
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    connection.execute("ALTER TABLE hashindex.items_idx_codes DROP CONSTRAINT items_idx_codes_pkey")
+    assert findings(index)["table"].detail.endswith("has lost its primary key")
+
+
+def test_triggers(connection: Connection, index: HashIndex) -> None:
+    name = {"table": "hashindex_items_idx_update", "column": "zz_hashindex_items_idx"}[index.layout]
+    for statement, said in (
+        (f"DROP TRIGGER {name} ON items", "is missing"),
+        (f"ALTER TABLE items DISABLE TRIGGER {name}", "is disabled"),
+        # It fires for what is replicated alone.
+        (f"ALTER TABLE items ENABLE REPLICA TRIGGER {name}", "is disabled"),
+    ):
+        with connection.transaction(force_rollback=True):
+            connection.execute(statement.encode())
+            assert troubles(index) == {"triggers": "broken"}
+            assert findings(index)["triggers"].detail.startswith(f"{name} on items {said}")
+    connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name}".encode())
+    assert troubles(index) == {}
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_triggers_of_partitions(connection: Connection, model: Model, layout: Layout) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100)"
+    )
+    index = HashIndex.create(
+        connection, "parts", table="parts", column="embedding", model="lsh", layout=layout
+    )
+    connection.execute("CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (200)")
+    if layout == "column":
+        # PostgreSQL makes triggers for rows itself.
+        assert troubles(index) == {}
+    else:
+        found = findings(index)["triggers"]
+        assert (found.status, found.value) == ("warning", 4)
+        assert "straight to these partitions" in found.detail
+        index.repair()
+        assert troubles(index) == {}
+    connection.execute("ALTER TABLE parts_low DISABLE TRIGGER USER")
+    assert troubles(index) == {"triggers": "warning" if layout == "table" else "broken"}
+
+
+def test_functions(connection: Connection, index: HashIndex) -> None:
+    for function in ("search_items_idx", "within_items_idx", "sync_items_idx"):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"DROP FUNCTION hashindex.{function} CASCADE".encode())
+            found = findings(index)
+            assert (found["functions"].status, found["functions"].value) == ("broken", 1)
+            assert function in found["functions"].detail
+            # With their function the triggers went.
+            assert found["triggers"].status == ("broken" if function.startswith("sync") else "ok")
+
+
+@pytest.mark.parametrize("access", ["lookup", "hnsw"])
+def test_an_access_path(
+    connection: Connection, other: Connection, index: HashIndex, access: Access
+) -> None:
+    index.configure(access=access)
+    found = findings(index)["access"]
+    assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
+    assert f"access path {access} is not built" in found.detail
+    other.execute("SELECT hashindex._claim('access', 'items_idx')")
+    assert findings(index)["access"].status == "ok"
+    other.execute("SELECT hashindex._release('access', 'items_idx')")
+    assert findings(index)["access"].status == "warning"
+    index.encode()
+    assert troubles(index) == {}
+    (name,) = connection.execute(
+        "SELECT min(c.oid::regclass::text) FROM pg_class c "
+        "WHERE c.relkind = 'i' AND c.relname ~ '^hashindex_'"
+    ).fetchone() or ("",)
+    connection.execute(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [name]
+    )
+    assert findings(index)["access"].status == "warning"
+    assert "is not valid" in findings(index)["access"].detail
+    connection.execute(f"DROP INDEX {name}".encode())
+    assert "is gone" in findings(index)["access"].detail
+    assert troubles(index) == {"access": "warning"}
+    index.repair()
+    assert troubles(index) == {}
+
+
+def test_landmarks_that_are_gone(listed: HashIndex) -> None:
+    connection = listed.connection
+    codes, landmarks = tables_of(listed)
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"DELETE FROM hashindex.{landmarks}".encode())
+        assert findings(listed)["access"].detail.startswith(
+            "of access path landmarks there are no landmarks"
+        )
+        assert findings(listed)["access"].status == "warning"
+    (hnsw,) = connection.execute(
+        "SELECT x.indexrelid::regclass::text FROM pg_index x "
+        "WHERE x.indrelid = %s::regclass AND NOT x.indisprimary",
+        [f"hashindex.{landmarks}"],
+    ).fetchone() or ("",)
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"DROP INDEX {hnsw}".encode())
+        assert "the HNSW over landmarks is gone" in findings(listed)["access"].detail
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"DROP INDEX hashindex.{codes}_landmark_idx".encode())
+        assert "the b-tree over the landmarks of codes" in findings(listed)["access"].detail
+    connection.execute(f"DROP TABLE hashindex.{landmarks}".encode())
+    assert findings(listed)["access"].status == "broken"
+
+
+def test_lists(listed: HashIndex) -> None:
+    connection = listed.connection
+    # 12 bits do not tell 3,000 rows apart.
+    assert troubles(listed) == {"duplicates": "warning"}
+    listed = listed.configure(candidates=3000)
+    for full in (False, True):
+        assert troubles(listed, full=full) == {}
+    summary = listed.lists()
+    assert summary is not None
+    assert f"{summary.landmarks} landmarks" in findings(listed)["lists"].detail
+    told = f"{summary.mean:.0f} codes each, {summary.longest} at most"
+    assert told in findings(listed, full=True)["lists"].detail
+
+    codes, _ = tables_of(listed)
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            f"UPDATE hashindex.{codes} SET landmark = 1 WHERE landmark < 40".encode()
+        )
+        found = findings(listed)["lists"]
+        assert "in lists much longer than the others" in found.detail
+        assert "index rebalance items_idx" in (found.advice or "")
+        assert troubles(listed) == {"lists": "warning"}
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            f"UPDATE hashindex.{codes} SET landmark = NULL WHERE landmark % 3 = 0".encode()
+        )
+        found = findings(listed)["landmarks"]
+        assert "codes are in no list" in found.detail
+        assert "index encode items_idx" in (found.advice or "")
+        assert troubles(listed) == {"landmarks": "warning"}
+
+
+def test_a_table_that_grew_or_shrank_tenfold(listed: HashIndex) -> None:
+    for trained, status in ((300, "warning"), (310, "ok"), (29_000, "ok"), (30_000, "warning")):
+        listed.connection.execute("UPDATE hashindex.index SET trained_rows = %s", [trained])
+        found = findings(listed)["landmarks"]
+        assert (found.status, found.value) == (status, pytest.approx(3000 / trained))
+        advised = "index rebalance items_idx" in (found.advice or "")
+        assert advised == (status == "warning")
+    # Of an empty table no search is slow.
+    listed.connection.execute("TRUNCATE items")
+    assert troubles(listed) == {}
+
+
+def test_a_swap_that_was_left(
+    connection: Connection, other: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("the other"))
+    connection.execute("SELECT hashindex.begin_swap('items_idx', 'the other')")
+    found = findings(index)["swap"]
+    assert found.status == "warning"
+    assert "a swap to model the other:1 was left half done" in found.detail
+    assert "index swap items_idx --model 'the other:1'" in (found.advice or "")
+    assert "repair items_idx --undo" in (found.advice or "")
+    other.execute("SELECT hashindex._claim('swap', 'items_idx')")
+    assert findings(index)["swap"].status == "ok"
+    other.execute("SELECT hashindex._release('swap', 'items_idx')")
+    connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
+    assert "left when all was encoded" in findings(index)["swap"].detail
+
+
+def test_bloat(connection: Connection, items: str, model: Model) -> None:
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    index.encode()
+    connection.execute(
+        "INSERT INTO hashindex.items_idx_codes (id, code) "
+        "SELECT -n, 0::bit(12) FROM generate_series(1, 250000) n"
+    )
+    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id < 0")
+    found = findings(index)["bloat"]
+    assert found.status == "warning"
+    assert found.detail.startswith("hashindex.items_idx_codes takes ")
+    assert (found.advice or "").startswith("VACUUM hashindex.items_idx_codes")
+    connection.execute("VACUUM hashindex.items_idx_codes")
+    assert findings(index)["bloat"].status == "ok"
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_a_reader_checks(
+    connection: Connection, as_role: As, items: str, model: Model, access: Access
+) -> None:
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh", access=access
+    )
+    index.encode()
+    reader = as_role("checker")
+    connection.execute("GRANT SELECT ON items TO checker")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'checker')")
+    for full in (False, True):
+        assert troubles(HashIndex.open(reader, "items_idx"), full=full) == {}
+    with denied():
+        reader.execute(f"DELETE FROM hashindex.{tables_of(index)[0]}".encode())
+    connection.execute("REVOKE SELECT ON items FROM checker")
+    with pytest.raises(MissingRightsError, match="permission denied for table items"):
+        HashIndex.open(reader, "items_idx").check()
+
+
+def test_rows_that_the_caller_does_not_see(
+    connection: Connection, as_role: As, index: HashIndex
+) -> None:
+    """Of a tenant's rows all is told, and codes of others are not taken for left over."""
+    tenant = as_role("tenant")
+    connection.execute("GRANT SELECT ON items TO tenant")
+    connection.execute("SELECT hashindex.grant_reader('items_idx', 'tenant')")
+    connection.execute(
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
+        "CREATE POLICY own ON items USING (category = 'a')"
+    )
+    table, _ = codes_of(index)
+    if index.layout == "table":
+        connection.execute(f"DELETE FROM {table} WHERE id IN (1, 2, 4)".encode())
+    else:
+        connection.execute("UPDATE items SET items_idx_code = NULL WHERE id IN (1, 2, 4)")
+    found = findings(HashIndex.open(tenant, "items_idx"))
+    # Rows 1, 4, 7, ... are of category a.
+    assert found["rows_without_code"].value == 2
+    assert found["rows_without_code"].detail.startswith("2 of 100 rows")
+    assert "row security hides rows from you" in found["rows_without_code"].detail
+    assert found["codes_without_row"].status == "ok"
+    if index.layout == "table":
+        assert found["codes_without_row"].value is None
+    assert findings(index)["rows_without_code"].value == 3

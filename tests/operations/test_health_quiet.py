@@ -1,0 +1,196 @@
+"""An index that is well is said to be, whatever its table, layout, access path and names."""
+
+import numpy as np
+import pytest
+from fixtures.code_indexes import fill
+from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, troubles
+from fixtures.known import UNKNOWN
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import Access, HashIndex, Layout
+from pg_hashindex.models.model import Model
+from pg_hashindex.training import train
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.mark.parametrize(
+    ("layout", "access"),
+    [
+        ("table", "scan"),
+        ("table", "lookup"),
+        ("table", "hnsw"),
+        ("table", "landmarks"),
+        ("column", "scan"),
+        ("column", "lookup"),
+        ("column", "hnsw"),
+    ],
+)
+def test_each_access_path(
+    connection: Connection,
+    items: str,
+    vectors: NDArray[np.float32],
+    lsh_model: Model,
+    layout: Layout,
+    access: Access,
+) -> None:
+    index = index_with_profile(connection, lsh_model, vectors, layout)
+    index.configure(access=access).encode()
+    assert_quiet(index)
+    found = set(findings(index))
+    wanted = ALWAYS | ({"bloat"} if layout == "table" else set())
+    assert found == wanted | ({"lists", "landmarks"} if access == "landmarks" else set())
+    connection.execute("DELETE FROM items WHERE id % 10 = 0")
+    connection.execute("UPDATE items SET embedding = NULL WHERE id % 10 = 1")
+    connection.execute(
+        "INSERT INTO items SELECT id + 1000, category, embedding FROM items WHERE id < 30"
+    )
+    assert_quiet(index)
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_few_rows(connection: Connection, lsh_model: Model, layout: Layout) -> None:
+    fill(connection, "items", np.zeros((0, 8), np.float32))
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((40, 8)).astype(np.float32)
+    index = index_with_profile(connection, lsh_model, rng.standard_normal((5000, 8)), layout)
+    assert_quiet(index)
+    assert findings(index)["wrong_codes"].detail == "there are no codes to look at"
+    for count in (1, 2, 40):
+        connection.execute("TRUNCATE items")
+        for number, row in enumerate(rows[:count], 1):
+            connection.execute(
+                "INSERT INTO items (id, embedding) VALUES (%s, %s)", [number, Vector(row)]
+            )
+        assert_quiet(index)
+    connection.execute("UPDATE items SET embedding = NULL")
+    assert_quiet(index)
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_table_of_partitions(connection: Connection, model: Model, layout: Layout) -> None:
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000) "
+        "PARTITION BY HASH (id);"
+        "CREATE TABLE parts_a PARTITION OF parts_high FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
+        "CREATE TABLE parts_b PARTITION OF parts_high FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
+    )
+    connection.execute(
+        "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 300) n"
+    )
+    index = HashIndex.create(
+        connection, "parts", table="parts", column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    assert_quiet(index)
+    assert findings(index)["rows_without_code"].detail == "none of 300 rows"
+    index.configure(access="lookup").encode()
+    assert_quiet(index)
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_an_unlogged_table_with_odd_names(
+    connection: Connection, vectors: NDArray[np.float32], model: Model, access: Access
+) -> None:
+    schema, table, key, column = 'My "Shop"', "it'ems 100%s", "the.key", "vec tör"
+    connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    name = sql.Identifier(schema, table)
+    connection.execute(
+        sql.SQL("CREATE UNLOGGED TABLE {} ({} text PRIMARY KEY, {} vector)").format(
+            name, sql.Identifier(key), sql.Identifier(column)
+        )
+    )
+    connection.execute(
+        sql.SQL("INSERT INTO {} SELECT 'key ' || n, %s FROM generate_series(1, 3) n").format(
+            sql.Identifier(schema, table.replace("%", "%%"))
+        ),
+        [vectors[0].tolist()],
+    )
+    index = HashIndex.create(
+        connection,
+        "Ünder 100% 'it\"",
+        table=name.as_string(connection),
+        column=column,
+        model="lsh",
+        access=access,
+    )
+    index.encode()
+    assert_quiet(index)
+    connection.execute(
+        sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name),
+    )
+    found = findings(index)["triggers"]
+    # As a shell takes it for one word.
+    assert found.advice is not None
+    assert "repair 'Ünder 100% '\\''it\"', which" in found.advice
+
+
+@pytest.mark.parametrize("kind", ["uuid", "numeric(10,2)", "timestamptz"])
+def test_keys_of_other_types(connection: Connection, model: Model, kind: str) -> None:
+    made = {
+        "uuid": "md5(n::text)::uuid",
+        "numeric(10,2)": "n / 4.0",
+        "timestamptz": "'2026-01-01'::timestamptz + n * interval '1 hour'",
+    }[kind]
+    connection.execute(f"CREATE TABLE items (id {kind} PRIMARY KEY, embedding vector(8))".encode())
+    connection.execute(
+        f"INSERT INTO items SELECT {made}, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)"
+        "::vector FROM generate_series(1, 200) n".encode()
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    index.encode()
+    assert_quiet(index)
+
+
+def test_after_a_swap_and_a_rollback(
+    connection: Connection, vectors: NDArray[np.float32], index: HashIndex
+) -> None:
+    store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    index.swap("other", force=True)
+    found = findings(index)
+    assert {f.status for f in found.values()} == {"ok"}
+    assert "codes of model lsh:1" in found["swap"].detail
+    assert found["swap"].advice is not None
+    assert "index prune items_idx" in found["swap"].advice
+    # What was opened before the swap is looked at as it is now.
+    assert len(index.open(connection, "items_idx").loaded_model.encode(vectors)[0]) == 3
+    index.rollback()
+    index.open(connection, "items_idx").prune()
+    assert_quiet(index)
+
+
+def test_rows_of_a_model_that_was_trained_on_them(connection: Connection) -> None:
+    rng = np.random.default_rng(6)
+    rows = (rng.standard_normal((1500, 8)) @ rng.standard_normal((8, 8))).astype(np.float32)
+    model = train(rows, "trained", "itq", n_bits=8)
+    assert model.profile is not None
+    # A tenth of the rows was held back.
+    assert model.profile.rows == 1350
+    fill(connection, "items", rows)
+    store.save(connection, model)
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="trained"
+    )
+    index.encode()
+    assert_quiet(index)
+
+
+def test_a_model_that_python_evaluates(encoded: HashIndex) -> None:
+    """Rows 291 to 300 are none that it was trained on: that is what is found, and no more."""
+    assert troubles(encoded) == {"rows_without_code": "warning"}
+    found = findings(encoded, full=True)
+    assert found["rows_without_code"].value == UNKNOWN[1] - UNKNOWN[0] + 1
+    assert "train it anew with them" in (found["rows_without_code"].advice or "")
+    assert found["wrong_codes"].detail == "290 codes are what the model gives their rows"
+    encoded.connection.execute("DELETE FROM items WHERE id > 290")
+    assert_quiet(encoded)

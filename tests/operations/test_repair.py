@@ -1,0 +1,567 @@
+"""A repair brings an index back into order, says what it did, and leaves alone what is well."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.catalog import contents
+from fixtures.checks import assert_fresh
+from fixtures.code_indexes import counted_reads, pretend_large
+from fixtures.known import assert_queued
+from fixtures.landmarks import assert_listed, entries, relations, tables_of
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import InUseError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.swap import beside
+from pg_hashindex.models.layers import Layer
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations import repair as repairing
+
+pytestmark = pytest.mark.newest
+
+QUERY = [1.0, -1.0, 2.0, 0.5, 0.25, -0.25, 1.0, -2.0]
+
+PARTS = """
+    CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);
+    CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);
+    CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (200) PARTITION BY HASH (id);
+    CREATE TABLE high_0 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+    CREATE TABLE high_1 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+    INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector
+    FROM generate_series(0, 199) n
+"""
+
+
+def reopened(index: HashIndex) -> HashIndex:
+    return HashIndex.open(index.connection, index.name)
+
+
+def everything(index: HashIndex) -> Any:
+    """What the database holds, and which transaction wrote each code and catalog row."""
+    codes = index.codes.as_string(index.connection)
+    rows = index.connection.execute(
+        f"SELECT xmin::text, ctid::text, t::text FROM {codes} t "
+        "UNION ALL SELECT xmin::text, ctid::text, i::text FROM hashindex.index i "
+        "UNION ALL SELECT xmin::text, oid::text, tgname || tgenabled::text FROM pg_trigger "
+        "UNION ALL SELECT xmin::text, oid::text, proname FROM pg_proc "
+        "WHERE pronamespace = 'hashindex'::regnamespace".encode()
+    ).fetchall()
+    return contents(index.connection), sorted(rows)
+
+
+@pytest.mark.parametrize("access", ["scan", "lookup", "hnsw", "landmarks"])
+def test_where_all_is_well_nothing_changes(index: HashIndex, access: Any) -> None:
+    if access == "landmarks" and index.layout == "column":
+        pytest.skip("landmarks need a code table")
+    index.configure(access=access)
+    index.encode()
+    before = everything(index)
+    for full in (False, True):
+        done = reopened(index).repair(full=full)
+        assert (done.done, done.left, done.dropped) == ((), (), False)
+        assert everything(index) == before
+
+
+@pytest.mark.parametrize("verb", ["search", "within", "sync"])
+def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
+    before = index.search(QUERY, 20)
+    index.connection.execute(f"DROP FUNCTION hashindex.{verb}_items_idx CASCADE".encode())
+    index.connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 300")
+    done = index.repair().done
+    assert done[0] == "made the functions anew"
+    # Its triggers went with it.
+    assert len(done) == (1 if verb != "sync" else 4)
+    assert_fresh(index)
+    if verb != "sync":
+        assert [hit for hit in index.search(QUERY, 20) if hit.id != 300] == [
+            hit for hit in before if hit.id != 300
+        ][: len(index.search(QUERY, 20))]
+    assert index.within(QUERY, 12)
+    assert index.repair().done == ()
+
+
+def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
+    index.connection.execute(
+        "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
+        "query vector, radius integer, query_code bit varying DEFAULT NULL) "
+        "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
+    )
+    assert index.repair().done == ("made the functions anew",)
+    assert len(index.within(QUERY, 12)) == 300
+
+
+@pytest.mark.parametrize("how", ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER {}", "DROP"])
+def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
+    """What was written meanwhile is looked at, all of it."""
+    connection = index.connection
+    names = connection.execute(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = 'items'::regclass"
+    ).fetchall()
+    for (name,) in names:
+        change = f"ALTER TABLE items {how.format(name)}"
+        connection.execute((f"DROP TRIGGER {name} ON items" if how == "DROP" else change).encode())
+    connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
+    connection.execute("UPDATE items SET embedding = NULL WHERE id BETWEEN 10 AND 14")
+    connection.execute("DELETE FROM items WHERE id BETWEEN 15 AND 20")
+    connection.execute("INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')")
+    word = "made" if how == "DROP" else "enabled"
+    end = ", which were missing" if how == "DROP" else ""
+    gone = 11 if index.layout == "table" else 5
+    assert index.repair().done == (
+        f"{word} triggers on public.items{end}",
+        f"removed {gone} codes of rows that are gone or have no vector",
+        "removed 9 codes that were not those of their rows",
+        "encoded 10 rows",
+    )
+    assert_fresh(index)
+    connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 280")
+    assert_fresh(index)
+    assert index.repair().done == ()
+
+
+def test_triggers_that_always_fire_are_left_so(index: HashIndex) -> None:
+    name = index.connection.execute(
+        "SELECT max(tgname) FROM pg_trigger WHERE tgrelid = 'items'::regclass"
+    ).fetchone()
+    assert name is not None
+    index.connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name[0]}".encode())
+    before = everything(index)
+    assert index.repair().done == ()
+    assert everything(index) == before
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_partitions_that_came_and_went(connection: Connection, model: Model, layout: Any) -> None:
+    connection.execute(PARTS)
+    index = HashIndex.create(
+        connection, "i", table="parts", column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    connection.execute(
+        "CREATE TABLE more (LIKE parts INCLUDING ALL);"
+        "INSERT INTO more (id, embedding) SELECT id + 200, embedding FROM parts WHERE id < 50;"
+        "ALTER TABLE parts ATTACH PARTITION more FOR VALUES FROM (200) TO (300);"
+        "CREATE TABLE high_2 PARTITION OF parts FOR VALUES FROM (300) TO (400);"
+        "INSERT INTO parts SELECT id + 300, embedding FROM parts WHERE id < 20;"
+        "ALTER TABLE parts DETACH PARTITION low;"
+        # Straight to partitions that have no triggers yet where codes are in a table.
+        "UPDATE high_2 SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 305;"
+        "DELETE FROM high_2 WHERE id = 319"
+    )
+    done = index.repair().done
+    if layout == "table":
+        assert sorted(done) == [
+            "dropped triggers on public.low: no part of the table",
+            "encoded 55 rows",
+            "made triggers on public.high_2, public.more, which were missing",
+            "removed 101 codes of rows that are gone or have no vector",
+            "removed 5 codes that were not those of their rows",
+        ]
+    else:
+        assert done == ("encoded 50 rows",)
+    assert_fresh(index)
+    for table in ("high_2", "more", "high_1", "parts"):
+        connection.execute(f"UPDATE {table} SET embedding = '[8,1,1,4,5,6,7,8]'".encode())
+        assert_fresh(index)
+        connection.execute(f"DELETE FROM {table} WHERE id % 3 = 0".encode())
+        assert_fresh(index)
+    assert index.repair().done == ()
+    index.drop()
+    left = connection.execute("SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex'").fetchall()
+    assert left == []
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_detached_partition_writes_no_codes(
+    connection: Connection, model: Model, layout: Any
+) -> None:
+    """It may get rows with keys that are in another partition now."""
+    connection.execute(PARTS)
+    index = HashIndex.create(
+        connection, "i", table="parts", column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    connection.execute(
+        "ALTER TABLE parts DETACH PARTITION low;"
+        "CREATE TABLE low_too PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "INSERT INTO parts SELECT id, embedding FROM low"
+    )
+    assert_fresh(index)
+    connection.execute("UPDATE low SET embedding = '[8,1,1,4,5,6,7,8]'")
+    connection.execute("DELETE FROM low WHERE id < 10")
+    connection.execute("INSERT INTO low (id, embedding) VALUES (5, '[-8,1,1,4,5,6,7,8]')")
+    connection.execute("TRUNCATE low")
+    assert_fresh(index)
+    # One that is renamed is still a part.
+    connection.execute("ALTER TABLE high_1 RENAME TO other")
+    connection.execute("UPDATE other SET embedding = '[8,1,1,4,5,6,7,8]'")
+    assert_fresh(index)
+
+
+def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
+    """What nobody could know of is found in a sample, and mended when asked."""
+    connection = index.connection
+    table = f"{index.code_schema}.{index.code_table}"
+    connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
+    connection.execute(
+        f"UPDATE {table} SET {index.code_column} = ~{index.code_column} WHERE id % 3 = 0".encode()
+    )
+    connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
+    found = index.repair()
+    assert found.done == ()
+    assert found.left == (
+        "100 of 300 codes that were looked at are not those of their rows: "
+        "pg-hashindex index repair items_idx --full",
+    )
+    done = index.repair(full=True)
+    assert done.left == ()
+    assert done.done == ("removed 100 codes that were not those of their rows", "encoded 100 rows")
+    assert_fresh(index)
+
+
+def test_rows_without_codes_and_codes_without_rows(
+    connection: Connection, items: str, model: Model
+) -> None:
+    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    connection.execute(
+        "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
+    )
+    assert index.repair().done == (
+        "removed 2 codes of rows that are gone or have no vector",
+        "encoded 300 rows",
+    )
+    assert_fresh(index)
+
+
+def test_a_missing_code_table_or_column(index: HashIndex) -> None:
+    connection = index.connection
+    before = index.search(QUERY, 20)
+    connection.execute(
+        (
+            "DROP TABLE hashindex.items_idx_codes"
+            if index.layout == "table"
+            else "ALTER TABLE items DROP items_idx_code"
+        ).encode()
+    )
+    with pytest.raises(InvalidInputError, match="run pg-hashindex index repair items_idx"):
+        index.search(QUERY)
+    assert index.repair().done == (
+        "made the codes anew, which were missing",
+        "encoded 300 rows",
+    )
+    assert index.search(QUERY, 20) == before
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+def test_landmarks_that_are_gone(listed: HashIndex) -> None:
+    connection = listed.connection
+    before = listed.search(QUERY, 20, candidates=3000, probes=1000)
+    connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
+    with pytest.raises(InvalidInputError, match="run pg-hashindex index repair items_idx"):
+        listed.search(QUERY)
+    assert listed.repair().done == (
+        "access path landmarks was incomplete: searches go by scan until it is built again",
+        # Together with the path.
+        "encoded 3000 rows",
+        "built the access path landmarks",
+    )
+    assert (reopened(listed).access, reopened(listed).building) == ("landmarks", None)
+    assert_listed(listed)
+    assert listed.search(QUERY, 20, candidates=3000, probes=1000) == before
+    assert listed.repair().done == ()
+
+
+@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+def test_lists_that_lack_rows(listed: HashIndex) -> None:
+    connection = listed.connection
+    connection.execute(
+        f"UPDATE hashindex.{tables_of(listed)[0]} SET landmark = NULL WHERE landmark < 10".encode()
+    )
+    lacking = list(entries(listed).values()).count(None)
+    assert lacking
+    assert listed.repair().done == (f"listed {lacking} rows that no landmark had",)
+    assert_listed(listed)
+    assert listed.repair().done == ()
+
+
+@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None:
+    connection = listed.connection
+    connection.execute(f"TRUNCATE hashindex.{tables_of(listed)[1]}".encode())
+    connection.execute("TRUNCATE items")
+    assert listed.repair().done == ()
+    connection.execute("INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')")
+    listed.repair()
+    assert reopened(listed).access == "landmarks"
+    assert listed.search(QUERY)[0].id == 1
+    assert_fresh(listed)
+
+
+@pytest.mark.parametrize("access", ["lookup", "hnsw"])
+def test_indexes_over_codes_that_are_gone_or_invalid(index: HashIndex, access: Any) -> None:
+    connection = index.connection
+    index.configure(access=access)
+    index.encode()
+    (name,) = connection.execute(
+        "SELECT min(x.indexrelid::regclass::text) FROM pg_index x "
+        "JOIN pg_class c ON c.oid = x.indexrelid WHERE c.relname ~ '^hashindex_items_idx_'"
+    ).fetchone() or (None,)
+    before = relations(connection), index.search(QUERY, 20)
+    for fault in (
+        f"DROP INDEX {name}",
+        f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{name}'::regclass",
+    ):
+        connection.execute(fault.encode())
+        assert index.repair().done == (
+            f"access path {access} was incomplete: searches go by scan until it is built again",
+            f"built the access path {access}",
+        )
+        assert (relations(connection), index.search(QUERY, 20)) == before
+        assert index.repair().done == ()
+    found = connection.execute(
+        "SELECT x.indisvalid FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid "
+        "WHERE c.relname ~ '^hashindex_items_idx_'"
+    ).fetchall()
+    assert found == [(True,)] * (1 if access == "hnsw" else reopened(index).chunks or 0)
+    if access == "lookup":
+        pretend_large(index)
+        with counted_reads(index) as reads:
+            index.within(QUERY, 0)
+        assert reads.by_index
+
+
+def test_what_runs_have_left(index: HashIndex) -> None:
+    """INVALID indexes of nobody's, and tables of landmarks that are no longer asked for."""
+    connection = index.connection
+    before = relations(connection)
+    table = f"{index.code_schema}.{index.code_table}"
+    connection.execute(
+        f"CREATE INDEX hashindex_items_idx_hnsw ON {table} USING hnsw "
+        f"({index.code_column} bit_hamming_ops);"
+        f"CREATE INDEX hashindex_items_idx_chunk_3 ON {table} (length({index.code_column}));"
+        # Of another index, and of the user.
+        f"CREATE INDEX hashindex_items_idx_too_hnsw ON {table} (length({index.code_column}));"
+        "CREATE TABLE hashindex.items_idx_staged (id int)".encode()
+    )
+    schema = index.code_schema
+    assert index.repair().done == (
+        "dropped table hashindex.items_idx_staged, which a run had left",
+        f"dropped index {schema}.hashindex_items_idx_chunk_3, which a run had left",
+        f"dropped index {schema}.hashindex_items_idx_hnsw, which a run had left",
+    )
+    connection.execute(f"DROP INDEX {schema}.hashindex_items_idx_too_hnsw".encode())
+    assert relations(connection) == before
+
+
+def test_an_access_path_that_was_being_built(index: HashIndex) -> None:
+    index.configure(access="hnsw")
+    assert index.repair().done == ("built the access path hnsw",)
+    assert reopened(index).access == "hnsw"
+
+
+@pytest.fixture
+def other(connection: Connection, vectors: NDArray[np.float32]) -> Model:
+    return store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+
+
+def begin_swap(index: HashIndex, model: str = "other") -> None:
+    index.connection.execute("SELECT hashindex.begin_swap('items_idx', %s)", [model])
+
+
+def test_a_swap_that_was_cut_off_is_finished(index: HashIndex, other: Model) -> None:
+    begin_swap(index)
+    # The recall of more bits is better, or the same.
+    assert index.repair().done == ("finished the swap to model other:1",)
+    now = reopened(index)
+    assert (now.model, beside(now, ["next", "ready"])) == ("other", None)
+    assert_fresh(now)
+    assert now.repair().done == ()
+
+
+def test_a_swap_that_was_cut_off_is_undone(index: HashIndex, other: Model) -> None:
+    before = contents(index.connection)
+    begin_swap(index)
+    assert index.repair(undo=True).done == ("gave the swap to model other:1 up",)
+    assert contents(index.connection) == before
+    assert index.repair(undo=True).done == ()
+
+
+def test_a_swap_that_would_lower_recall_is_left(index: HashIndex) -> None:
+    weights = np.zeros((12, 8), np.float32)
+    poor = Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),))
+    store.save(index.connection, poor)
+    begin_swap(index, "poor")
+    found = index.repair()
+    assert len(found.left) == 1
+    assert "recall@10 falls" in found.left[0]
+    assert reopened(index).model == "lsh"
+    index.repair(undo=True)
+    assert index.repair().left == ()
+
+
+def test_the_codes_of_before_are_brought_into_order_too(index: HashIndex, other: Model) -> None:
+    connection = index.connection
+    index.swap("other", force=True)
+    connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
+    connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
+    done = reopened(index).repair().done
+    assert "removed 9 codes of model lsh:1 that were not those of their rows" in done
+    assert "removed 9 codes that were not those of their rows" in done
+    for name in ("items_idx", "items_idx~2"):
+        assert_fresh(HashIndex.open(connection, name))
+
+
+def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
+    connection = encoded.connection
+    connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
+    # To a vector that the model knows, and to one that it does not.
+    connection.execute(
+        "UPDATE items SET embedding = (SELECT embedding FROM items WHERE id = 200) WHERE id = 1;"
+        "UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 2"
+    )
+    done = encoded.repair().done
+    assert done[1:] == (
+        "removed 2 codes that were not those of their rows",
+        "encoded 1 rows",
+    )
+    assert_queued(encoded, [2, *range(291, 301)])
+
+
+def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
+    index: HashIndex, other: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = index.connection
+
+    class CutOffError(Exception):
+        pass
+
+    def cut_off_after(steps: int) -> Callable[..., Any]:
+        left = [steps]
+        whole = repairing.patiently
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            if not left[0]:
+                raise CutOffError
+            left[0] -= 1
+            return whole(*arguments, **options)
+
+        return step
+
+    for steps in (0, 1, 3, 5, 9):
+        index = reopened(index)
+        if steps == 0:
+            begin_swap(index)
+        connection.execute(
+            "ALTER TABLE items DISABLE TRIGGER ALL;DROP FUNCTION hashindex.search_items_idx"
+        )
+        old, new = ("embedding", "v") if index.column_name == "embedding" else ("v", "embedding")
+        connection.execute(
+            f"UPDATE items SET {old} = subvector({old} || {old}, 2, 8) WHERE id < 99".encode()
+        )
+        connection.execute(f"ALTER TABLE items RENAME {old} TO {new}".encode())
+        with monkeypatch.context() as patch:
+            patch.setattr(repairing, "patiently", cut_off_after(steps))
+            try:
+                index.repair()
+            except CutOffError:
+                assert steps < 9
+        reopened(index).repair()
+        for name in connection.execute("SELECT name FROM hashindex.index").fetchall():
+            assert_fresh(HashIndex.open(connection, name[0]))
+        assert reopened(index).repair().done == ()
+        assert len(reopened(index).search(QUERY, 20)) == 20
+
+
+def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
+    index: HashIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triggers are there again, but the run was cut off before it looked at the codes."""
+    connection = index.connection
+    connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
+    connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
+    with monkeypatch.context() as patch:
+        patch.setattr(repairing.Verifier, "verify", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            index.repair()
+        connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 290")
+        with pytest.raises(ZeroDivisionError):
+            index.repair()
+    said = connection.execute(
+        "SELECT DISTINCT obj_description(oid, 'pg_trigger') FROM pg_trigger "
+        "WHERE tgrelid = 'items'::regclass"
+    ).fetchall()
+    assert said == [
+        ("codes are to be compared with fresh ones: pg-hashindex index repair items_idx",)
+    ]
+    assert index.repair().done == (
+        "removed 9 codes that were not those of their rows",
+        "encoded 9 rows",
+    )
+    assert_fresh(index)
+    assert index.repair().done == ()
+    # So it is where another column was chosen.
+    connection.execute("ALTER TABLE items ADD other vector(8)")
+    connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
+    with monkeypatch.context() as patch:
+        patch.setattr(repairing.Verifier, "verify", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            index.repair(column="other", full=True)
+    reopened(index).repair()
+    assert reopened(index).column_name == "other"
+    assert_fresh(reopened(index))
+
+
+def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
+    with connect(url) as session:
+        session.execute("SELECT hashindex._claim('repair', 'items_idx')")
+        with pytest.raises(InUseError, match="is being repaired by another session"):
+            index.repair()
+        session.execute("SELECT hashindex._release('repair', 'items_idx')")
+        assert index.repair().done == ()
+
+
+def test_inside_of_a_transaction(index: HashIndex) -> None:
+    with index.connection.transaction(), pytest.raises(InvalidInputError, match="transaction"):
+        index.repair()
+
+
+@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "ALTER TABLE items RENAME TO things",
+        "ALTER TABLE items RENAME embedding TO v",
+        "ALTER TABLE items RENAME id TO number",
+        "ALTER TABLE items DISABLE TRIGGER ALL",
+        "DROP TRIGGER hashindex_items_idx_update ON items",
+        "DROP FUNCTION hashindex.sync_items_idx CASCADE",
+        "DROP FUNCTION hashindex.search_items_idx",
+        "DROP TABLE hashindex.{codes}",
+        "DROP TABLE hashindex.{landmarks}",
+        "TRUNCATE hashindex.{landmarks}",
+        "UPDATE hashindex.{codes} SET landmark = NULL WHERE id < 30",
+        "DELETE FROM hashindex.{codes} WHERE id < 30",
+    ],
+)
+def test_what_a_check_calls_broken_a_repair_mends(listed: HashIndex, fault: str) -> None:
+    def faults() -> set[tuple[str, str]]:
+        rows = listed.connection.execute(
+            "SELECT check_name, status FROM hashindex.health('items_idx')"
+        ).fetchall()
+        return {(name, status) for name, status in rows if status != "ok"}
+
+    before = faults()
+    assert not any(status == "broken" for _, status in before)
+    codes, landmarks = tables_of(listed)
+    listed.connection.execute(fault.format(codes=codes, landmarks=landmarks).encode())
+    assert faults() - before
+    done = listed.repair()
+    assert done.done
+    assert done.left == ()
+    assert faults() <= before

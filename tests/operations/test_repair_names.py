@@ -1,0 +1,398 @@
+"""Tables and columns of an index are renamed or dropped: searches say so, and a repair follows."""
+
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from fixtures.catalog import contents
+from fixtures.checks import assert_fresh
+from fixtures.known import assert_queued
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import HashIndexError, InvalidInputError, UnknownIndexError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+QUERIES = [[float(n), -1.0, 2.0, 0.5, n / 3, -0.25, 1.0, -2.0] for n in range(4)]
+
+RENAMES = {
+    "table": ["ALTER TABLE items RENAME TO \"It's 100% new\""],
+    "schema": [
+        "CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop",
+        "ALTER SCHEMA shop RENAME TO b",
+    ],
+    "vectors": ['ALTER TABLE items RENAME embedding TO "v %s"'],
+    "key": ["ALTER TABLE items RENAME id TO number"],
+    "everything": [
+        "ALTER TABLE items RENAME embedding TO v",
+        "ALTER TABLE items RENAME id TO number",
+        "ALTER TABLE items RENAME TO things",
+        "CREATE SCHEMA shop; ALTER TABLE things SET SCHEMA shop",
+    ],
+}  # fmt: skip
+
+
+def reopened(index: HashIndex) -> HashIndex:
+    return HashIndex.open(index.connection, index.name)
+
+
+def answers(index: HashIndex) -> list[Any]:
+    return [
+        *(index.search(query, 20, candidates=40) for query in QUERIES),
+        index.search_like(7, 5),
+        index.within(QUERIES[1], 4),
+    ]
+
+
+def write(index: HashIndex) -> None:
+    """Change, add and remove rows, by the names that the catalog has."""
+    for statement in (
+        f"UPDATE {{0}} SET {{1}} = '{[8, 7, 6, 5, 4, 3, 2, 1]}' WHERE {{2}} < 10",
+        f"INSERT INTO {{0}} ({{2}}, {{1}}) VALUES (1001, '{[1, -2, 3, -4, 5, -6, 7, -8]}')",
+        "DELETE FROM {0} WHERE {2} BETWEEN 20 AND 30",
+    ):
+        quoted = [f'"{name}"' for name in (index.column_name, index.id_column)]
+        index.connection.execute(statement.format(index.qualified_table, *quoted).encode())
+
+
+@pytest.mark.parametrize("renames", RENAMES.values(), ids=RENAMES)
+def test_a_repair_follows_what_was_renamed(index: HashIndex, renames: list[str]) -> None:
+    connection = index.connection
+    before = answers(index)
+    for statement in renames:
+        connection.execute(statement.encode())
+    # By all ways to ask, the message leads to the repair.
+    asks = [
+        lambda: reopened(index).search(QUERIES[0]),
+        lambda: reopened(index).search_like(7),
+        lambda: reopened(index).search(QUERIES[0], where=sa.column("category") == "a"),
+        lambda: reopened(index).encode(),
+    ]
+    for ask in asks:
+        with pytest.raises(InvalidInputError, match="run pg-hashindex index repair items_idx"):
+            ask()
+    done = reopened(index).repair()
+    assert not done.dropped
+    assert done.left == ()
+    assert all(line.startswith(("followed the", "made the functions")) for line in done.done)
+    now = reopened(index)
+    assert answers(now) == before
+    assert now.search(QUERIES[0], where=sa.column("category") == "a")
+    write(now)
+    assert_fresh(now)
+    assert now.repair().done == ()
+    now.drop()
+    left = connection.execute(
+        "SELECT object FROM hashindex.orphans() "
+        "UNION ALL SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex' "
+        "UNION ALL SELECT relname FROM pg_class WHERE relname ~ 'items_idx'"
+    ).fetchall()
+    assert left == []
+
+
+@pytest.mark.parametrize("statement", [RENAMES["table"][0], RENAMES["schema"][0]])
+def test_writes_after_the_table_was_renamed_go_on(index: HashIndex, statement: str) -> None:
+    index.connection.execute(statement.encode())
+    name = index.connection.execute(
+        "SELECT min(tgrelid::regclass::text) FROM pg_trigger WHERE tgname ~ 'hashindex'"
+    ).fetchone()
+    assert name is not None
+    for change in (
+        f"UPDATE {name[0]} SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10",
+        f"INSERT INTO {name[0]} SELECT id + 1000, category, embedding FROM {name[0]} WHERE id < 9",
+        f"DELETE FROM {name[0]} WHERE id BETWEEN 20 AND 30",
+    ):
+        index.connection.execute(change.encode())
+    done, *encoded = reopened(index).repair().done
+    assert done.startswith('followed the table from "public"."items" to "')
+    # Codes in a table of their own wait for the name; those in the row itself need none.
+    assert encoded == (["encoded 17 rows"] if index.layout == "table" else [])
+    assert_fresh(reopened(index))
+
+
+@pytest.mark.parametrize("column", ["embedding", "id"])
+def test_writes_after_a_column_was_renamed_are_refused_or_encoded(
+    index: HashIndex, column: str
+) -> None:
+    connection = index.connection
+    connection.execute(f"ALTER TABLE items RENAME {column} TO other".encode())
+    insert = "INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')"
+    if index.layout == "column" and column == "id":
+        connection.execute(insert)
+    else:
+        # It says which column is missing, and where.
+        with pytest.raises(
+            psycopg.errors.UndefinedColumn, match=f'{column}"? does not|no field'
+        ) as e:
+            connection.execute(insert)
+        assert "function hashindex.sync_items_idx()" in str(e.value)
+    reopened(index).repair()
+    connection.execute(insert.replace("1001", "1002"))
+    assert_fresh(reopened(index))
+
+
+def test_the_right_columns_are_found_among_others(
+    index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """By the codes: others have the same types, and the key's numbers go to other rows there."""
+    connection = index.connection
+    before = [index.search(query, 20, candidates=40) for query in QUERIES]
+    connection.execute(
+        "ALTER TABLE items ADD rank bigint, ADD other vector(8), ADD untyped vector, "
+        "ADD longer vector(9), ADD word text"
+    )
+    connection.execute(
+        "UPDATE items SET rank = 301 - id, word = id::text, "
+        "other = subvector(embedding || embedding, 2, 8)"
+    )
+    connection.execute(
+        "ALTER TABLE items ALTER rank SET NOT NULL, ADD UNIQUE (rank), "
+        "ALTER word SET NOT NULL, ADD UNIQUE (word)"
+    )
+    connection.execute("ALTER TABLE items RENAME embedding TO v")
+    connection.execute("ALTER TABLE items RENAME id TO number")
+    if index.layout == "table":
+        index.repair()
+    else:
+        # Codes in the table say nothing of keys.
+        with pytest.raises(InvalidInputError, match="key 'number'.*key 'rank'.*--id"):
+            index.repair()
+        index.repair(id_column="number")
+    now = reopened(index)
+    assert (now.column_name, now.id_column) == ("v", "number")
+    assert [now.search(query, 20, candidates=40) for query in QUERIES] == before
+    assert_fresh(now)
+
+
+def test_columns_that_cannot_be_told_apart_are_asked_for(index: HashIndex) -> None:
+    connection = index.connection
+    connection.execute("ALTER TABLE items ADD copy vector(8); UPDATE items SET copy = embedding")
+    connection.execute("ALTER TABLE items RENAME embedding TO v")
+    before = contents(connection)
+    with pytest.raises(InvalidInputError, match="several columns.*'copy'.*'v'.*--column"):
+        index.repair()
+    assert contents(connection) == before
+    with pytest.raises(InvalidInputError, match='has no column "embedding"'):
+        index.repair(column="embedding")
+    with pytest.raises(InvalidInputError, match="is of type text, not vector"):
+        index.repair(column="category")
+    index.repair(column="v")
+    assert reopened(index).column_name == "v"
+    assert_fresh(reopened(index))
+
+
+def test_another_column_takes_its_place_only_with_all_codes_made_anew(index: HashIndex) -> None:
+    connection = index.connection
+    connection.execute("ALTER TABLE items ADD other vector(8)")
+    connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
+    with pytest.raises(InvalidInputError, match="codes .* are not those of column 'other'"):
+        index.repair(column="other")
+    done = index.repair(column="other", full=True)
+    assert done.done[0] == "followed the vectors from column 'embedding' to 'other'"
+    assert_fresh(reopened(index))
+    connection.execute("UPDATE items SET other = '[1,2,3,4,5,6,7,8]' WHERE id = 5")
+    assert_fresh(reopened(index))
+
+
+def test_an_index_without_codes_follows_the_only_column_there_is(
+    connection: Connection, items: str, model: Model
+) -> None:
+    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    connection.execute("ALTER TABLE items RENAME embedding TO v")
+    assert index.repair().done == (
+        "followed the vectors from column 'embedding' to 'v'",
+        "encoded 300 rows",
+    )
+    assert_fresh(reopened(index))
+    connection.execute("TRUNCATE items")
+    connection.execute("ALTER TABLE items ADD other vector(8)")
+    connection.execute("ALTER TABLE items RENAME v TO w")
+    with pytest.raises(InvalidInputError, match="no codes that would tell.*'other'.*'w'"):
+        index.repair()
+
+
+def test_a_code_column_that_was_renamed(connection: Connection, items: str, model: Model) -> None:
+    first, second = (
+        HashIndex.create(
+            connection, name, table=items, column="embedding", model="lsh", layout="column"
+        )
+        for name in ("one", "two")
+    )
+    connection.execute("ALTER TABLE items ADD bits bit(12)")
+    for index in (first, second):
+        index.encode()
+    connection.execute("ALTER TABLE items RENAME one_code TO secret")
+    with pytest.raises(InvalidInputError, match="index repair one"):
+        first.search(QUERIES[0])
+    assert first.repair().done == ("followed the codes from column 'one_code' to 'secret'",)
+    for index in (first, second):
+        assert_fresh(reopened(index))
+    connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
+    for index in (first, second):
+        assert_fresh(reopened(index))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TABLE items ALTER id TYPE integer", '"id" of items is of type integer now, .*big'),
+        ("ALTER TABLE items ALTER embedding TYPE vector(7) USING subvector(embedding, 1, 7)",
+         "holds vectors of 7 dimensions, the model takes 8"),
+        ("ALTER TABLE items ALTER embedding TYPE sparsevec(8)", "of type sparsevec, not vector"),
+        ("ALTER TABLE items DROP CONSTRAINT items_pkey", '"id" of public.items is not a key'),
+        ("CREATE TABLE child () INHERITS (items)", "has tables that inherit from it"),
+    ],
+)  # fmt: skip
+def test_what_has_become_another_thing_is_refused(
+    connection: Connection, items: str, model: Model, statement: str, message: str
+) -> None:
+    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    index.encode()
+    # With its triggers away: a change of type would rewrite a column that one names.
+    connection.execute(statement.encode())
+    before = contents(connection)
+    with pytest.raises(InvalidInputError, match=message):
+        index.repair()
+    assert contents(connection) == before
+
+
+@pytest.mark.parametrize(
+    ("drop", "swapped"),
+    [
+        ("DROP TABLE items", False),
+        ("DROP SCHEMA shop CASCADE", False),
+        ("ALTER TABLE items DROP embedding", False),
+        ("ALTER TABLE items DROP embedding", True),
+    ],
+)
+def test_an_index_whose_table_or_column_is_gone_is_dropped(
+    index: HashIndex, vectors: NDArray[np.float32], drop: str, swapped: bool
+) -> None:
+    connection = index.connection
+    if swapped:
+        store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+        index.swap("other", force=True)
+    if "shop" in drop:
+        connection.execute("CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop")
+    connection.execute(drop.encode())
+    with pytest.raises(HashIndexError, match="index repair items_idx"):
+        reopened(index).search(QUERIES[0])
+    done = reopened(index).repair()
+    assert done.dropped
+    assert len(done.done) == 1
+    assert "is gone" in done.done[0]
+    with pytest.raises(UnknownIndexError):
+        reopened(index)
+    left = connection.execute(
+        "SELECT object FROM hashindex.orphans() "
+        "UNION ALL SELECT relname FROM pg_class WHERE relname ~ 'items_idx' "
+        "UNION ALL SELECT proname FROM pg_proc WHERE proname ~ 'items_idx' "
+        "UNION ALL SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex' "
+        "UNION ALL SELECT attname FROM pg_attribute WHERE attname ~ 'items_idx'"
+    ).fetchall()
+    assert left == []
+
+
+def test_a_column_is_gone_where_another_is_none_of_the_codes(index: HashIndex) -> None:
+    connection = index.connection
+    connection.execute("ALTER TABLE items ADD other vector(8)")
+    connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
+    connection.execute("ALTER TABLE items DROP embedding")
+    assert index.repair().done == (
+        'dropped the index: column \'embedding\' of "public"."items" is gone',
+    )
+    assert list_indexes(connection) == []
+
+
+@pytest.mark.parametrize("chosen", ["items", "items_old"])
+def test_a_table_that_took_the_name_of_another(
+    index: HashIndex, vectors: NDArray[np.float32], chosen: str
+) -> None:
+    connection = index.connection
+    connection.execute("CREATE TABLE items_new (LIKE items INCLUDING INDEXES)")
+    if index.layout == "column":
+        connection.execute("ALTER TABLE items_new DROP items_idx_code")
+    connection.execute(
+        "INSERT INTO items_new SELECT id + 100, category, "
+        "subvector(embedding || embedding, 2, 8) FROM items"
+    )
+    connection.execute(
+        "ALTER TABLE items RENAME TO items_old; ALTER TABLE items_new RENAME TO items"
+    )
+    message = r'are on "public"\."items_old", but there is a table "public"\."items" too.*--table'
+    with pytest.raises(InvalidInputError, match=message):
+        index.repair()
+    index.repair(table=chosen)
+    now = reopened(index)
+    assert now.table_name == chosen
+    assert_fresh(now)
+    for table in ("items", "items_old"):
+        connection.execute(f"UPDATE {table} SET embedding = '[1,2,3,4,5,6,7,8]'".encode())
+        connection.execute(f"DELETE FROM {table} WHERE id BETWEEN 150 AND 160".encode())
+    assert_fresh(now)
+    assert now.repair().done == ()
+    now.drop()
+
+
+def test_both_models_of_a_swap_follow(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+    connection = index.connection
+    store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    before = [index.search(query, 20, candidates=40) for query in QUERIES]
+    index.swap("other", force=True)
+    for statement in RENAMES["everything"]:
+        connection.execute(statement.encode())
+    reopened(index).repair()
+    for name in ("items_idx", "items_idx~2"):
+        found = HashIndex.open(connection, name)
+        assert (found.schema_name, found.column_name) == ("shop", "v")
+        write(found)
+        assert_fresh(found)
+        connection.execute("DELETE FROM shop.things WHERE number = 1001")
+    reopened(index).rollback()
+    now = reopened(index)
+    assert now.model == "lsh"
+    assert_fresh(now)
+    assert before  # rows have changed since
+    with pytest.raises(InvalidInputError, match="index repair items_idx$"):
+        HashIndex.open(connection, "items_idx~2").repair()
+
+
+def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
+    connection = encoded.connection
+    connection.execute("ALTER TABLE items ADD other vector(8)")
+    connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
+    encoded.encode()
+    connection.execute(
+        "ALTER TABLE items RENAME embedding TO v; ALTER TABLE items RENAME TO things"
+    )
+    encoded.repair()
+    now = reopened(encoded)
+    assert (now.table_name, now.column_name) == ("things", "v")
+    assert_queued(now, range(291, 301))
+    connection.execute("UPDATE things SET v = %s WHERE id = 3", [Vector([1.0] * 8)])
+    assert_queued(now, [3, *range(291, 301)])
+
+
+def test_an_index_beside_another_that_is_broken(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """Writes that one needs fire the triggers of the other: the message names it."""
+    first = HashIndex.create(
+        connection, "it's first", table=items, column="embedding", model="lsh", layout="column"
+    )
+    second = HashIndex.create(connection, "second", table=items, column="embedding", model="lsh")
+    second.encode()
+    connection.execute("ALTER TABLE items RENAME embedding TO v")
+    with pytest.raises(InvalidInputError, match="what index 'second' .* index repair second$"):
+        first.repair()
+    for index in (second, first):
+        reopened(index).repair()
+        assert_fresh(reopened(index))

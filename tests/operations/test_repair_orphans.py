@@ -1,0 +1,174 @@
+"""What belongs to no index is known, and dropped; what belongs to one is left alone."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.catalog import contents
+from fixtures.checks import assert_fresh
+from fixtures.landmarks import tables_of
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import DatabaseStateError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations.orphans import Orphan, drop_orphans, list_orphans
+from pg_hashindex.quality.tuning.scratch import scratch
+
+pytestmark = pytest.mark.newest
+
+
+def create(connection: Connection, name: str, **options: Any) -> HashIndex:
+    index = HashIndex.create(
+        connection, name, table="items", column="embedding", model="lsh", **options
+    )
+    index.encode()
+    return index
+
+
+@pytest.fixture
+def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]:
+    """One of each kind."""
+    return [
+        create(connection, "by lists", access="landmarks"),
+        create(connection, "by_hnsw", access="hnsw"),
+        create(connection, "in_column", layout="column", access="lookup"),
+    ]
+
+
+def test_what_belongs_to_an_index_is_no_orphan(
+    connection: Connection, indexes: list[HashIndex]
+) -> None:
+    connection.execute(
+        "CREATE TABLE hashindex.my_codes (id int);"
+        "CREATE TABLE public.old_codes (id int);"
+        "CREATE FUNCTION hashindex.search_all(vector) RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    )
+    connection.execute("SELECT hashindex.begin_swap('by_hnsw', 'lsh')")
+    before = contents(connection)
+    assert list_orphans(connection) == []
+    assert drop_orphans(connection) == []
+    assert contents(connection) == before
+
+
+def test_objects_of_indexes_whose_rows_were_deleted(
+    connection: Connection, items: str, model: Model
+) -> None:
+    kept = create(connection, "kept", layout="column")
+    before = contents(connection)
+    lists = create(connection, "by lists", access="landmarks")
+    create(connection, "by_hnsw", access="hnsw")
+    create(connection, "in_column", layout="column", access="lookup")
+    codes, landmarks = tables_of(lists)
+    connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
+    expected = [
+        *(Orphan("trigger", f'"hashindex_by lists_{event}" ON public.items') for event in EVENTS),
+        *(Orphan("trigger", f"hashindex_by_hnsw_{event} ON public.items") for event in EVENTS),
+        Orphan("trigger", "zz_hashindex_in_column ON public.items"),
+        Orphan("column", "public.items.in_column_code"),
+        Orphan("function", 'hashindex."candidates_by lists"' + CANDIDATES),
+        Orphan("function", 'hashindex."refresh_by lists"' + REFRESH),
+        Orphan("function", 'hashindex."search_by lists"' + SEARCH),
+        Orphan("function", 'hashindex."sync_by lists"()'),
+        Orphan("function", 'hashindex."within_by lists"' + WITHIN),
+        Orphan("function", "hashindex.candidates_by_hnsw" + CANDIDATES),
+        Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),
+        Orphan("function", "hashindex.refresh_by_hnsw" + REFRESH),
+        Orphan("function", "hashindex.search_by_hnsw" + SEARCH),
+        Orphan("function", "hashindex.search_in_column" + SEARCH),
+        Orphan("function", "hashindex.sync_by_hnsw()"),
+        Orphan("function", "hashindex.sync_in_column()"),
+        Orphan("function", "hashindex.within_by_hnsw" + WITHIN),
+        Orphan("function", "hashindex.within_in_column" + WITHIN),
+        Orphan("table", f'hashindex."{codes}"'),
+        Orphan("table", f'hashindex."{landmarks}"'),
+        Orphan("table", "hashindex.by_hnsw_codes"),
+    ]
+    key = str
+    assert sorted(list_orphans(connection), key=key) == sorted(expected, key=key)
+    # Whatever the path is, names are in full.
+    connection.execute("SET search_path TO nowhere")
+    assert sorted(list_orphans(connection), key=key) == sorted(expected, key=key)
+    assert sorted(drop_orphans(connection), key=key) == sorted(expected, key=key)
+    connection.execute("RESET search_path")
+    assert contents(connection) == before
+    assert_fresh(kept)
+    connection.execute("INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')")
+    assert_fresh(kept)
+
+
+EVENTS = ("insert", "update", "delete", "truncate")
+CANDIDATES = "(public.vector, pg_catalog.int4, pg_catalog.int4, pg_catalog.text, pg_catalog.varbit)"
+SEARCH = "(public.vector, pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.varbit)"
+WITHIN = "(public.vector, pg_catalog.int4, pg_catalog.varbit)"
+REFRESH = "(pg_catalog._int8)"
+
+
+def test_an_index_that_is_being_made_is_no_orphan(
+    connection: Connection, other: Connection, items: str, model: Model
+) -> None:
+    with other.transaction():
+        other.execute("SELECT hashindex.create_index('fresh', 'items', 'embedding', 'lsh')")
+        assert list_orphans(connection) == []
+        connection.execute("SET lock_timeout = '100ms'")
+        # It waits: what it sees may belong to an index by the time that it would drop it.
+        with pytest.raises(DatabaseStateError, match="lock timeout"):
+            drop_orphans(connection)
+    assert drop_orphans(connection) == []
+    assert HashIndex.open(connection, "fresh").encode() == 300
+
+
+def test_what_a_killed_run_of_tune_has_left(
+    connection: Connection, url: str, items: str, model: Model
+) -> None:
+    before = contents(connection)
+    alive = connect(url)
+    with scratch(alive) as made:
+        (lively,) = alive.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname ~ '^hashindex_tune_'"
+        ).fetchone() or ("",)
+        connection.execute(
+            "CREATE SCHEMA hashindex_tune_0123456789ab;"
+            "CREATE TABLE hashindex_tune_0123456789ab.copies (id int PRIMARY KEY, v vector(8))"
+        )
+        connection.execute(
+            "INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, "
+            "parameters, training, layers, checksum) SELECT 'tune_0123456789ab_lsh', version, "
+            "method, dimension, n_bits, metric, parameters, training, layers, checksum "
+            "FROM hashindex.model"
+        )
+        HashIndex.create(
+            connection,
+            "tune_0123456789ab_1",
+            table="hashindex_tune_0123456789ab.copies",
+            column="v",
+            model="tune_0123456789ab_lsh",
+        )
+        expected = [
+            Orphan("index", "tune_0123456789ab_1"),
+            Orphan("model", "tune_0123456789ab_lsh:1"),
+            Orphan("schema", "hashindex_tune_0123456789ab"),
+        ]
+        assert list_orphans(connection) == expected
+        assert drop_orphans(connection) == expected
+        assert drop_orphans(connection) == []
+        row = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", [lively]).fetchone()
+        assert row == (True,)
+        assert made.schema == lively
+    alive.close()
+    assert contents(connection) == before
+
+
+def test_a_database_without_the_rows_of_ours(
+    connection: Connection, url: str, items: str, model: Model
+) -> None:
+    """As a dump of the schema alone makes it: writes say what to do."""
+    create(connection, "i")
+    connection.execute("TRUNCATE hashindex.index, hashindex.model, items CASCADE")
+    insert = "INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')"
+    with connect(url) as fresh:
+        with pytest.raises(psycopg.errors.SerializationFailure, match="is not visible") as error:
+            fresh.execute(insert)
+        assert "pg-hashindex index repair --orphans" in str(error.value.diag.message_hint)
+        assert len(drop_orphans(fresh)) == 10
+        fresh.execute(insert)

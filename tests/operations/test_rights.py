@@ -1,0 +1,349 @@
+"""Searches run with the reader's rights; who may use the table may use its index."""
+
+from collections.abc import Callable
+
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.roles import As, denied, make_administrator
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import MissingRightsError
+from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.models.model import Model
+
+QUERY = "[1,2,3,4,5,6,7,8]"
+SEARCHES = (
+    f"SELECT count(*) FROM hashindex.search_items_idx('{QUERY}')",
+    f"SELECT count(*) FROM hashindex.search('items_idx', '{QUERY}')",
+    f"""SELECT count(*) FROM hashindex.search('items_idx', '{QUERY}', 10,
+        where_equals => '{{"category": "a"}}')""",
+)
+
+
+@pytest.fixture
+def make_index(connection: Connection, items: str, model: Model) -> Callable[[], HashIndex]:
+    def make() -> HashIndex:
+        index = HashIndex.create(
+            connection, "items_idx", table=items, column="embedding", model="lsh"
+        )
+        index.encode()
+        return index
+
+    return make
+
+
+def test_a_reader_searches_and_writes_nothing(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    make_index()
+    for search in SEARCHES:
+        assert reader.execute(search).fetchone() == (10,)
+    assert len(HashIndex.open(reader, "items_idx").search([1.0] * 8)) == 10
+    for write in (
+        "DELETE FROM hashindex.items_idx_codes",
+        "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "DELETE FROM hashindex.index",
+        "DELETE FROM hashindex.model",
+        "DELETE FROM items",
+    ):
+        with denied():
+            reader.execute(write)
+
+
+def test_a_writer_keeps_codes_fresh(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    writer = as_role("writer")
+    connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
+    index = make_index()
+    writer.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    writer.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
+    writer.execute("DELETE FROM items WHERE id = 2")
+    assert_fresh(index)
+    writer.execute("TRUNCATE items")
+    assert index.summary().codes == 0
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks", "lookup", "hnsw", "column"])
+def test_writers_need_nothing_of_ours(
+    connection: Connection, as_role: As, items: str, model: Model, access: str
+) -> None:
+    """Not the schema, not the codes; and they cannot call what writes them."""
+    writer = as_role("writer")
+    connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model="lsh",
+        layout="column" if access == "column" else "table",
+        access="scan" if access == "column" else access,  # type: ignore[arg-type]
+        filter_columns=[] if access == "column" else ["category"],
+    )
+    index.encode()
+    index = HashIndex.open(connection, "items_idx")
+    # What he was given as a reader.
+    index.revoke("writer")
+    for statement in (
+        f"INSERT INTO items VALUES (1001, 'w', '{QUERY}'), (1002, NULL, NULL)",
+        f"INSERT INTO items VALUES (1, 'x', '{QUERY}') ON CONFLICT (id) "
+        "DO UPDATE SET embedding = excluded.embedding",
+        "UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9",
+        "UPDATE items SET id = id + 5000 WHERE id BETWEEN 20 AND 30",
+        "UPDATE items SET category = 'new' WHERE id > 100",
+        "DELETE FROM items WHERE id BETWEEN 40 AND 50",
+    ):
+        writer.execute(statement.encode())
+        assert_fresh(index)
+    writer.execute("TRUNCATE items")
+    assert index.summary().codes == 0
+    for statement in (
+        *(["SELECT hashindex.refresh_items_idx('{1}')"] if access != "column" else []),
+        "TABLE hashindex.model",
+        "SELECT hashindex.sync_items_idx()",
+        "CREATE TABLE pg_temp.own (id bigint, category text, embedding public.vector(8));"
+        "CREATE TRIGGER t BEFORE INSERT ON pg_temp.own FOR EACH ROW "
+        "EXECUTE FUNCTION hashindex.sync_items_idx()",
+    ):
+        with denied():
+            writer.execute(statement.encode())
+
+
+def test_a_table_whose_policies_hold_for_the_index(
+    connection: Connection, as_role: As, items: str, model: Model
+) -> None:
+    """Triggers could not see every row: no index is made, or writes fail, and no code is wrong."""
+    owner = as_role("keeper")
+    make_administrator(connection, "keeper")
+    connection.execute(
+        "ALTER TABLE items OWNER TO keeper; "
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
+        "CREATE POLICY own ON items USING (category = 'a')"
+    )
+    with pytest.raises(MissingRightsError, match="row security of .*items hides rows from role"):
+        HashIndex.create(owner, "items_idx", table=items, column="embedding", model="lsh")
+    connection.execute("ALTER TABLE items NO FORCE ROW LEVEL SECURITY")
+    index = HashIndex.create(owner, "items_idx", table=items, column="embedding", model="lsh")
+    index.encode()
+    connection.execute("ALTER TABLE items FORCE ROW LEVEL SECURITY")
+    with denied():
+        connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id = 2")
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+    assert ("broken",) in connection.execute(
+        "SELECT status FROM hashindex.health('items_idx') WHERE check_name = 'triggers'"
+    ).fetchall()
+
+
+def test_a_writer_of_one_column(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    writer = as_role("titles")
+    connection.execute("GRANT SELECT (id), UPDATE (category) ON items TO titles")
+    make_index()
+    writer.execute("UPDATE items SET category = 'new' WHERE id = 1")
+
+
+def test_rights_granted_later(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    index = make_index()
+    late = as_role("late")
+    connection.execute("GRANT SELECT, INSERT ON items TO late")
+    # Writing needs nothing of ours.
+    late.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    assert_fresh(index)
+    # Searches are exact, until he may read the codes.
+    for search in SEARCHES:
+        assert late.execute(search).fetchone() == (10,)
+    with denied():
+        late.execute("TABLE hashindex.items_idx_codes")
+    index.grant("late")
+    for search in SEARCHES:
+        assert late.execute(search).fetchone() == (10,)
+    late.execute("TABLE hashindex.items_idx_codes")
+    assert_fresh(index)
+
+
+def test_without_rights_on_the_table_there_is_no_answer(
+    as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    make_index()
+    stranger = as_role("stranger")
+    for search in SEARCHES:
+        with denied():
+            stranger.execute(search)
+    with pytest.raises(MissingRightsError, match="permission denied"):
+        HashIndex.open(stranger, "items_idx").search([1.0] * 8)
+
+
+def test_a_role_that_may_not_make_an_index(
+    connection: Connection, as_role: As, items: str, model: Model
+) -> None:
+    reader = as_role("builder")
+    connection.execute("GRANT SELECT ON items TO builder")
+    with pytest.raises(MissingRightsError, match='"builder" does not administer .* as role post'):
+        HashIndex.create(reader, "mine", table=items, column="embedding", model="lsh")
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_row_level_security_holds(
+    connection: Connection, as_role: As, items: str, model: Model, layout: str
+) -> None:
+    """Two tenants see their own rows only, whatever the candidates are."""
+    connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    tenants = {role: as_role(role) for role in ("a", "b")}
+    for role in tenants:
+        connection.execute(f"GRANT SELECT ON items TO {role}")
+    connection.execute("CREATE POLICY own ON items USING (category = current_user)")
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model="lsh",
+        layout=layout,  # type: ignore[arg-type]
+    )
+    index.encode()
+    for role, session in tenants.items():
+        for search in (SEARCHES[0], SEARCHES[1]):
+            ids = search.replace("count(*)", "array_agg(s.id::bigint)") + " s"
+            found = session.execute(ids).fetchone()
+            assert found is not None
+            rows = connection.execute(
+                "SELECT DISTINCT category FROM items WHERE id = ANY (%s)", [found[0]]
+            ).fetchall()
+            assert rows == [(role,)]
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_an_owner_whose_table_another_role_indexed(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    """A migration by the superuser, say: the application that owns the table must go on writing."""
+    owner = as_role("app")
+    connection.execute("ALTER TABLE items OWNER TO app")
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model="lsh",
+        layout=layout,
+        trust_owner=True,
+    )
+    index.encode()
+    owner.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    owner.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
+    owner.execute("DELETE FROM items WHERE id = 2")
+    assert_fresh(index)
+    for search in SEARCHES:
+        assert owner.execute(search).fetchone() == (10,)
+    owner.execute("TRUNCATE items")
+    assert index.summary().codes == 0
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_each_right_alone_is_enough_for_its_statement(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    rights = {
+        "inserts": ("INSERT", f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')"),
+        "updates": ("SELECT, UPDATE", f"UPDATE items SET embedding = '{QUERY}' WHERE id = 1"),
+        "deletes": ("SELECT, DELETE", "DELETE FROM items WHERE id = 2"),
+        "truncates": ("TRUNCATE", "TRUNCATE items"),
+    }
+    sessions = {role: as_role(role) for role in rights}
+    for role, (right, _) in rights.items():
+        connection.execute(f"GRANT {right} ON items TO {role}")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    for role, (_, statement) in rights.items():
+        sessions[role].execute(statement)
+        assert_fresh(index)
+    assert index.summary().codes == 0
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_rights_of_everybody(
+    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
+) -> None:
+    connection.execute("GRANT SELECT, INSERT ON items TO PUBLIC")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    anybody = as_role("anybody")
+    anybody.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
+    assert anybody.execute(SEARCHES[0]).fetchone() == (10,)
+    assert_fresh(index)
+
+
+def test_a_role_with_an_odd_name(connection: Connection, items: str, model: Model) -> None:
+    connection.execute(
+        'CREATE ROLE "it\'s; DROP ""x"" --"; GRANT ALL ON items TO "it\'s; DROP ""x"" --"'
+    )
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    granted = connection.execute(
+        "SELECT array_agg(has_table_privilege('it''s; DROP \"x\" "
+        "--', 'hashindex.items_idx_codes', r)) "
+        "FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r"
+    ).fetchone()
+    assert granted == ([True, False, False, False],)
+    index.drop()
+    connection.execute('DROP OWNED BY "it\'s; DROP ""x"" --"; DROP ROLE "it\'s; DROP ""x"" --"')
+
+
+def test_a_writer_of_one_partition(connection: Connection, as_role: As, model: Model) -> None:
+    writer = as_role("loader")
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "GRANT SELECT, INSERT, DELETE ON parts_low TO loader"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    writer.execute(f"INSERT INTO parts_low VALUES (1, '{QUERY}'), (2, '{QUERY}')")
+    writer.execute("DELETE FROM parts_low WHERE id = 2")
+    assert_fresh(index)
+    assert index.summary().codes == 1
+
+
+def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
+    connection: Connection, as_role: As, model: Model
+) -> None:
+    """Rows that it may not see are not gone: triggers see them, by the rights of the index."""
+    loader = as_role("loader")
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
+        f"INSERT INTO parts VALUES (1, '{QUERY}'), (101, '{QUERY}');"
+        "ALTER TABLE parts ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY low ON parts USING (id < 100);"
+        "GRANT SELECT ON parts TO loader; GRANT SELECT, DELETE, TRUNCATE ON parts_low TO loader"
+    )
+    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    index.encode()
+    loader.execute("TRUNCATE parts_low")
+    assert index.summary().codes == 1
+    assert_fresh(index)
+    connection.execute("TRUNCATE parts_high")
+    assert_fresh(index)
+    connection.execute(f"INSERT INTO parts VALUES (5, '{QUERY}')")
+    assert index.summary().codes == 1
+
+
+def test_who_may_not_save_a_model_hears_it_before_training(
+    connection: Connection, as_role: As
+) -> None:
+    reader = as_role("reader")
+    with pytest.raises(MissingRightsError, match='role "reader" does not administer'):
+        store.check_may_save(reader)
+    make_administrator(connection, "reader")
+    store.check_may_save(reader)

@@ -1,0 +1,227 @@
+"""The administrator: one role, no superuser, that owns all that is made, and its members."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.roles import As, denied, make_administrator
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import MissingRightsError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality import query_sets
+
+pytestmark = pytest.mark.newest
+
+TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
+
+
+def other_model(vectors: Any, name: str = "lsh2") -> Model:
+    return LSH(n_bits=16, random_state=5).fit(vectors).to_model(name)
+
+
+@pytest.fixture
+def administrator(connection: Connection, as_role: As, items: str, model: Model) -> Connection:
+    """A session of role keeper, which owns the schema and table items."""
+    session = as_role("keeper")
+    connection.execute("ALTER TABLE items OWNER TO keeper; GRANT CREATE ON SCHEMA public TO keeper")
+    make_administrator(connection, "keeper")
+    return session
+
+
+def owners(connection: Connection) -> set[str]:
+    """Of all that is in the schema."""
+    rows = connection.execute(
+        """
+        SELECT relowner::regrole::text FROM pg_class
+        WHERE relnamespace = 'hashindex'::regnamespace
+        UNION SELECT proowner::regrole::text FROM pg_proc
+        WHERE pronamespace = 'hashindex'::regnamespace
+        UNION SELECT typowner::regrole::text FROM pg_type
+        WHERE typnamespace = 'hashindex'::regnamespace
+        """
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_he_does_everything(
+    administrator: Connection, connection: Connection, vectors: Any, as_role: As, layout: Layout
+) -> None:
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    index = HashIndex.create(
+        administrator, "items_idx", table="items", column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    assert reader.execute(TYPED).fetchone() == (10,)
+    administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
+    for access in ("lookup", "hnsw", "landmarks", "scan"):
+        if (access, layout) == ("landmarks", "column"):
+            continue
+        index = index.configure(access=access, candidates=100)
+        index.encode()
+        index = HashIndex.open(administrator, "items_idx")
+        assert index.access == access
+        assert reader.execute(TYPED).fetchone() == (10,)
+        # By the codes, which is how the landmarks of each build are granted too.
+        granted = "SELECT count(*) FROM hashindex.within_items_idx('[1,2,3,4,5,6,7,8]', 12)"
+        assert reader.execute(granted).fetchone() == (301,)
+        if access == "landmarks":
+            index.rebalance()
+    assert_fresh(index)
+    store.save(administrator, other_model(vectors))
+    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+    assert reader.execute(TYPED).fetchone() == (10,)
+    index.rollback()
+    index.prune()
+    index = HashIndex.open(administrator, "items_idx")
+    query_sets.save(index, query_sets.draw(index, 3), "few")
+    query_sets.drop(index, "few")
+    index.repair()
+    assert administrator.execute("SELECT count(*) > 0 FROM hashindex.jobs").fetchone() == (True,)
+    assert owners(connection) == {"keeper"}
+    index.drop()
+    assert [m.name for m in store.drop(administrator, "lsh2")] == ["lsh2"]
+
+
+def test_members_and_superusers_work_for_him(
+    administrator: Connection, connection: Connection, as_role: As, vectors: Any
+) -> None:
+    """What they make is his, and no trigger runs as them."""
+    ann, bob = as_role("ann"), as_role("bob")
+    connection.execute("GRANT keeper TO ann, bob")
+    HashIndex.create(ann, "items_idx", table="items", column="embedding", model="lsh")
+    HashIndex.open(bob, "items_idx").encode()
+    store.save(connection, other_model(vectors))
+    for session, access in ((ann, "landmarks"), (connection, "scan"), (bob, "landmarks")):
+        HashIndex.open(session, "items_idx").configure(access=access).encode()  # type: ignore[arg-type]
+        assert owners(connection) == {"keeper"}
+    HashIndex.open(connection, "items_idx").rebalance()
+    HashIndex.open(ann, "items_idx").swap("lsh2", queries=5, force=True)
+    HashIndex.open(bob, "items_idx").rollback()
+    assert owners(connection) == {"keeper"}
+    assert_fresh(HashIndex.open(ann, "items_idx"))
+    HashIndex.open(bob, "items_idx").drop()
+    HashIndex.create(connection, "second", table="items", column="embedding", model="lsh")
+    assert owners(connection) == {"keeper"}
+
+
+def test_who_is_not_he_makes_no_index(
+    administrator: Connection, connection: Connection, as_role: As
+) -> None:
+    """He is refused by name, before anything changes, whatever is his."""
+    stranger = as_role("stranger")
+    connection.execute(
+        "CREATE TABLE theirs (LIKE items INCLUDING ALL); ALTER TABLE theirs OWNER TO stranger"
+    )
+    match = (
+        'role "stranger" does not administer schema hashindex; '
+        "Connect as role keeper, which owns the schema, or as a member of it"
+    )
+    with pytest.raises(MissingRightsError, match=match):
+        HashIndex.create(stranger, "mine", table="theirs", column="embedding", model="lsh")
+    for call in ("grant_reader('mine', 'stranger')", "revoke_reader('mine', 'stranger')"):
+        with pytest.raises(psycopg.Error, match="does not exist"):
+            stranger.execute(f"SELECT hashindex.{call}".encode())
+
+
+def test_tables_of_other_roles(
+    administrator: Connection, connection: Connection, as_role: As
+) -> None:
+    """Their owners could run code as the administrator; who trusts them says so."""
+    app = as_role("app")
+    connection.execute("ALTER TABLE items OWNER TO app")
+    where = {"table": "items", "column": "embedding", "model": "lsh"}
+    refused = (
+        r"table public\.items belongs to role app, not to the administrator keeper; .*can run code "
+        r"as keeper.*GRANT SELECT, UPDATE, TRIGGER ON public\.items TO keeper; then create the "
+        "index with --trust-owner"
+    )
+    for session in (administrator, connection):
+        with pytest.raises(MissingRightsError, match=refused):
+            HashIndex.create(session, "items_idx", **where)  # type: ignore[arg-type]
+        with pytest.raises(
+            MissingRightsError, match="GRANT SELECT, UPDATE, TRIGGER ON public.items TO keeper"
+        ):
+            HashIndex.create(session, "items_idx", **where, trust_owner=True)  # type: ignore[arg-type]
+    app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
+    index = HashIndex.create(administrator, "items_idx", **where, trust_owner=True)  # type: ignore[arg-type]
+    index.encode()
+    app.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9")
+    assert_fresh(index)
+    # A swap goes by the trust that there was.
+    store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
+    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+    assert status(connection) == ("ok", None)
+    as_role("heir")
+    connection.execute("ALTER TABLE items OWNER TO heir")
+    found = status(connection)
+    assert found[0] == "warning"
+    assert "GRANT EXECUTE ON FUNCTION hashindex." in str(found[1])
+
+
+def status(connection: Connection) -> tuple[str, str | None]:
+    row = connection.execute(
+        "SELECT status, advice FROM hashindex.health('items_idx') WHERE check_name = 'rights'"
+    ).fetchone()
+    assert row is not None
+    return row
+
+
+def test_a_partition_of_another_role(
+    administrator: Connection, connection: Connection, as_role: As
+) -> None:
+    as_role("app")
+    connection.execute(
+        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
+        "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO app"
+    )
+    with pytest.raises(MissingRightsError, match=r"table public\.low belongs to role app"):
+        HashIndex.create(administrator, "parts", table="parts", column="embedding", model="lsh")
+
+
+@pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])
+def test_what_is_in_the_schema_and_not_his_is_told(
+    administrator: Connection, connection: Connection, as_role: As, kind: str
+) -> None:
+    as_role("stranger")
+    index = HashIndex.create(
+        administrator, "items_idx", table="items", column="embedding", model="lsh"
+    )
+    assert status(connection) == ("ok", None)
+    made = {
+        "function": "CREATE FUNCTION hashindex.own() RETURNS int LANGUAGE sql AS 'SELECT 1';"
+        "ALTER FUNCTION hashindex.own() OWNER TO stranger",
+        "table": "CREATE TABLE hashindex.own (); ALTER TABLE hashindex.own OWNER TO stranger",
+        "type": "CREATE TYPE hashindex.own AS ENUM (); ALTER TYPE hashindex.own OWNER TO stranger",
+        "right": "GRANT CREATE ON SCHEMA hashindex TO stranger",
+        "table right": "GRANT UPDATE ON hashindex.index TO stranger",
+    }
+    connection.execute("GRANT CREATE ON SCHEMA hashindex TO stranger")
+    connection.execute(made[kind].encode())
+    if kind != "right":
+        connection.execute("REVOKE CREATE ON SCHEMA hashindex FROM stranger")
+    assert status(connection)[0] == "broken"
+    finding = next(f for f in index.check().findings if f.check == "rights")
+    assert "stranger" in finding.detail
+
+
+def test_nobody_else_reads_what_the_catalog_has_of_vectors(
+    administrator: Connection, connection: Connection, as_role: As
+) -> None:
+    nobody = as_role("nobody")
+    nobody.execute("SELECT name, version, dimension FROM hashindex.model")
+    nobody.execute("SELECT * FROM hashindex.index")
+    for column in ("layers", "bit_weights", "parameters", "training", "profile", "checksum"):
+        with denied():
+            nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
+    for table in ("model_part", "query_set", "saved_query", "recall_history", "job"):
+        for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
+            with denied():
+                nobody.execute(statement.format(table).encode())

@@ -1,0 +1,188 @@
+"""Roles that are let search an index by its codes: what each can do then, and what not."""
+
+import re
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.roles import As, denied, make_administrator, rights
+from fixtures.tenants import SEARCHES, assert_sees
+from psycopg import sql
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError, MissingRightsError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+# Of hashindex.model, what everybody reads is not among them.
+SECRET = ("parameters", "training", "layers", "checksum", "bit_weights", "profile")
+TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [("scan", "column"), ("lookup", "table"), ("hnsw", "table"), ("landmarks", "table")],
+    ids="-".join,
+    indirect=True,
+)
+def test_a_reader_of_two_columns(notes: HashIndex, connection: Connection, as_role: As) -> None:
+    """Searching reads the key and the vectors, and nothing else of the table."""
+    connection.execute("ALTER TABLE notes DISABLE ROW LEVEL SECURITY")
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT (id, embedding) ON notes TO reader")
+    before = rights(connection, "reader")
+    notes.grant("reader")
+    plain = [name for name in SEARCHES if "where" not in name and "filter" not in name]
+    assert_sees(reader, ("many", "few"), names=plain)
+    opened = HashIndex.open(reader, "notes_idx")
+    assert len(opened.search_like(1, 5)) == 5
+    assert reader.execute("SELECT hashindex.recall('notes_idx', 2, 5, 400)").fetchone() == (1.0,)
+    for name in ("where_equals", "filter", "python, where"):
+        with pytest.raises((psycopg.errors.InsufficientPrivilege, MissingRightsError)):
+            assert_sees(reader, ("many", "few"), names=[name])
+    connection.execute("GRANT SELECT (kind) ON notes TO reader")
+    assert_sees(reader, ("many", "few"))
+    with denied():
+        reader.execute("SELECT tenant FROM notes")
+    # Under a policy by a column that he does not read himself.
+    connection.execute("ALTER TABLE notes ENABLE ROW LEVEL SECURITY")
+    reader.execute("SET app.tenant = 'few'")
+    assert_sees(reader, ("few",))
+    granted = {
+        # Tables of a build have its number.
+        (re.sub(r"_\d+$", "", what), right)
+        for what, right in rights(connection, "reader") - before - {("notes.kind", "SELECT")}
+    }
+    landmarks = {"hashindex.notes_idx_landmarks"} if notes.access == "landmarks" else set()
+    granted_parts = {"hashindex.notes_idx_codes"} | landmarks
+    ours = {"hashindex.model_part", *(f"hashindex.model.{name}" for name in SECRET)}
+    code = {"notes.notes_idx_code"} if notes.layout == "column" else granted_parts
+    assert granted == {(what, "SELECT") for what in ours | code}
+    HashIndex.open(connection, "notes_idx").revoke("reader")
+    assert rights(connection, "reader") == before | {("notes.kind", "SELECT")}
+    assert_sees(reader, ("few",), names=["typed", "by name", "where_equals", "filter"])
+    with denied():
+        reader.execute("SELECT * FROM hashindex.within_notes_idx('[1,2,3,4,5,6,7,8]', 12)")
+
+
+@pytest.fixture
+def one(connection: Connection, items: str, model: Model) -> HashIndex:
+    """An index with its codes in a table, where a test needs it of one layout only."""
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index.encode()
+    return index
+
+
+def test_what_is_refused(one: HashIndex, connection: Connection, as_role: As) -> None:
+    as_role("nobody")
+    before = rights(connection, "nobody")
+    with pytest.raises(InvalidInputError, match='role "no such role" does not exist'):
+        one.grant("no such role")
+    with pytest.raises(DatabaseStateError, match="may not read columns .*Run before: GRANT SELECT"):
+        one.grant("nobody")
+    connection.execute("GRANT SELECT ON items TO nobody")
+    connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    before = rights(connection, "nobody")
+    with pytest.raises(DatabaseStateError, match="row security of .*--reveal-codes"):
+        one.grant("nobody")
+    assert rights(connection, "nobody") == before
+    one.grant("nobody", reveal_codes=True)
+    assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "nobody")
+
+
+def test_who_may_grant(one: HashIndex, connection: Connection, as_role: As) -> None:
+    """Not one who searches himself."""
+    reader = as_role("reader")
+    as_role("friend")
+    connection.execute("GRANT SELECT ON items TO reader, friend")
+    one.grant("reader")
+    index = HashIndex.open(reader, "items_idx")
+    for change in (index.grant, index.revoke):
+        with pytest.raises(MissingRightsError, match="Connect as role postgres, which owns"):
+            change("friend")
+
+
+def test_rights_of_a_writer_are_not_taken(
+    one: HashIndex, connection: Connection, as_role: As
+) -> None:
+    writer = as_role("writer")
+    connection.execute("GRANT SELECT, INSERT ON items TO writer")
+    one.grant("writer")
+    one.revoke("writer")
+    writer.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
+    assert one.waiting() == 0
+    assert writer.execute(TYPED).fetchone() == (10,)
+    with denied():
+        writer.execute("TABLE hashindex.items_idx_codes")
+
+
+def test_what_two_indexes_share_stays_with_the_other(
+    one: HashIndex, connection: Connection, as_role: As
+) -> None:
+    reader = as_role("reader")
+    second = HashIndex.create(connection, "second", table="items", column="embedding", model="lsh")
+    second.encode()
+    connection.execute("GRANT SELECT ON items TO reader")
+    before = rights(connection, "reader")
+    one.grant("reader")
+    second.grant("reader")
+    second.revoke("reader")
+    reader.execute("TABLE hashindex.items_idx_codes")
+    reader.execute("SELECT layers FROM hashindex.model")
+    # The table is his to read, and so are exact answers.
+    second_search = "SELECT id, distance FROM hashindex.search_second('[1,2,3,4,5,6,7,8]')"
+    exact = "SELECT id::bigint, distance FROM hashindex.exact_search('second', '[1,2,3,4,5,6,7,8]')"
+    assert reader.execute(second_search).fetchall() == reader.execute(exact).fetchall()
+    with denied():
+        reader.execute("TABLE hashindex.second_codes")
+    # By his rights on the table he would get them again with the next build of the first.
+    connection.execute("REVOKE SELECT ON items FROM reader")
+    one.revoke("reader")
+    assert rights(connection, "reader") == before - {("items", "SELECT")}
+
+
+def test_everybody_may_read(one: HashIndex, connection: Connection, as_role: As) -> None:
+    anybody = as_role("anybody")
+    connection.execute("GRANT SELECT ON items TO PUBLIC")
+    one.grant("public")
+    anybody.execute("TABLE hashindex.items_idx_codes")
+    one.revoke("public")
+    with denied():
+        anybody.execute("TABLE hashindex.items_idx_codes")
+    # What everybody needs for exact answers stays.
+    assert anybody.execute(TYPED).fetchone() == (10,)
+
+
+ODD = ('a "quoted" role', "PUBLIC", "role; DROP TABLE items; --", "%s'$$")
+
+
+def test_roles_of_any_name(index: HashIndex) -> None:
+    connection = index.connection
+    for number, name in enumerate(ODD, start=7):
+
+        def run(statement: Any, role: str = name) -> None:
+            connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
+
+        run("CREATE ROLE {}")
+        try:
+            run("GRANT SELECT ON items TO {}")
+            index.grant(name)
+            run("SET ROLE {}")
+            assert connection.execute(TYPED).fetchone() == (10,)
+            run("RESET ROLE")
+            index.revoke(name)
+            run("REVOKE SELECT ON items FROM {}")
+            run("ALTER TABLE items OWNER TO {}")
+            make_administrator(connection, name)
+            run("SET ROLE {}")
+            connection.execute(
+                "SELECT hashindex.configure_index('items_idx', candidates => %s)", [number]
+            )
+        finally:
+            run("RESET ROLE")
+            run("REASSIGN OWNED BY {} TO CURRENT_USER")
+            run("DROP OWNED BY {}")
+            run("DROP ROLE {}")
+        assert HashIndex.open(connection, "items_idx").candidates == number

@@ -1,0 +1,185 @@
+"""Row security holds in every search, by every access path: k answers of a tenant's own rows."""
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.code_indexes import pretend_large
+from fixtures.filters import look_codes_up
+from fixtures.known import UNKNOWN
+from fixtures.roles import As
+from fixtures.tenants import QUERY, ROWS, SEARCHES, assert_sees
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
+
+BOTH = ("many", "few")
+GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_reader('notes_idx', 'app', true)"
+TYPED = "SELECT id, distance FROM hashindex.search_notes_idx"
+
+# Of those that search in ways of their own under row security, or none.
+SOME_PATHS = pytest.mark.parametrize(
+    "notes",
+    [("lookup", "table"), ("hnsw", "column"), ("landmarks", "table")],
+    ids="-".join,
+    indirect=True,
+)
+
+
+def become(session: Connection, tenant: str) -> None:
+    session.execute("SELECT set_config('app.tenant', %s, false)", [tenant])
+
+
+def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As) -> None:
+    """One session, by turns as either tenant and as nobody, while plans are kept."""
+    app = as_role("app")
+    connection.execute(GRANTED)
+    for tenant in ("few", "many", "nobody", "few"):
+        become(app, tenant)
+        assert_sees(app, (tenant,) if tenant in ROWS else ())
+    index = HashIndex.open(app, "notes_idx")
+    own, other = min(ROWS["few"]), min(ROWS["many"])
+    like = index.search_like(own, 20)
+    assert {hit.id for hit in like} == set(ROWS["few"]) - {own}
+    assert {hit.id for hit in index.within_like(own, 12)} == set(ROWS["few"]) - {own}
+    for search in (index.search_like, index.within_like):
+        with pytest.raises(InvalidInputError, match=f"no row with id = {other} and a vector"):
+            search(other, 5)
+    # Of eight rows each of the others is found: nothing is counted that he does not see.
+    assert app.execute("SELECT hashindex.recall('notes_idx', 7, 100)").fetchone() == (1.0,)
+    # Where conditions are taken for ones of much of the table, and codes for many.
+    look_codes_up(connection)
+    pretend_large(notes)
+    for tenant in ("few", "nobody"):
+        become(app, tenant)
+        assert_sees(app, (tenant,) if tenant in ROWS else ())
+
+
+@SOME_PATHS
+def test_who_is_above_row_security_sees_all(
+    notes: HashIndex, connection: Connection, as_role: As
+) -> None:
+    owner, auditor = as_role("owner"), as_role("auditor")
+    connection.execute(
+        "ALTER TABLE notes OWNER TO owner; ALTER ROLE auditor BYPASSRLS;"
+        "GRANT SELECT ON notes TO auditor; SELECT hashindex.grant_reader('notes_idx', r, true) "
+        "FROM unnest('{owner,auditor}'::text[]) r"
+    )
+    for session in (connection, owner, auditor):
+        assert_sees(session, BOTH)
+    connection.execute("ALTER TABLE notes FORCE ROW LEVEL SECURITY")
+    become(owner, "few")
+    assert_sees(owner, ("few",))
+    assert_sees(auditor, BOTH)
+    connection.execute("ALTER TABLE notes NO FORCE ROW LEVEL SECURITY")
+    assert_sees(owner, BOTH)
+    connection.execute("ALTER ROLE auditor NOBYPASSRLS")
+    become(auditor, "few")
+    assert_sees(auditor, ("few",))
+
+
+@SOME_PATHS
+def test_one_session_that_changes_its_role(
+    notes: HashIndex, connection: Connection, as_role: As
+) -> None:
+    """A pool that connects as one role, and sets another for each request."""
+    as_role("tenant")
+    connection.execute("GRANT SELECT ON notes TO tenant")
+    connection.execute("SELECT hashindex.grant_reader('notes_idx', 'tenant', true)")
+    become(connection, "few")
+    connection.execute(f"PREPARE nearest (vector, integer) AS {TYPED}($1, $2)")
+    execute = "EXECUTE nearest (%s, 12)"
+    cursor = psycopg.ClientCursor(connection)
+    for role, seen in (("NONE", 12), ("tenant", 8), ("NONE", 12), ("tenant", 8)):
+        connection.execute(f"SET ROLE {role}".encode())
+        assert_sees(connection, BOTH if role == "NONE" else ("few",))
+        # By the server's protocol, and by the statement.
+        for _ in range(3):
+            assert (
+                len(
+                    connection.execute(f"{TYPED}(%s, 12)", [Vector(QUERY)], prepare=True).fetchall()
+                )
+                == seen
+            )
+            assert len(cursor.execute(execute, [str(QUERY.tolist())]).fetchall()) == seen
+
+
+@SOME_PATHS
+def test_rows_that_change_hands(notes: HashIndex, connection: Connection, as_role: As) -> None:
+    app = as_role("app")
+    connection.execute(GRANTED)
+    become(app, "few")
+    names = [name for name, search in SEARCHES.items() if not search.filtered]
+    taken = 5
+    connection.execute("UPDATE notes SET tenant = 'few' WHERE id = %s", [taken])
+    for name in names:
+        assert taken in [key for key, _ in SEARCHES[name].run(app, 12)], name
+    connection.execute("UPDATE notes SET tenant = 'many' WHERE id = %s", [taken])
+    assert_sees(app, ("few",))
+    connection.execute("DROP POLICY own ON notes")
+    assert_sees(app, ())
+    connection.execute("ALTER TABLE notes DISABLE ROW LEVEL SECURITY")
+    assert_sees(app, BOTH)
+
+
+@SOME_PATHS
+def test_row_security_that_is_off_is_an_error(
+    notes: HashIndex, connection: Connection, as_role: As
+) -> None:
+    """As of the table itself: not a way round the policy."""
+    app = as_role("app")
+    connection.execute(GRANTED)
+    app.execute("SET row_security = off")
+    for name in ("typed", "by name", "where_equals", "within", "exact_search"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security policy"):
+            SEARCHES[name].run(app, 5)
+
+
+@SOME_PATHS
+def test_after_the_model_was_swapped(
+    notes: HashIndex, connection: Connection, as_role: As, vectors: NDArray[np.float32]
+) -> None:
+    """Codes that come later are granted, and hidden, as the first were."""
+    app = as_role("app")
+    connection.execute(GRANTED)
+    store.save(connection, LSH(n_bits=12, random_state=9).fit(vectors).to_model("lsh2"))
+    beside = connection.execute("SELECT hashindex.begin_swap('notes_idx', 'lsh2')").fetchone()
+    assert beside is not None
+    HashIndex.open(connection, beside[0]).encode()
+    connection.execute("SELECT hashindex.swap_is_ready('notes_idx')")
+    connection.execute("SELECT hashindex.exchange('notes_idx', 'ready')")
+    for tenant in ROWS:
+        become(app, tenant)
+        assert_sees(app, (tenant,))
+
+
+def test_where_python_encodes(
+    encoded: HashIndex, connection: Connection, as_role: As, vectors: NDArray[np.float32]
+) -> None:
+    """The query brings its code, and the policy holds all the same."""
+    app = as_role("app")
+    connection.execute(
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY own ON items USING (category = current_setting('app.tenant', true));"
+        "GRANT SELECT ON items TO app; SELECT hashindex.grant_reader('items_idx', 'app', true)"
+    )
+    index = HashIndex.open(app, "items_idx")
+    code = codes.to_postgres(encoded.loaded_model.encode(vectors[:1]), 12)[0]
+    for tenant, first in (("b", 2), ("a", 1), ("nobody", 300)):
+        become(app, tenant)
+        own = {key for key in range(1, 301) if "abc"[(key - 1) % 3] == tenant}
+        coded = {key for key in own if key < UNKNOWN[0]}
+        # Where codes are in another table all rows are compared, those without a code too.
+        found = own if index.layout == "table" else coded
+        assert {hit.id for hit in index.search(vectors[0], 300)} == found
+        assert len(index.search(vectors[0], 5)) == min(5, len(own))
+        assert {hit.id for hit in index.within(vectors[0], 12)} == coded
+        by_name = "SELECT id::bigint FROM hashindex.search('items_idx', %s, 300, query_code => %s)"
+        rows = app.execute(by_name, [Vector(vectors[0]), code]).fetchall()
+        assert {row[0] for row in rows} == found
+        assert (first in own) == (tenant != "nobody")

@@ -1,0 +1,202 @@
+"""Recall over time: what is recorded, when, and by whom."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.recall import brute_force_recall
+from fixtures.roles import As
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality import query_sets, recall_history
+from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.quality.measuring import Measuring
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(scope="module")
+def lsh_model(vectors: NDArray[np.float32]) -> Model:
+    """So long codes that few are at equal distances, of which any may be candidates."""
+    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
+
+
+@pytest.fixture
+def index(connection: Connection, items: str, model: Model) -> HashIndex:
+    """An index with a saved set of 50 queries, whose searches keep 25 candidates."""
+    made = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
+    )
+    made.encode()
+    query_sets.save(made, query_sets.draw(made, 50), "fixed")
+    return made.configure(candidates=25)
+
+
+@pytest.fixture
+def read_only(url: str) -> Iterator[Connection]:
+    options = "-c default_transaction_read_only=on"
+    with connect(psycopg.conninfo.make_conninfo(url, options=options)) as session:
+        yield session
+
+
+def recorded(index: HashIndex) -> list[tuple[object, ...]]:
+    return index.connection.execute(
+        "SELECT query_set, model, access, ranking, candidates, probes, k, queries, recall "
+        "FROM hashindex.recall_history WHERE index_name = %s ORDER BY id",
+        [index.name],
+    ).fetchall()
+
+
+def test_an_evaluation_with_a_saved_set_is_recorded(
+    index: HashIndex, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    result = evaluate(index, query_set="fixed", k=5, candidates=[300, 10])
+    assert result.recorded
+    # With the index's own candidates too: these are what is searched with.
+    assert [point.candidates for point in result.points] == [10, 25, 300]
+    rows = [int(query.row_id or 0) - 1 for query in query_sets.load(index, "fixed").queries]
+    expected = [brute_force_recall(model, vectors, 5, c, rows) for c in (10, 25, 300)]
+    assert expected[0].greatest < expected[1].least
+    assert expected[1].greatest < expected[2].least == 1
+    found = recorded(index)
+    common = ("fixed", "lsh:1", "scan", "hamming")
+    assert [row[:-1] for row in found] == [(*common, c, None, 5, 50) for c in (10, 25, 300)]
+    assert all(row[-1] in one for row, one in zip(found, expected, strict=True))
+    points = recall_history.history(index)
+    assert [(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points] == [
+        (p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in result.points
+    ]
+    assert all(0 < p.p50_ms <= p.p95_ms for p in points)
+
+
+def test_others_are_not_unless_asked_for(index: HashIndex) -> None:
+    assert not evaluate(index, queries=5, candidates=[10]).recorded
+    assert not evaluate(index, query_set="fixed", candidates=[10], record=False).recorded
+    assert recorded(index) == []
+    result = evaluate(index, queries=5, candidates=[10], record=True)
+    assert result.recorded
+    assert [(row[0], row[4], row[7]) for row in recorded(index)] == [(None, 10, 5), (None, 25, 5)]
+
+
+def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
+    evaluate(index, query_set="fixed", candidates=[25])
+    index.configure(candidates=40, ranking="asymmetric")
+    index = HashIndex.open(index.connection, "items_idx")
+    evaluate(index, query_set="fixed", candidates=[40], k=3)
+    query_sets.save(index, query_sets.draw(index, 9), "other")
+    evaluate(index, query_set="other", candidates=[40])
+    twin = HashIndex.create(
+        index.connection, "twin", table="items", column="embedding", model="lsh"
+    )
+    assert recall_history.history(twin) == []
+    points = recall_history.history(index)
+    assert [(p.query_set, p.ranking, p.candidates, p.k, p.queries) for p in points] == [
+        ("fixed", "hamming", 25, 10, 50),
+        ("fixed", "asymmetric", 40, 3, 50),
+        ("other", "asymmetric", 40, 10, 9),
+    ]
+    times = [p.measured_at for p in points]
+    assert times == sorted(times)
+    assert recall_history.history(index, "fixed") == points[:2]
+    assert recall_history.history(index, limit=2) == points[1:]
+    with pytest.raises(InvalidInputError, match="limit must be 1 or more, got 0"):
+        recall_history.history(index, limit=0)
+    # Of a set that is dropped it stays, of an index it goes.
+    query_sets.drop(index, "fixed")
+    assert recall_history.history(index) == points
+    index.drop()
+    found = twin.connection.execute("SELECT count(*) FROM hashindex.recall_history").fetchone()
+    assert found == (0,)
+
+
+def test_what_was_measured_before_codes_were_lost(index: HashIndex) -> None:
+    """What it is for: the same queries say that something has become worse."""
+    evaluate(index, query_set="fixed", candidates=[300])
+    index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
+    evaluate(index, query_set="fixed", candidates=[300])
+    before, after = [p.recall for p in recall_history.history(index) if p.candidates == 300]
+    assert before == 1
+    assert 0.3 < after < 0.7
+
+
+@pytest.fixture
+def swapped(index: HashIndex, other: Connection, vectors: NDArray[np.float32]) -> Model:
+    """A model of 40 bits that takes over when the index's row is exchanged."""
+    model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
+    store.save(other, model)
+    row = other.execute("SELECT hashindex.begin_swap('items_idx', 'longer')").fetchone()
+    assert row is not None
+    HashIndex.open(other, row[0]).configure(ranking="hamming").encode()
+    other.execute("SELECT hashindex.swap_is_ready('items_idx')")
+    return model
+
+
+EXCHANGE = "SELECT hashindex.exchange('items_idx', 'ready')"
+
+
+def test_an_index_is_measured_by_the_model_that_it_has(
+    index: HashIndex, other: Connection, swapped: Model, vectors: NDArray[np.float32]
+) -> None:
+    """Whenever it was opened."""
+    query_sets.save(index, query_sets.draw(index, 300), "every")
+    other.execute(EXCHANGE)
+    result = evaluate(index, query_set="every", k=5, candidates=[25])
+    expected = brute_force_recall(swapped, vectors, 5, 25)
+    assert result.points[0].recall in expected
+    assert [row[1] for row in recorded(index)] == ["longer:1"]
+
+
+def test_a_model_that_changes_meanwhile_is_not_recorded(
+    index: HashIndex, other: Connection, swapped: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = Measuring.find_truth
+
+    def exchanged(self: Measuring, done: Any) -> tuple[float, float]:
+        other.execute(EXCHANGE)
+        return find(self, done)
+
+    monkeypatch.setattr(Measuring, "find_truth", exchanged)
+    with pytest.raises(DatabaseStateError, match="another model while it was measured"):
+        evaluate(index, query_set="fixed", candidates=[25])
+    assert recorded(index) == []
+
+
+def test_a_read_only_session_evaluates(index: HashIndex, read_only: Connection) -> None:
+    there = HashIndex.open(read_only, "items_idx")
+    expected = evaluate(index, query_set="fixed", candidates=[25], record=False)
+    result = evaluate(there, query_set="fixed", candidates=[25])
+    assert not result.recorded
+    assert result.points[0].recall == expected.points[0].recall
+    assert recall_history.obstacle(there) == "the session is read-only"
+    with pytest.raises(DatabaseStateError, match="cannot be recorded: the session is read-only"):
+        evaluate(there, query_set="fixed", record=True)
+    assert recorded(index) == []
+
+
+def test_a_role_that_may_not_write_evaluates(index: HashIndex, as_role: As) -> None:
+    reader = as_role("reader")
+    index.connection.execute(
+        "GRANT SELECT ON items TO reader; GRANT USAGE ON SCHEMA hashindex TO reader; "
+        "GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO reader"
+    )
+    there = HashIndex.open(reader, "items_idx")
+    result = evaluate(there, query_set="fixed", candidates=[300])
+    assert (result.recorded, result.points[-1].recall) == (False, 1)
+    reason = "role reader may not INSERT into hashindex.recall_history"
+    assert recall_history.obstacle(there) == reason
+    index.connection.execute("GRANT INSERT ON hashindex.recall_history TO reader")
+    assert evaluate(there, query_set="fixed", candidates=[300]).recorded
+    assert len(recorded(index)) == 2
+
+
+def test_an_unknown_set_is_refused(index: HashIndex) -> None:
+    with pytest.raises(InvalidInputError, match="no query set 'nope'; it has 'fixed'"):
+        evaluate(index, query_set="nope")

@@ -1,0 +1,378 @@
+"""The advisor: what it predicts, what it recommends, and that it leaves nothing behind."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.catalog import contents
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRightsError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.tuning import (
+    Advice,
+    Effort,
+    Goal,
+    Trial,
+    apply,
+    choosing,
+    frontier,
+    recommend,
+    running,
+    tune_index,
+    tune_table,
+)
+from pg_hashindex.quality.tuning import models as tried_models
+from pg_hashindex.quality.tuning.scratch import Scratch, scratch
+from pg_hashindex.server.data import load_packages
+
+pytestmark = pytest.mark.newest
+
+ROWS, DIMENSION = 1500, 16
+QUICK = Effort(sample=2000, queries=40, minutes=2)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> NDArray[np.float32]:
+    rng = np.random.default_rng(5)
+    centres = 2 * rng.standard_normal((40, DIMENSION))
+    noise = rng.standard_normal((ROWS, DIMENSION))
+    return (centres[rng.integers(40, size=ROWS)] + noise).astype(np.float32)
+
+
+@pytest.fixture
+def docs(connection: Connection, clusters: NDArray[np.float32]) -> str:
+    return load(connection, '"My Docs"', clusters)
+
+
+def load(connection: Connection, table: str, rows: NDArray[np.float32]) -> str:
+    connection.execute(
+        f'CREATE TABLE {table} ("Key" text PRIMARY KEY, v vector({rows.shape[1]}))'.encode()
+    )
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
+        for number, row in enumerate(rows):
+            copy.write_row((f"k{number}", Vector(row)))
+    connection.execute(f"ANALYZE {table}".encode())
+    return table
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Try no other models, which would take time."""
+    every = tried_models.of_table
+
+    def some(*arguments: Any) -> Any:
+        return [one for one in every(*arguments) if one.name in names]
+
+    monkeypatch.setattr(running, "of_table", some)
+
+
+def trial(recall: float, p50_ms: float, n_bytes: int = 0, **more: Any) -> Trial:
+    kind = more.pop("kind", "codes")
+    return Trial(kind, recall, n_bytes, 1.0, recall, p50_ms, p50_ms, p50_ms, **more)
+
+
+# What is recommended, without a database.
+
+
+def test_the_fastest_that_reaches_the_recall_within_the_limits() -> None:
+    trials = [
+        trial(1.0, 50.0, 0, kind="exact"),
+        trial(0.99, 9.0, 1_000_000, method="itq", bits=128, access="scan"),
+        trial(0.96, 3.0, 5_000_000, method="itq", bits=128, access="landmarks"),
+        trial(0.97, 2.0, 90_000_000, kind="pgvector", ef_search=40),
+        trial(0.80, 1.0, 5_000_000, method="itq", bits=128, access="landmarks"),
+    ]
+    for goal, wanted, words in (
+        (Goal(0.95), 3, "the best by codes takes 3 ms, 5 MB instead of 90"),
+        (Goal(0.95, max_bytes=10_000_000), 2, "within 10 MB"),
+        (Goal(0.98), 1, "recall 0.990 in 9 ms"),
+        (Goal(0.98, max_bytes=0), 0, "reading all vectors is fast enough"),
+        (Goal(1.0), 0, "the only one that reaches recall 1"),
+    ):
+        chosen, reason = recommend(trials, goal)
+        assert chosen is trials[wanted]
+        assert words in reason
+    for goal, words in (
+        (Goal(0.99, max_ms=5), "recall 0.99 within 5 ms: nearest is pgvector's HNSW, ef_search 40"),
+        (Goal(0.95, max_ms=0.5), "nothing keeps within that: nearest is pgvector"),
+        (Goal(0.95, max_ms=5, max_bytes=10), "nothing keeps within that: nearest is exact"),
+    ):
+        chosen, reason = recommend(trials, goal)
+        assert chosen is None
+        assert words in reason
+    assert recommend([], Goal(0.9)) == (None, "nothing reaches recall 0.9: nothing was tried")
+
+
+def test_of_equally_fast_ones_the_smallest() -> None:
+    trials = [trial(0.97, 2.0, 9_000), trial(0.97, 2.1, 5_000), trial(0.99, 2.4, 10)]
+    assert recommend(trials, Goal(0.95))[0] is trials[1]
+
+
+def test_plain_codes_are_named_where_they_win() -> None:
+    assert "learning adds nothing" in recommend([trial(1, 1.0, method="lsh")], Goal(0.9))[1]
+
+
+def test_the_frontier_is_what_nothing_beats() -> None:
+    trials = [trial(0.9, 1.0, 5), trial(0.9, 1.5, 5), trial(0.95, 2.0, 5), trial(0.8, 2.0, 1)]
+    assert frontier(trials) == [trials[3], trials[0], trials[2]]
+
+
+# The whole of it.
+
+
+def test_a_table_is_tuned_applied_and_left_as_it_was(
+    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "itq 16 bits", "sign 16 x 2 bits", "lsh 64 bits")
+    before = contents(connection)
+    steps: list[str] = []
+    advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, on_step=steps.append)
+    assert contents(connection) == before
+    assert (advice.rows, advice.sample_rows, advice.queries) == (1500, 1460, 40)
+    kinds = {(one.kind, one.method, one.access) for one in advice.trials}
+    assert kinds >= {("exact", None, None), ("pgvector", None, None), ("codes", "sign", "scan")}
+    assert any("are read faster than looked up" in reason for reason in advice.left_out)
+    chosen = advice.recommended
+    assert chosen is not None
+    assert chosen.recall >= 0.9
+    assert all(one.recall == one.sample_recall for one in advice.trials)
+    assert any(step.startswith("training itq 16 bits") for step in steps)
+    assert any(step == "measuring sign 16 x 2 bits by scan" for step in steps)
+    of_two_bits = next(one for one in advice.trials if one.method == "sign")
+    assert (of_two_bits.bits, of_two_bits.levels) == (32, 4)
+    assert of_two_bits.system == "sign 16 x 2 bits, scan"
+    made = apply(connection, replace(advice, recommended=of_two_bits), name="two_bits")
+    assert (made.n_bits, made.loaded_model.levels) == (32, 4)
+    made.drop()
+    # Whichever is the fastest: that which has codes is made.
+    codes = [one for one in advice.trials if one.kind == "codes"]
+    best, reason = recommend(codes, advice.goal)
+    made = apply(connection, replace(advice, recommended=best, reason=reason), name="advised")
+    assert best is not None
+    assert (made.method, made.n_bits, made.ranking) == (best.method, best.bits, best.ranking)
+    assert (made.access, made.candidates) == (best.access, best.candidates)
+    assert made.summary().codes == 1500
+    assert made.id_column == "Key"
+
+
+def test_an_index_gets_its_defaults(connection: Connection, docs: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((500, DIMENSION)).astype(np.float32)
+    model = store.save(connection, LSH(n_bits=96, random_state=0).fit(rows).to_model("m"))
+    index = HashIndex.create(connection, "docs_idx", table=docs, column="v", model="m")
+    before = contents(connection)
+    advice = tune_index(index, Goal(0.95), QUICK)
+    assert contents(connection) == before
+    assert advice.index == "docs_idx"
+    own = [one for one in advice.trials if one.own]
+    assert {(one.method, one.bits) for one in own} == {("lsh", model.n_bits)}
+    tried = {(one.bits, one.levels) for one in advice.trials if one.kind == "codes"}
+    assert tried > {(96, 2)}
+    # Two bits of as many random projections need more candidates than one bit of twice as many.
+    assert any(one.startswith("lsh 96 x 2 bits: ") for one in advice.left_out)
+    chosen = advice.applicable
+    assert chosen in own
+    assert chosen is not None
+    assert chosen.recall >= 0.95
+    made = apply(connection, advice)
+    assert (made.ranking, made.candidates) == (chosen.ranking, chosen.candidates)
+    assert made.waiting() == 0
+    impossible = replace(advice, goal=Goal(1.0, max_ms=1e-6))
+    with pytest.raises(InvalidInputError, match="nothing to apply"):
+        apply(connection, impossible)
+
+
+def test_queries_from_a_log(
+    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "sign 16 bits")
+    log = 'SELECT v FROM "My Docs" ORDER BY "Key" -- the log'
+    effort = replace(QUICK, queries_from=log, queries=25)
+    advice = tune_table(connection, docs, "v", Goal(0.5, k=3), effort)
+    assert (advice.queries, advice.sample_rows) == (25, 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+def test_the_full_table_shows_what_was_predicted(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample of two thirds of the rows, against the whole table."""
+    X = load_packages().embedding
+    X = X[np.random.default_rng(1).permutation(len(X))]
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    load(connection, "packages", X[500:])
+    load(connection, "log", X[:200])
+    only(monkeypatch, "itq 128 bits")
+    monkeypatch.setattr(choosing, "_LEAST_FOR_PATHS", 1000)
+    effort = Effort(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
+    advice = tune_table(connection, "packages", "v", Goal(0.95), effort, metric="cosine")
+    assert (advice.rows, advice.sample_rows) == (4500, 3000)
+    # A quarter of the lists that 3000 rows have.
+    assert any(one.startswith("landmarks with more than 26 probes") for one in advice.left_out)
+    assert {one.probes for one in advice.trials} == {None, 8, 16}
+    best = [
+        next(one for one in advice.trials if one.access == access and one.recall >= least)
+        for access, least in (("scan", 0.9), ("landmarks", 0.8), ("hnsw", 0.9))
+    ]
+    near = np.sort(X[:200] @ X[500:].T, axis=1)[:, -10]
+    for chosen in best:
+        made = apply(connection, replace(advice, recommended=chosen), name="check")
+        assert made.access == chosen.access
+        found = [
+            np.mean([1 - hit.distance >= least - 1e-6 for hit in made.search(query)])
+            for query, least in zip(X[:200], near, strict=True)
+        ]
+        assert chosen.recall == pytest.approx(np.mean(found), abs=0.02), chosen.label
+        summary, model = made.summary(), store.describe(connection, "check")
+        taken = summary.code_bytes + summary.access_bytes + model.size_bytes
+        assert chosen.bytes == pytest.approx(taken, rel=0.2)
+        made.drop()
+
+
+# What is left behind.
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("oh"), KeyboardInterrupt()])
+def test_nothing_is_left_of_a_run_that_was_cut_off(
+    connection: Connection,
+    docs: str,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+) -> None:
+    only(monkeypatch, "sign 16 bits")
+    before = contents(connection)
+
+    def fail(message: str) -> None:
+        if message.startswith("measuring sign"):
+            assert contents(connection) != before
+            raise failure
+
+    with pytest.raises(type(failure)):
+        tune_table(connection, docs, "v", Goal(0.9), QUICK, on_step=fail)
+    assert contents(connection) == before
+
+
+def test_ctrl_c_in_a_query(
+    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is told to stop, and the session goes on to clean up."""
+    before = contents(connection)
+
+    def hang(*arguments: Any) -> None:
+        threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+        connection.execute("SELECT pg_sleep(20)")
+
+    monkeypatch.setattr(running, "code_all", hang)
+    # Where tests run side by side, their processes ignore it.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tune_table(connection, docs, "v", Goal(0.9), QUICK)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert contents(connection) == before
+
+
+def test_the_next_run_drops_what_a_killed_one_left(url: str, connection: Connection) -> None:
+    before = contents(connection)
+    with connect(url) as killed:
+        left = Scratch(killed, "hashindex_tune_0123456789ab")
+        assert left.lock()
+        left.create()
+        with scratch(connection) as other:
+            # It is alive still.
+            assert other.schema != left.schema
+            assert left.schema in str(contents(connection)["schemas"])
+    for _ in range(100):
+        # The server sees the end of a session only after a moment.
+        with scratch(connection):
+            pass
+        if contents(connection) == before:
+            break
+        time.sleep(0.05)
+    assert contents(connection) == before
+
+
+def test_needs_a_connection_outside_of_transactions(connection: Connection, docs: str) -> None:
+    with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
+        tune_table(connection, docs, "v", Goal(0.9), QUICK)
+
+
+Refused = tuple[Callable[[Connection], object], str]
+
+_REFUSED: list[Refused] = [
+    (lambda c: tune_table(c, "docs", "v", Goal(0)), "recall must be above 0 and at most 1, got 0"),
+    (lambda c: tune_table(c, "docs", "v", Goal(1.1)), "got 1.1"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9, k=0)), "k is 0"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9, max_ms=0)), "max_ms must be above 0"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9, max_bytes=-1)), "max_bytes must be 0 or more"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(sample=0)), "sample is 0"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(minutes=0)), "minutes must be above"),
+    (lambda c: tune_table(c, "none", "v", Goal(0.9)), "none"),
+    (lambda c: tune_table(c, "docs", "w", Goal(0.9)), "no column 'w'"),
+    (lambda c: tune_table(c, "empty", "v", Goal(0.9)), "no row with a vector"),
+    (lambda c: tune_table(c, "keyless", "v", Goal(0.9)), "no primary key"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries=30)), "30 rows .* 30 are to"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries=25)), "5 rows are too few"),
+    (
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(sample=20, queries=2)),
+        "draw a sample of 1000",
+    ),
+    (
+        lambda c: tune_table(
+            c, "docs", "v", Goal(0.9), Effort(queries_from="SELECT '[1,2,3]'::vector")
+        ),
+        "one of 3 dimensions, and the rows have 2",
+    ),
+    (
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="SELECT 1 AS x")),
+        "of type vector or halfvec; this has x int4",
+    ),
+    (
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="TABLE log")),
+        "returns no vector",
+    ),
+    (lambda c: HashIndex.open(c, "none"), "index 'none' does not exist"),
+]
+
+
+def test_refused_without_traces(connection: Connection) -> None:
+    connection.execute(
+        "CREATE TABLE docs (id int PRIMARY KEY, v vector(2)); CREATE TABLE keyless (v vector(2));"
+        "CREATE TABLE empty (id int PRIMARY KEY, v vector(2)); CREATE TABLE log (v vector(2));"
+        "INSERT INTO docs SELECT i, ARRAY[i, 1]::vector FROM generate_series(1, 30) i;"
+        "INSERT INTO keyless SELECT v FROM docs"
+    )
+    before = contents(connection)
+    for call, message in _REFUSED:
+        with pytest.raises(HashIndexError, match=message):
+            call(connection)
+        assert contents(connection) == before, message
+
+
+def test_missing_rights_are_named(connection: Connection, docs: str) -> None:
+    connection.execute('CREATE ROLE advised_reader; GRANT SELECT ON "My Docs" TO advised_reader')
+    connection.execute("GRANT USAGE ON SCHEMA hashindex TO advised_reader")
+    connection.execute("SET ROLE advised_reader")
+    try:
+        with pytest.raises(MissingRightsError, match="GRANT CREATE ON DATABASE .* advised_reader"):
+            tune_table(connection, docs, "v", Goal(0.9), QUICK)
+    finally:
+        connection.execute("RESET ROLE")
+        connection.execute("DROP OWNED BY advised_reader; DROP ROLE advised_reader")
+
+
+def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> None:
+    advice: Advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
+    assert [one.kind for one in advice.trials] == ["exact"]
+    assert advice.recommended is advice.trials[0]
+    assert "pgvector's HNSW: the time was up" in advice.left_out

@@ -1,0 +1,173 @@
+"""What the advisor predicts: true neighbours, their places by code, and how figures grow."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pg_hashindex.hashers import ITQ
+from pg_hashindex.models.codes import hamming_distances
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.quantization import Levels
+from pg_hashindex.quality.tuning.code_ranks import CodeRanks
+from pg_hashindex.quality.tuning.neighbours import NearestRows
+from pg_hashindex.quality.tuning.pgvector_trials import _values
+from pg_hashindex.quality.tuning.scale import FALL, KNEE, Scale
+
+ROWS, DIMENSION = 1500, 16
+
+
+@pytest.fixture(scope="module")
+def clusters() -> NDArray[np.float32]:
+    rng = np.random.default_rng(5)
+    centres = 2 * rng.standard_normal((40, DIMENSION))
+    noise = rng.standard_normal((ROWS, DIMENSION))
+    return (centres[rng.integers(40, size=ROWS)] + noise).astype(np.float32)
+
+
+def _distances(model: Model, Q: NDArray[np.float32], X: NDArray[np.float32]) -> NDArray[Any]:
+    """How far the levels of rows are from those of queries: -<p, levels>, up to a constant."""
+
+    def level(projected: NDArray[np.floating[Any]], edges: list[float]) -> NDArray[Any]:
+        unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+        size = np.digitize(np.abs(unit) * np.sqrt(unit.shape[1]), edges)
+        return np.where(unit > 0, 2 * size + 1, -2 * size - 1)
+
+    of_queries = level(model.project(Q), [0.586, 1.172, 1.758])
+    of_rows = level(model.project(X), [1.0] if model.levels == 4 else [])
+    distances: NDArray[Any] = -(of_queries @ of_rows.T).astype(float)
+    return distances
+
+
+@pytest.mark.parametrize("levels", [2, 4])
+def test_places_are_those_of_brute_force(clusters: NDArray[np.float32], levels: Levels) -> None:
+    X, Q = clusters[50:], clusters[:50]
+    model = ITQ(n_bits=12, random_state=0).fit(X).to_model("itq", levels=levels)
+    nearest = NearestRows(Q, 5, "l2")
+    for start in range(0, len(X), 333):
+        nearest.add(X[start : start + 333])
+    numbers, right = nearest.found()
+    exact = np.linalg.norm(X[None] - Q[:, None], axis=2)
+    true = np.argsort(exact, axis=1)[:, :5]
+    assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
+    assert (right.sum(axis=1) == 5).all()
+    ranks = CodeRanks(model, Q, model.encode(X), numbers, right, 5)
+    hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
+    asymmetric = _distances(model, Q, X)
+    assert ranks.rankings == (("asymmetric", "hamming") if levels == 2 else ("asymmetric",))
+    for ranking, far in zip(ranks.rankings, (asymmetric, hamming), strict=False):
+        # Among ties any order may come: the mean over many.
+        found = []
+        for seed in range(40):
+            noise = np.random.default_rng(seed).random(far.shape)
+            kept = np.argsort(far + 0.5 * noise, axis=1)[:, :60]
+            found.append(np.mean([np.isin(a, b).mean() for a, b in zip(true, kept, strict=True)]))
+        assert ranks.recall(60, ranking) == pytest.approx(np.mean(found), abs=0.004)
+    assert ranks.recall(len(X), "asymmetric") == 1
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+def test_neighbours_by_other_metrics(metric: Any, clusters: NDArray[np.float32]) -> None:
+    X, Q = clusters[20:], clusters[:20]
+    nearest = NearestRows(Q, 3, metric)
+    nearest.add(X)
+    scale = 1.0 if metric == "ip" else np.linalg.norm(X, axis=1)
+    true = np.argsort(-(Q @ X.T) / scale, axis=1)[:, :3]
+    assert (nearest.found()[0][:, :3] == true).all()
+
+
+def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
+    rows = np.array([[1.0], [2.0], [2.0], [2.0], [3.0]], np.float32)
+    nearest = NearestRows(np.zeros((1, 1), np.float32), 2, "l2")
+    nearest.add(rows)
+    numbers, right = nearest.found()
+    assert numbers[0][right[0]].tolist() == [0, 1, 2, 3]
+
+
+def test_how_measurements_go_on() -> None:
+    scale = Scale(1000, 8000, whole=False)
+    assert scale.recall(0.95) == pytest.approx(0.95 - FALL * np.log(8))
+    assert scale.recall(1 - KNEE / 8) == pytest.approx(1 - KNEE / 8 - FALL / 2 * np.log(8))
+    assert scale.recall(1.01) == 1
+    assert scale.scan_time(3.0, 0.001) == pytest.approx(10.0)
+    assert scale.amount(10) == 80
+    assert scale.size(450_000, 1) == 50_000 + 8 * 400_000
+    assert scale.search_time(2.0) > 2
+    whole = Scale(1000, 1100, whole=True)
+    assert (whole.recall(0.95), whole.scan_time(3.0, 1), whole.search_time(2.0)) == (0.95, 3, 2)
+
+
+def test_next_to_nothing_lost_stays_next_to_nothing() -> None:
+    """A goal of 0.99 is within reach of a million rows, and more recall is never less."""
+    scale = Scale(50_000, 10_000_000, whole=False)
+    predicted = [scale.recall(recall) for recall in np.linspace(0, 1, 2001)]
+    assert predicted[-1] == 1
+    assert Scale(50_000, 1_000_000, whole=False).recall(0.999) > 0.99
+    assert (np.diff(predicted) >= 0).all()
+
+
+def test_hnsw_as_measured_above_the_knee() -> None:
+    """Recalls of pgvector's HNSW among 10,000 and 59,000 package descriptions."""
+    scale = Scale(10_000, 59_000, whole=False)
+    for sample, full in (
+        (0.9827, 0.9730),
+        (0.9927, 0.9813),
+        (0.9980, 0.9900),
+        (0.9993, 0.9937),
+        (1.0, 0.9957),
+    ):
+        assert scale.recall(sample) == pytest.approx(full, abs=0.005)
+
+
+def test_values_of_ef_search() -> None:
+    assert list(_values(10)) == [10, 20, 40, 80, 160, 320, 640, 1000]
+    assert list(_values(700)) == list(_values(1000)) == list(_values(2000)) == [1000]
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+@pytest.mark.parametrize("order", ["nearest first", "nearest last", "mixed"])
+def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
+    """Of a hundred equal rows any ten are right, so ten candidates by code suffice."""
+    rng = np.random.default_rng(0)
+    distinct = rng.standard_normal((40, 8)).astype(np.float32)
+    distinct /= np.linalg.norm(distinct, axis=1, keepdims=True)
+    X = np.repeat(distinct, 100, axis=0)
+    X = X[::-1] if order == "nearest last" else X
+    X = X[rng.permutation(len(X))] if order == "mixed" else X
+    Q = distinct[:5]
+    nearest = NearestRows(Q, 10, metric)
+    for start in range(0, len(X), 333):
+        nearest.add(X[start : start + 333])
+    numbers, right = nearest.found()
+    weights = right * nearest.weights()
+    assert weights.sum(axis=1) == pytest.approx([100] * 5)
+    model = ITQ(n_bits=8, random_state=0).fit(distinct).to_model("itq")
+    ranks = CodeRanks(model, Q, model.encode(X), numbers, weights, 10)
+    same = (hamming_distances(model.encode(Q), model.encode(X)) == 0).sum(axis=1)
+    # As many candidates as rows of the query's own code: a hundred of them are right.
+    expected = np.minimum(20 * 100 / same, 10).mean() / 10
+    assert ranks.recall(20, "hamming") == pytest.approx(expected)
+
+
+def test_neighbours_far_from_the_origin() -> None:
+    """Products of float32 would be off by more than the distances."""
+    rng = np.random.default_rng(1)
+    X = (1000 + rng.standard_normal((500, 16))).astype(np.float32)
+    nearest = NearestRows(X[:20], 5, "l2")
+    nearest.add(X[20:])
+    numbers, right = nearest.found()
+    exact = np.linalg.norm(X[None, 20:].astype(float) - X[:20, None].astype(float), axis=2)
+    true = np.argsort(exact, axis=1)[:, :5]
+    assert (numbers[:, :5] == true).all()
+    assert (right.sum(axis=1) == 5).all()
+
+
+def test_rows_of_zeros_are_no_answers_by_cosine() -> None:
+    X = np.zeros((50, 2), np.float32)
+    X[::10] = [[1, 0], [1, 0.1], [1, 0.2], [1, 0.3], [1, 0.4]]
+    nearest = NearestRows(X[:1], 10, "cosine")
+    nearest.add(X)
+    numbers, right = nearest.found()
+    assert numbers[0][right[0]].tolist() == [0, 10, 20, 30, 40]
+    assert (right * nearest.weights()).sum() == 5

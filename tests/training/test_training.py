@@ -1,0 +1,192 @@
+"""Training: what is refused, what is measured on rows held back."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from fixtures.tagged import Tagged
+from numpy.typing import NDArray
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import HASHERS
+from pg_hashindex.hashers._common.supervision import Supervision
+from pg_hashindex.models import codes
+from pg_hashindex.server.data import load_packages
+from pg_hashindex.training import distinct_bits, held_back, train
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> NDArray[np.float32]:
+    return load_packages().embedding[:2000]
+
+
+def test_what_training_measures(embeddings: NDArray[np.float32]) -> None:
+    model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    summary = model.training
+    assert summary["rows"] == 1800
+    assert summary["held_back_rows"] == 200
+    assert summary["recall"]["among"] == 1800
+    assert 0.8 < summary["recall"]["value"] <= 1
+    shares = summary["share_of_ones"]
+    assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
+    assert summary["distinct_bits"] == 64
+    assert model.metric == "cosine"
+    assert model.parameters["normalize"] == "l2"
+    assert model.layers[0].kind == "normalize"
+    again = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    assert again.checksum == model.checksum
+
+
+def test_sign_needs_no_bits(embeddings: NDArray[np.float32]) -> None:
+    assert train(embeddings, "s", "sign", force=True).n_bits == 384
+    with pytest.raises(InvalidInputError, match="'itq' needs a number of bits"):
+        train(embeddings, "s", "itq")
+
+
+@pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
+def test_too_few_rows(embeddings: NDArray[np.float32], rows: int, bits: int, least: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
+        train(embeddings[:rows], "few", "lsh", n_bits=bits)
+    assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits
+
+
+def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.float32]) -> None:
+    for name in ("n_bits", "random_state"):
+        with pytest.raises(InvalidInputError, match=f"{name} cannot be a parameter"):
+            train(embeddings, "m", "lsh", n_bits=8, parameters={name: 16})
+    with pytest.raises(InvalidInputError, match="n_bits must be an integer from 1 to 16000"):
+        train(embeddings, "m", "lsh", n_bits=999_999)
+    with pytest.raises(InvalidInputError, match="cannot name a model"):
+        train(embeddings, "a:b", "lsh", n_bits=8)
+
+
+def test_copies_of_bits() -> None:
+    """A bit and its opposite say the same; one that is the same for all rows says nothing."""
+    rng = np.random.default_rng(0)
+    bits = rng.random((77, 9)) < 0.5
+    everything = np.hstack([bits, ~bits[:, :3], bits[:, 4:7], np.zeros((77, 1)), np.ones((77, 4))])
+    order = rng.permutation(everything.shape[1])
+    packed = codes.pack(everything[:, order].astype(bool))
+    assert distinct_bits(packed, everything.shape[1]) == 9
+    assert distinct_bits(codes.pack(bits), 9) == 9
+    assert distinct_bits(codes.pack(bits[:1]), 9) == 0
+    assert distinct_bits(codes.pack(bits[:, :1]), 1) == 1
+
+
+def test_two_classes_make_copies(embeddings: NDArray[np.float32]) -> None:
+    y = (embeddings[:, 0] > 0).astype(int)
+    model = train(embeddings, "m", "itq-cca", y=y, n_bits=32)
+    assert model.training["distinct_bits"] < 5
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_small_classes_are_not_held_back(
+    embeddings: NDArray[np.float32], several: bool, seed: int
+) -> None:
+    """Of each class at most a tenth, so none of those of fewer than ten rows."""
+    y = np.full(2000, -1)
+    y[:1400] = 0
+    y[1400:1430] = 1
+    y[1430:1439] = 2
+    y[1439] = 3
+    y = np.random.default_rng(seed).permutation(y)
+    given: Any = y
+    if several:
+        given = np.zeros((2000, 5), int)
+        given[np.arange(2000), y] = 1
+        given[:, 4] = 0
+        given[y == 3, 0] = given[y == 2, 1] = 1
+    seen = hidden_rows(embeddings, given, seed)
+    assert len(seen) == 200
+    taken = {label: int((y[seen] == label).sum()) for label in range(-1, 4)}
+    assert taken[2] == taken[3] == 0
+    assert taken[1] <= 3
+    assert taken[0] <= 140
+    assert taken[0] > 100
+
+
+def hidden_rows(X: NDArray[np.float32], y: Any, seed: int) -> NDArray[np.intp]:
+    return held_back(len(X), Supervision.read(len(X), y), seed)
+
+
+def test_a_class_of_one_row(embeddings: NDArray[np.float32]) -> None:
+    y = np.zeros(1500, int)
+    for row in range(1500, 0, -150):
+        y[:] = 0
+        y[row - 1] = 1
+        model = train(embeddings[:1500], "m", "itq-cca", y=y, n_bits=4, random_state=2)
+        # A tenth of 1,499.
+        assert model.training["held_back_rows"] == 149
+        assert model.training["labels"] == {"rows": 1500, "classes": 2}
+
+
+def test_where_each_row_has_a_label_of_its_own(embeddings: NDArray[np.float32]) -> None:
+    """Nothing can be spared then, and nothing is measured on rows that were not seen."""
+    y = scipy.sparse.csr_array(np.eye(1000, dtype=int))
+    model = train(embeddings[:1000], "m", "s3plh", y=y, n_bits=4)
+    assert (model.training["rows"], model.training["held_back_rows"]) == (1000, 0)
+    assert not {"recall", "label_precision"} & set(model.training)
+
+
+@pytest.fixture
+def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HASHERS, Tagged.method, Tagged)
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_a_graph_goes_with_its_rows(embeddings: NDArray[np.float32]) -> None:
+    """Rows held back are not in what a method learns from, nor are their edges."""
+    X, y = embeddings[:1000], np.arange(1000) % 4
+    graph = np.eye(1000, 1001) + np.eye(1000, 1001, k=1)
+    graph[:500:5] = 0
+    seen = np.setdiff1d(np.arange(1000), hidden_rows(X, y, 3))
+    training = train(X, "m", "tagged", y=y, graph=graph, n_bits=8, random_state=3).training
+    assert (training["rows"], training["held_back_rows"], training["labelled"]) == (900, 100, 900)
+    assert training["graph"] == {
+        "rows": 900,
+        "objects": graph[seen].any(axis=0).sum(),
+        "edges": (graph[seen] > 0).sum(),
+        "isolated_rows": (~graph[seen].any(axis=1)).sum(),
+    }
+    with pytest.raises(InvalidInputError, match="lsh does not learn from a graph; .* tagged"):
+        train(X, "m", "lsh", graph=graph, n_bits=8)
+    with pytest.raises(InvalidInputError, match="has 1000 rows, but there are 999 vectors"):
+        train(X[:999], "m", "tagged", y=y[:999], graph=graph, n_bits=8, force=True)
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_a_transductive_method_sees_all_rows(embeddings: NDArray[np.float32]) -> None:
+    """Also those it is measured by, whose labels are hidden from it."""
+    X = embeddings[:1000]
+    y = np.where(np.arange(1000) % 5 > 0, np.arange(1000) % 2, -1)
+    graph = scipy.sparse.eye_array(1000)
+    options: dict[str, Any] = {"y": y, "graph": graph, "n_bits": 64, "random_state": 4}
+    model = train(X, "m", "tagged", parameters={"known_only": True}, **options)
+    hidden = held_back(1000, Supervision.read(1000, y), 4)
+    training = model.training
+    assert (training["rows"], training["held_back_rows"]) == (1000, 100)
+    assert training["graph"] == {"rows": 1000, "objects": 1000, "edges": 1000, "isolated_rows": 0}
+    assert training["labelled"] == 800 - (y[hidden] >= 0).sum()
+    assert training["labels"] == {"rows": 800, "classes": 2}
+    assert {"recall", "label_precision"} <= set(training)
+    # The codes of the training, for rows held back too.
+    seen_labels = codes.unpack(model.encode(X), 64)[:, 0]
+    assert seen_labels.tolist() == ((y >= 0) & ~np.isin(np.arange(1000), hidden)).tolist()
+
+
+@pytest.mark.usefixtures("_tagged")
+def test_how_training_runs_is_not_in_the_model(embeddings: NDArray[np.float32]) -> None:
+    X, y = embeddings[:1000], np.arange(1000) % 4
+    options: dict[str, Any] = {"y": y, "n_bits": 8, "random_state": 1}
+    plain = train(X, "m", "tagged", **options)
+    here = {"device": "cpu", "checkpoint": "/tmp/c"}
+    elsewhere = train(X, "m", "tagged", parameters=here, progress=True, **options)
+    assert plain.training["runs"] == ["auto", None, False]
+    assert elsewhere.training["runs"] == ["cpu", "/tmp/c", True]
+    assert elsewhere.parameters == plain.parameters
+    assert set(plain.parameters) == {"n_bits", "known_only", "random_state", "normalize"}
+    assert elsewhere.checksum == plain.checksum
+    # Methods that have no bar train all the same.
+    assert train(X, "m", "lsh", n_bits=8, progress=True).n_bits == 8
