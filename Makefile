@@ -16,8 +16,8 @@ test: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The arithmetic of other CPUs: OpenBLAS and numpy add in another order without AVX-512 or AVX2, so
-# the last bit differs. Torch brings its own kernels. The warning is of features this CPU lacks too.
-KERNELS := -W ignore::ImportWarning -n 2 --dist worksteal tests/hashers -m "not slow" -k "not dpsh and not bgdh"
+# the last bit differs. The warning is of features this CPU lacks too.
+KERNELS := -W ignore::ImportWarning -n 2 --dist worksteal tests/hashers -m "not slow"
 test-kernels: export OMP_NUM_THREADS := 1
 test-kernels: export OPENBLAS_NUM_THREADS := 1
 test-kernels: .venv/installed
@@ -30,6 +30,7 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy --strict examples/package_search/app examples/package_search/migrations
 
 # To build/site. The variable silences an advertisement.

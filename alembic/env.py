@@ -1,4 +1,4 @@
-"""Runs the migrations of schema hashindex on the connection that pg_hashindex.db.schema hands over."""
+"""Runs the migrations of schema hashindex on the connection that `db.schema` hands over."""
 
 from alembic import context
 

@@ -40,7 +40,18 @@ __all__ = [
     "tuning",
 ]
 
-# What is no module of its own, and where it is.
+# The room of each module named above, and the module of each other name.
+_ROOMS = {
+    "comparison": "quality",
+    "evaluate": "quality",
+    "hashers": "",
+    "metrics": "",
+    "sampling": "training",
+    "schema": "db",
+    "store": "models",
+    "training": "",
+    "tuning": "quality",
+}
 _MODULES = {
     "AsyncHashIndex": "index.async_index",
     "HashIndex": "index.handle",
@@ -57,10 +68,13 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: whoever searches waits for no scipy, alembic or matplotlib."""
-    if name not in __all__:
+    value: Any
+    if name in _ROOMS:
+        value = import_module(f".{_ROOMS[name]}.{name}".replace("..", "."), __name__)
+    elif name in _MODULES:
+        value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f".{_MODULES.get(name, name)}", __name__)
-    value = getattr(module, name) if name in _MODULES else module
     globals()[name] = value
     return value
 

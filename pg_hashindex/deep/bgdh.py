@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..errors import InvalidInputError
+from ..hashers._common.base import Normalize
 from ..hashers._common.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
 from ..hashers._common.checks import check_choice, check_integer, check_positive, check_within
 from ..hashers._common.kernels import check_size, choose_anchors
 from ..hashers._common.rows import RowSource
 from ..hashers._common.supervision import Supervision
-from ..hashers.base import Normalize
 from ..models.layers import MAX_DIMENSION
 from .deep_hasher import DeepHasher, PairLoss, check_sizes
 

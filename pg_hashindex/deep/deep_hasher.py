@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from ..hashers._common.base import Hasher
 from ..hashers._common.bipartite import BipartiteGraph
 from ..hashers._common.checks import check_choice, check_integer, check_positive, check_within
 from ..hashers._common.kernels import mean_squared_distance
@@ -22,7 +23,6 @@ from ..hashers._common.supervision import (
     check_classes,
     labelled_rows,
 )
-from ..hashers.base import Hasher
 from ..models.codes import pack
 from ..models.layers import Layer
 from ..models.network import Network, known_rows

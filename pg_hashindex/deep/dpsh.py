@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from ..hashers.base import Normalize
+from ..hashers._common.base import Normalize
 from .deep_hasher import DeepHasher, PairLoss
 
 __all__ = ["DPSH"]

@@ -5,8 +5,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInputError
+from ._common.base import Hasher
 from ._common.rows import BlockSource, RowsLike
-from .base import Hasher
 
 if TYPE_CHECKING:
     from ..deep.bgdh import BGDH

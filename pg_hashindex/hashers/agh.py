@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, affinity
 from ._common.anchor_graph import AnchorGraph, two_layers
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_integer
 from ._common.kernels import check_size, choose_anchors
 from ._common.kmeans import sample_centres
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize
 
 __all__ = ["AGH"]
 

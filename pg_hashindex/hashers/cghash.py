@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_choice, check_integer, check_within
 from ._common.column_generation import LOSSES, RestrictedProblem
 from ._common.kernels import choose_anchors, gaussian, kernel_values
@@ -15,7 +16,6 @@ from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
 from ._common.triplets import Comparisons, label_triplets
 from ._common.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
-from .base import Hasher, Normalize
 
 __all__ = ["CGHash"]
 

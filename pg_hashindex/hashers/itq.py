@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize, centred_affine
 from ._common.checks import check_integer
 from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, centred_affine
 from .pcah import principal_directions
 
 __all__ = ["ITQ", "learn_rotation", "random_rotation"]

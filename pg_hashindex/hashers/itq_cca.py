@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
 from ._common.checks import check_integer, check_within
 from ._common.kernels import kernel_values
 from ._common.label_sets import add_by_label, check_label_count
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, labelled_rows
-from .base import Hasher, Normalize, centred_affine, with_fixed_signs
 from .itq import learn_rotation, random_rotation
 
 __all__ = ["ITQCCA", "correlated_directions"]

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
+from ._common.base import Hasher, Normalize, with_fixed_signs
 from ._common.checks import check_integer, check_within
 from ._common.kernels import choose_anchors, gaussian
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
-from .base import Hasher, Normalize, with_fixed_signs
 
 __all__ = ["KSH"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, centred_affine
 
 __all__ = ["LSH"]
 

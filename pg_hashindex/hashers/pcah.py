@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, centred_affine, with_fixed_signs
 
 __all__ = ["PCAH", "principal_directions"]
 

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_choice, check_integer, check_within
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
 from ._common.supervision import Supervision, check_classes
-from .base import Hasher, Normalize
 
 __all__ = ["S3PLH"]
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.codes import pack
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_choice, check_within
 from ._common.discrete import Start, check_learning, start_codes
 from ._common.features import Features
@@ -15,7 +16,6 @@ from ._common.label_sets import LabelSets, check_label_count
 from ._common.rows import RowSource
 from ._common.semantic import Alternation
 from ._common.supervision import Supervision, labelled_rows
-from .base import Hasher, Normalize
 
 __all__ = ["SADIH"]
 
@@ -32,8 +32,8 @@ class SADIH(Hasher):
         ||l S - V'B||_21 + alpha ||X - P2 V||^2 + beta ||V - P1 X||^2 + gamma (||P2||^2 + ||V||^2)
 
     The steps, their derivation, and where the paper's equations differ are in
-    `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: all that depends on labels is
-    computed for the distinct label sets.
+    `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: all that depends on
+    labels is computed for the distinct label sets.
 
     ``balance`` weighs what the paper takes as it comes. -1 pairs outnumber +1 pairs c - 1 to 1, and
     pull all codewords together: S is -1/(c - 1) for them, or, with several labels a row, minus the

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..models.codes import pack
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_within
 from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
 from ._common.discrete import Start, check_learning, random_codes, start_codes
@@ -14,7 +15,6 @@ from ._common.features import Features
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
-from .base import Hasher, Normalize
 
 __all__ = ["SDH"]
 

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
+from ._common.base import Hasher, Normalize, with_fixed_signs
 from ._common.checks import check_choice, check_integer, check_positive
 from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, with_fixed_signs
 
 __all__ = ["SGH"]
 

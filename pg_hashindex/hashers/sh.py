@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.layers import Layer, affine
+from ._common.base import Hasher, Normalize, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, centred_affine
 from .pcah import principal_directions
 
 __all__ = ["SH"]

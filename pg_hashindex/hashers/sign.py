@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, shift
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_choice
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize
 
 __all__ = ["Sign"]
 

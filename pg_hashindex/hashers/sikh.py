@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, affine, shift
+from ._common.base import Hasher, Normalize, centred_affine
 from ._common.checks import check_positive
 from ._common.kernels import mean_squared_distance
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize, centred_affine
 
 __all__ = ["SIKH"]
 

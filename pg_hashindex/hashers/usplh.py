@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
+from ._common.base import Hasher, Normalize
 from ._common.checks import check_integer, check_positive
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
-from .base import Hasher, Normalize
 
 __all__ = ["USPLH"]
 

@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -170,7 +171,8 @@ class Network:
 
     def _evaluate(self, rows: NDArray[np.float32], first_row: int) -> NDArray[np.float32]:
         try:
-            from ..deep import networks
+            # By name: `deep` stands above this room, and needs torch.
+            networks = import_module("pg_hashindex.deep.networks")
         except ImportError as error:
             raise InvalidInputError(
                 f"this model is a neural network, which needs torch: {_INSTALL}"

@@ -83,8 +83,8 @@ def evaluate(
         A number of rows drawn from the table, each left out of its own answers; or vectors from
         elsewhere. Of an index that is encoded in Python, rows that have a code are drawn.
     query_set : str, optional
-        Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the index's
-        model has no code for are left out and counted.
+        Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the
+        index's model has no code for are left out and counted.
     k : int
     candidates : sequence of int
         The index's own number is added where the evaluation is recorded.

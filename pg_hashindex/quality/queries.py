@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
+from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection, translated_errors
 from ..errors import InvalidInputError
 from ..index.catalog import IndexEntry
 from ..models.vectors import as_rows, as_vector
-from ..training.caller_queries import columns_of, find_query
 
 __all__ = ["Query", "QuerySet", "draw", "of_log", "of_vectors", "read_log"]
 

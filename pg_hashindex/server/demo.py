@@ -1,4 +1,4 @@
-"""The database of the demo: the packages of `pg_hashindex.server.data` in a table, ready to be indexed."""
+"""The database of the demo: the packages of `server.data` in a table, ready to be indexed."""
 
 import psycopg
 from pgvector import Vector

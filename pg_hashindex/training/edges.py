@@ -9,10 +9,10 @@ import scipy.sparse
 from psycopg import Column, RawCursor, sql
 from psycopg.postgres import types
 
+from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
+from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 from ..hashers._common.relations import SparseRows, read_graph
-from .caller_queries import columns_of, errors_naming, exact_text, find_query
-from .table_source import TableSource
 
 __all__ = ["Edges"]
 

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, make_hasher
+from ..hashers._common.base import Hasher
 from ..hashers._common.rows import BlockSource, RowSource
 from ..hashers._common.supervision import Labels, SparseRows, Supervision
 from ..hashers._common.threads import one_blas_thread
-from ..hashers.base import Hasher
 from ..metrics import precision_at_k, recall_at_k
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name

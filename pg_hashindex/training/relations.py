@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.postgres import types
 
+from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
+from ..db.table_source import TableSource
 from ..errors import InvalidInputError
-from .caller_queries import columns_of, errors_naming, exact_text, find_query
-from .table_source import TableSource
 
 __all__ = ["Relations"]
 

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from ..db.binary_vectors import decode_vectors, dimension_of
 from ..db.connection import Connection, prepare, translated_errors
+from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
 from ..hashers._common.relations import SparseRows
 from .edges import Edges
 from .relations import Relations
-from .table_source import TableRow, TableSource
 
 __all__ = [
     "SAMPLE_ROWS",

@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from ..db.binary_vectors import decode_vectors, dimension_of
 from ..db.connection import Connection, prepare, translated_errors
+from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 from ..models.model import Metric, Model
 from ..models.quantization import Levels
 from .fitting import train
-from .table_source import TableSource
 
 __all__ = ["train_on_table"]
 

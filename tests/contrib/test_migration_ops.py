@@ -406,7 +406,8 @@ def test_a_project_from_an_empty_database(empty_url: str, tmp_path: Path) -> Non
     )
     project.write(
         "index",
-        "from pg_hashindex.contrib.alembic import create_hash_index, drop_hash_index, swap_hash_model; "
+        "from pg_hashindex.contrib.alembic import "
+        "create_hash_index, drop_hash_index, swap_hash_model; "
         "create_hash_index('items_idx', 'items', 'embedding', model='none', defer=True); "
         "drop_hash_index('items_idx', if_exists=True)",
     )

@@ -629,7 +629,7 @@ def test_an_old_pgvector(vector_template: str, make_database: Callable[[str], st
 ENVIRONMENT = """
     from alembic import context
     import sqlalchemy as sa
-    from pg_hashindex.database import create_engine
+    from pg_hashindex.db.connection import create_engine
 
     with create_engine(context.config.get_main_option("url")).connect() as connection:
         context.configure(connection=connection, target_metadata=sa.MetaData())

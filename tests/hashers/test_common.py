@@ -418,7 +418,7 @@ sys.modules["torch"] = None
 import numpy as np
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import BGDH, DPSH, HASHERS
-from pg_hashindex.network import Network
+from pg_hashindex.models.network import Network
 from pg_hashindex.cli import main
 assert {"dpsh", "bgdh"} <= set(HASHERS)
 X = np.random.default_rng(0).standard_normal((50, 4))

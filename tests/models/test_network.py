@@ -9,7 +9,7 @@ import pytest
 
 import pg_hashindex.deep
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers.base import Hasher
+from pg_hashindex.hashers._common.base import Hasher
 from pg_hashindex.models.fingerprints import fingerprints
 from pg_hashindex.models.layers import normalize, shift
 from pg_hashindex.models.model import Model

@@ -53,7 +53,7 @@ def processes_on(folder: Path, program: str) -> list[psutil.Process]:
 
 
 def guards_of(server: EmbeddedServer) -> list[psutil.Process]:
-    return processes_on(server.data_dir, "_server_guard")
+    return processes_on(server.data_dir, "server/guard")
 
 
 def is_owned(server: EmbeddedServer) -> bool:

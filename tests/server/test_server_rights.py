@@ -190,9 +190,9 @@ def test_programs_in_a_closed_folder_are_copied(
     program = """
 import sys
 from pathlib import Path
-from pg_hashindex import _server_files
+from pg_hashindex.server import files
 from pg_hashindex.server import EmbeddedServer
-_server_files.SYSTEM_DIR = Path(sys.argv[2])
+files.SYSTEM_DIR = Path(sys.argv[2])
 server = EmbeddedServer(sys.argv[1])
 print(server.bin_dir)
 for _ in range(2):

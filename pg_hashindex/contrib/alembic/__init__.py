@@ -1,8 +1,9 @@
-"""Indexes in migrations of alembic: ``import pg_hashindex.contrib.alembic`` in env.py is all it takes.
+"""Indexes in migrations of alembic: write ``import pg_hashindex.contrib.alembic`` in env.py.
 
 ``alembic.op`` then has the functions below as its methods, and autogenerate compares the indexes
-that are declared beside tables (`pg_hashindex.contrib.sqlalchemy.HashIndex`) with those of the database.
-The functions themselves are for code that is checked with mypy, which knows of no such methods.
+that are declared beside tables (`pg_hashindex.contrib.sqlalchemy.HashIndex`) with those of the
+database. The functions themselves are for code that is checked with mypy, which knows of no such
+methods.
 """
 
 from . import comparing, rendering, running  # noqa: F401

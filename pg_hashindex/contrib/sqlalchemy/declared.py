@@ -28,8 +28,8 @@ class HashIndex(SchemaItem):
     In ``__table_args__`` or among the items of a `sqlalchemy.Table` the column may be named; after
     the class or table it is given itself. On PostgreSQL ``create_all`` makes the index together
     with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what the
-    database has (`pg_hashindex.contrib.alembic`). It is found in ``table.info["hash_indexes"]``, by its
-    name.
+    database has (`pg_hashindex.contrib.alembic`). It is found in ``table.info["hash_indexes"]``, by
+    its name.
 
     Parameters
     ----------

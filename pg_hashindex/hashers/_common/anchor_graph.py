@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...models.layers import Layer, affine, squared_distances
-from ..base import with_fixed_signs
+from .base import with_fixed_signs
 from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 

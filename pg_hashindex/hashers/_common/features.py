@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
 from ...models.layers import Layer, affine, shift
-from ..base import centred_affine
+from .base import centred_affine
 from .kernels import choose_anchors, gaussian
 from .label_sets import add_by_label
 from .rows import RowSource, row_slices, scratch_array

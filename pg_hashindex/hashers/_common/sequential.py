@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...models.layers import Layer
-from ..base import centred_affine, with_fixed_signs
+from .base import centred_affine, with_fixed_signs
 from .rows import RowSource, scratch_array
 
 __all__ = ["DirectionSequence", "VaryingSpace"]

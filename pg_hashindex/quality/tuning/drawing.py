@@ -10,10 +10,10 @@ from tqdm import tqdm
 
 from ...db.binary_vectors import decode_vectors, dimension_of
 from ...db.connection import Connection, translated_errors
+from ...db.table_source import TableRow, TableSource
 from ...errors import InvalidInputError
 from ...index.search import as_count
 from ...models.model import Metric
-from ...training.table_source import TableRow, TableSource
 from ..queries import read_log
 from .tables import check_table, counted
 

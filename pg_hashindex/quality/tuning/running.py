@@ -30,7 +30,7 @@ def tune_index(
 
     Tried are its own model with every access path, the same method with other bits and levels,
     pgvector's HNSW over the vectors, and the exact scan, all on scratch tables that hold a sample
-    of the rows. What the full table will show is estimated as `pg_hashindex.quality.tuning.scale` says.
+    of the rows. What the full table will show is estimated as `quality.tuning.scale` says.
     Neither the index nor its table is changed; see `apply`.
 
     Parameters

@@ -14,8 +14,8 @@ from typing import Any, LiteralString
 from psycopg import RawCursor, sql
 
 from ...db.connection import Connection, outside_transactions, prepare, translated_errors
+from ...db.table_source import TableSource
 from ...errors import MissingRightsError
-from ...training.table_source import TableSource
 
 __all__ = ["Scratch", "scratch"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from psycopg import sql
 
-from ...training.table_source import TableSource
+from ...db.table_source import TableSource
 
 __all__ = ["check_table", "counted"]
 

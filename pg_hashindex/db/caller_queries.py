@@ -11,8 +11,8 @@ import psycopg
 from psycopg import Column, RawCursor, sql
 from psycopg.postgres import types
 
-from ..db.connection import Connection, translated_errors
 from ..errors import HashIndexError, InvalidInputError
+from .connection import Connection, translated_errors
 from .table_source import TableSource, find_relation
 
 __all__ = ["columns_of", "errors_naming", "exact_text", "find_query"]

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInputError, NotFittedError
-from ..models.layers import Layer, affine, normalize
-from ..models.model import MAX_BITS, Metric, Model
-from ..models.network import Network
-from ..models.quantization import Levels, check_levels
-from ._common.checks import check_choice, check_integer
-from ._common.rows import RowsLike, RowSource
-from ._common.supervision import SparseRows, Supervision
-from ._common.threads import one_blas_thread
+from ...errors import InvalidInputError, NotFittedError
+from ...models.layers import Layer, affine, normalize
+from ...models.model import MAX_BITS, Metric, Model
+from ...models.network import Network
+from ...models.quantization import Levels, check_levels
+from .checks import check_choice, check_integer
+from .rows import RowsLike, RowSource
+from .supervision import SparseRows, Supervision
+from .threads import one_blas_thread
 
 __all__ = ["Hasher", "Normalize"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from ..db.binary_vectors import keep_binary
-from ..db.connection import Connection
-from ..db.shards import is_distributed
 from ..errors import InvalidInputError
+from .binary_vectors import keep_binary
+from .connection import Connection
+from .shards import is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 
