@@ -5,7 +5,7 @@ Recall@10 counts ties as correct; bytes are what a system adds to the table; bui
 training and encoding.
 
 Run: python benchmarks/packages.py (about 6 minutes; needs ../shared/data/packages.npz), then
-python benchmarks/readme_tables.py for the README.
+python benchmarks/tables.py for the pages.
 """
 
 import argparse

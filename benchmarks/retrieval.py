@@ -1,7 +1,7 @@
 """Compare pg_hashindex with pgvector's HNSW: speed at a recall, memory, filters, builds, writes.
 
     python benchmarks/retrieval.py [--data packages synthetic-300k] [--only search filters]
-    python benchmarks/readme_tables.py && python docs/make_tables.py
+    python benchmarks/tables.py
 
 One embedded server, one database a data set, and the systems beside each other in it. Each part
 is written down at once, one file a data set; a later run replaces the parts that it measures.
