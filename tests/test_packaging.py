@@ -31,7 +31,7 @@ def shipped_files() -> dict[str, Path]:
     files = {}
     for folder, installed in INSTALLED.items():
         for path in sorted((REPOSITORY / folder).rglob("*")):
-            if path.is_file() and path.suffix in {".py", ".sql", ".mako", ".npz", ".typed"}:
+            if path.is_file() and path.suffix in {".py", ".sql", ".mako", ".npz", ".html", ".css", ".typed"}:
                 files[f"{installed}/{path.relative_to(REPOSITORY / folder)}"] = path
     return files
 

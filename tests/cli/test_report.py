@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
-from pg_hashindex.report import saving
-from pg_hashindex.report.gathering import gather
+from pg_hashindex.report import gather, save_page
 from pg_hashindex.tuning import Goal, Trial
 from pg_hashindex.tuning.advice import Advice
 
@@ -292,7 +291,7 @@ def test_what_is_there_stays_where_writing_fails(
     path = tmp_path / "page.html"
     path.write_text("before")
     (tmp_path / "link.html").symlink_to(path)
-    saving.save_page("first", tmp_path / "link.html")
+    save_page("first", tmp_path / "link.html")
     assert (path.read_text(), (tmp_path / "link.html").is_symlink()) == ("first", True)
 
     def half(self: Path, text: str, **more: Any) -> int:
@@ -303,6 +302,6 @@ def test_what_is_there_stays_where_writing_fails(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", half)
         with pytest.raises(OSError, match="No space left"):
-            saving.save_page("second", path)
+            save_page("second", path)
     assert path.read_text() == "first"
     assert len(list(tmp_path.iterdir())) == 2

@@ -13,7 +13,7 @@ from pg_hashindex import store
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
-from pg_hashindex.report.gathering import gather
+from pg_hashindex.report import gather
 
 pytestmark = pytest.mark.newest
 
