@@ -15,7 +15,6 @@ from pg_hashindex.cli import main
 from pgvector import Vector
 
 from pg_hashindex import _server_files as files
-from pg_hashindex import _server_user as users
 from pg_hashindex.database import connect
 from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer
@@ -35,7 +34,7 @@ def house(server: EmbeddedServer, schema_template: str) -> Iterator[House]:
 @pytest.fixture(scope="module")
 def standby(server: EmbeddedServer, house: House) -> Iterator[EmbeddedServer]:
     folder = make_folder("pg_hashindex-standby-")
-    user = users.owner(server.data_dir)
+    user = files.owner(server.data_dir)
     data_dir = folder / "data"
     data_dir.mkdir(mode=0o700)
     user.own(data_dir)
