@@ -1,9 +1,8 @@
 """Indexes declared beside the tables of SQLAlchemy, made and dropped with them."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from pgvector.sqlalchemy import HALFVEC, VECTOR
@@ -11,12 +10,10 @@ from sqlalchemy import event
 from sqlalchemy.engine.mock import MockConnection
 from sqlalchemy.schema import SchemaItem
 
-from ..catalog import Access, Layout, Ranking
 from ..database import translated_errors
 from ..errors import InvalidInputError
-from ..model import Metric
 from .columns import given_column, name_of, vectors_of
-from .specification import IndexSpec
+from .specification import IndexOptions, IndexSpec
 from .statements import create_statement, drop_statement, noticed, run
 
 __all__ = ["HashIndex", "declared_on"]
@@ -73,41 +70,14 @@ class HashIndex(SchemaItem):
     __visit_name__ = "hash_index"
 
     def __init__(
-        self,
-        name: str,
-        column: Any,
-        *,
-        model: str,
-        key: str | None = None,
-        metric: Metric | None = None,
-        layout: Layout = "table",
-        access: Access | None = None,
-        ranking: Ranking | None = None,
-        candidates: int | None = None,
-        probes: int | None = None,
-        filter_columns: Sequence[str] | None = None,
-        defer: bool = False,
+        self, name: str, column: Any, *, model: str, **options: Unpack[IndexOptions]
     ) -> None:
         self.name, self.model = name, model
         self.table: sa.Table | None = None
         self._column: sa.Column[Any] | None = None
         # Of a class that is being defined columns have no table, and perhaps no name, yet.
         self._given, parent = given_column(name, column)
-        self._spec = IndexSpec(
-            name,
-            "",
-            name_of(self._given),
-            model,
-            key=key,
-            metric=metric,
-            layout=layout,
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            filter_columns=filter_columns,
-            defer=defer,
-        )
+        self._spec = IndexSpec(name, "", name_of(self._given), model, schema=None, **options)
         self._spec.check()
         if parent is not None:
             self._set_parent_with_dispatch(parent)
