@@ -100,6 +100,32 @@ def test_its_numbers_are_those_of_the_database(
     assert "Recommended: it is the fastest." in words(page.by_id("tune"))
 
 
+def test_text_of_advice_is_no_html(
+    on: Run,
+    write: Callable[..., Page],
+    connection: Connection,
+    items: str,
+    model: Model,
+    tmp_path: Path,
+) -> None:
+    index = create(connection)
+    index.encode()
+    trial = Trial(
+        "codes", 0.9, 4_000, 0.5, 0.9, 0.5, 0.7, method="<b>&$x_$\x01", bits=12, access="scan"
+    )
+    tuned = tmp_path / "tune.json"
+    given = advice(
+        index, trials=[trial], recommended=trial, reason="</p><script>\x01\ud800</script>"
+    )
+    tuned.write_text(json.dumps(given.as_dict()))
+    page = write("i", "--queries", 5, "--candidates", 20, "--tune", tuned)
+    assert not {one.tag for one in page.root.iter()} & {"script", "b"}
+    assert "Recommended: </p><script>\ufffd\ufffd</script>." in words(page.by_id("tune"))
+    (line,) = page.table("frontier")
+    assert line["system"] == "<b>&$x_$\ufffd 12 bits, scan"
+    assert "<b>&$x_$" in words(next(page.by_id("frontier").iter("svg")))
+
+
 def check_facts(page: Page, connection: Connection) -> None:
     codes, landmarks = tables_of(connection)
     sizes = connection.execute(
