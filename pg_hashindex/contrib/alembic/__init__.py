@@ -5,7 +5,7 @@ that are declared beside tables (`pg_hashindex.contrib.sqlalchemy.HashIndex`) wi
 The functions themselves are for code that is checked with mypy, which knows of no such methods.
 """
 
-from . import comparing, rendering, running  # noqa: F401
+from . import comparing  # noqa: F401
 from .functions import (
     configure_hash_index,
     create_hash_index,
