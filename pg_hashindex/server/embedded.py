@@ -341,7 +341,7 @@ class EmbeddedServer:
         # A guard whose server was stopped by somebody else may be left; its mark is gone already.
         _dismiss_guard(self.data_dir)
         order |= {"data_dir": str(self.data_dir), "mark": str(self._mark), "owner": os.getpid()}
-        guard = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", guard.__file__, json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -351,11 +351,11 @@ class EmbeddedServer:
             start_new_session=True,
             pass_fds=[order["lock"]],
         )
-        _guards[self.data_dir] = guard
-        assert guard.stdout is not None and guard.stderr is not None  # noqa: S101, PT018
-        with guard.stdout, guard.stderr:
-            report = guard.stdout.read()
-            problem = b"" if report else guard.stderr.read()
+        _guards[self.data_dir] = process
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+        with process.stdout, process.stderr:
+            report = process.stdout.read()
+            problem = b"" if report else process.stderr.read()
         if report:
             returncode, output = json.loads(report)
         else:
@@ -480,11 +480,11 @@ def _remove_socket_dir(socket_dir: Path) -> None:
 
 def _dismiss_guard(data_dir: Path) -> None:
     """Close a guard's pipe and wait until it has done what its mark tells it to."""
-    guard = _guards.pop(data_dir, None)
-    if guard is not None:
-        assert guard.stdin is not None  # noqa: S101
-        guard.stdin.close()
-        guard.wait()
+    process = _guards.pop(data_dir, None)
+    if process is not None:
+        assert process.stdin is not None  # noqa: S101
+        process.stdin.close()
+        process.wait()
 
 
 def _dismiss_guards() -> None:
@@ -494,10 +494,10 @@ def _dismiss_guards() -> None:
 
 def _forget_guards() -> None:
     """In a forked child: its copies of the pipes must not outlive the owner."""
-    for guard in _guards.values():
-        if guard.stdin is not None:
-            guard.stdin.close()
-        guard.returncode = 0  # not this process's child to wait for
+    for process in _guards.values():
+        if process.stdin is not None:
+            process.stdin.close()
+        process.returncode = 0  # not this process's child to wait for
     _guards.clear()
 
 
