@@ -27,8 +27,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from ..errors import EmbeddedServerError, InvalidInputError
-from . import files
-from . import guard
+from . import files, guard
 from .files import DEFAULT_VERSION, default_data_dir
 
 if sys.platform != "win32":
