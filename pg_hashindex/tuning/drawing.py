@@ -12,7 +12,7 @@ from ..binary_vectors import decode_vectors, dimension_of
 from ..database import Connection, translated_errors
 from ..errors import InvalidInputError
 from ..model import Metric
-from ..queries import read_log
+from ..query_sets import read_log
 from ..searching import as_count
 from ..table_source import TableRow, TableSource
 from .tables import check_table, counted
