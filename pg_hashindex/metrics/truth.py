@@ -8,12 +8,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..layers import squared_distances
+from ..model import Metric
 from .blocks import as_vectors, check_count, mark_nearest, query_blocks
 
-__all__ = ["nearest_fraction", "nearest_k", "same_label"]
+__all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
 
 # About this many values of the rows are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
+# Rows kept beyond the k-th, of which those at its distance are as good.
+_MORE = 16
+# Of the distance's scale: what float32 products are off by.
+_ROUNDING = 1e-6
 
 
 def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -114,4 +119,122 @@ def _nearest(Q: NDArray[np.floating], rows: NDArray[np.floating], k: int) -> NDA
             part = slice(start, start + step)
             distances[:, part] = squared_distances(Q[block], rows[part])
         result[block] = mark_nearest(distances, k)
+    return result
+
+
+class NearestRows:
+    """Find the k nearest rows of each query by the exact distance.
+
+    Parameters
+    ----------
+    queries : float32 (m, d)
+    k : int
+    metric : {"l2", "cosine", "ip"}
+
+    Attributes
+    ----------
+    n_rows : int
+        Seen so far.
+    """
+
+    def __init__(self, queries: NDArray[np.float32], k: int, metric: Metric) -> None:
+        self.k, self.n_rows = k, 0
+        self._metric: Metric = metric
+        # Directions are compared by l2, which orders them as cosine does.
+        self._queries = queries if metric != "cosine" else _unit(queries)
+        # About the middle of the queries: of rows far from the origin float32 would lose the digits
+        # that tell near ones apart.
+        self._centre = np.zeros(queries.shape[1], np.float32)
+        if metric != "ip":
+            self._centre = self._queries.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._queries = self._queries - self._centre
+        self._far = np.full((len(queries), 0), np.inf)
+        self._numbers = np.full((len(queries), 0), -1)
+        self._scale = np.zeros(len(queries))
+        # Rows at the distance of the k-th that are not kept.
+        self._more = np.zeros(len(queries), np.int64)
+
+    def add(self, rows: NDArray[np.float32]) -> None:
+        """See more rows (b, d); they are numbered on."""
+        far, scale = self._distances(rows)
+        self._scale = np.maximum(self._scale, scale)
+        numbers = np.broadcast_to(np.arange(len(rows)) + self.n_rows, far.shape)
+        self.n_rows += len(rows)
+        far = np.concatenate([self._far, far], axis=1)
+        numbers = np.concatenate([self._numbers, numbers], axis=1)
+        most = min(self.k + _MORE, far.shape[1])
+        # In order of the rows among equals, as far as the partition does not choose.
+        places = np.argpartition(far, most - 1, axis=1)[:, :most]
+        places.sort(axis=1)
+        near = np.take_along_axis(far, places, axis=1)
+        order = np.argsort(near, axis=1, kind="stable")
+        before, self._far = self._far, np.take_along_axis(near, order, axis=1)
+        self._count_more(before, far)
+        self._numbers = np.take_along_axis(
+            np.take_along_axis(numbers, places, axis=1), order, axis=1
+        )
+
+    def found(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the nearest rows, and which of them are right answers.
+
+        Returns
+        -------
+        numbers : intp (m, j)
+            k or a few more, the nearest first.
+        right : bool (m, j)
+            Those no farther than the k-th: of rows at its distance any will do.
+        """
+        return self._numbers, self._far <= self._last(self._far) + self._rounding
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return for how many rows each of those found stands (m, j).
+
+        More than 1 where more rows are at the distance of the k-th than are kept, and for these.
+        """
+        ties = np.abs(self._far - self._last(self._far)) <= self._rounding
+        kept = np.maximum(ties.sum(axis=1), 1)
+        result: NDArray[np.float64] = np.where(ties, ((kept + self._more) / kept)[:, None], 1.0)
+        return result
+
+    @property
+    def _rounding(self) -> NDArray[np.float64]:
+        return _ROUNDING * self._scale[:, None]
+
+    def _last(self, far: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distance of the k-th row (m, 1)."""
+        last: NDArray[np.float64] = far[:, [min(self.k, far.shape[1]) - 1]]
+        # Where fewer have a distance, the others are no answers.
+        return np.where(np.isfinite(last), last, np.finfo(np.float64).max)
+
+    def _count_more(self, before: NDArray[np.float64], far: NDArray[np.float64]) -> None:
+        """Count ties that are not kept; those before where the k-th row is as far as it was."""
+        last = self._last(self._far)
+        if before.shape[1] >= self.k:
+            nearer = (last < self._last(before) - self._rounding)[:, 0]
+            self._more[nearer] = 0
+        most = last + self._rounding
+        self._more += (far <= most).sum(axis=1) - (self._far <= most).sum(axis=1)
+
+    def _distances(
+        self, rows: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what orders rows (m, b), and its scale for each query (m,)."""
+        empty: NDArray[np.bool_] = np.zeros(len(rows), np.bool_)
+        if self._metric == "cosine":
+            # pgvector's distance to a row of zeros is NaN, the last of all.
+            rows, empty = _unit(rows), np.logical_not(rows.any(axis=1))
+        rows = rows - self._centre
+        products = (self._queries @ rows.T).astype(np.float64)
+        squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        own = np.einsum("ij,ij->i", self._queries, self._queries, dtype=np.float64)
+        if self._metric == "ip":
+            return -products, np.sqrt(own * squares.max(initial=0))
+        far = squares - 2 * products
+        far[:, empty] = np.inf
+        return far, own + squares.max(initial=0)
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    result: NDArray[np.float32] = (rows / np.maximum(lengths, 1e-30)[:, None]).astype(np.float32)
     return result

@@ -12,8 +12,7 @@ from ..database import Connection, outside_transactions, prepare, translated_err
 from ..errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ..index import HashIndex
 from ..model import check_model_name
-from .advice import Advice
-from .trials import Trial, name_codes
+from .advice import Advice, Trial, name_codes
 
 __all__ = ["apply", "check_free"]
 

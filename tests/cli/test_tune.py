@@ -51,7 +51,7 @@ def test_a_table(on: Run, docs: str, connection: Connection, tmp_path: Path) -> 
     assert result.stdout.splitlines()[-1].startswith("recommended: ")
     assert "\n*" in result.stdout
     assert "training lsh 64 bits on 1170 rows" in result.stderr
-    assert "predicted for 1200 rows, from 1170 of them and 30 queries" in result.stderr
+    assert "measured on 1200 rows, from 1170 of them and 30 queries" in result.stderr
     assert "wrote" in result.stderr
     # Letters are drawn as shapes; what they spell stands beside them.
     for words in (b"<!-- exact scan -->", b"<!-- recommended -->", b"<!-- recall"):
@@ -74,7 +74,9 @@ def test_json(on: Run, docs: str) -> None:
     assert (printed["rows"], printed["sample_rows"], printed["queries"]) == (1200, 1170, 30)
     fields = {"label", "frontier", "recall", "p50_ms", "p95_ms", "bytes", "build_s", "kind"}
     assert all(fields <= set(trial) for trial in printed["trials"])
-    assert {trial["kind"] for trial in printed["trials"]} == {"codes", "pgvector", "exact"}
+    kinds = {"codes", "pgvector", "binary_quantize", "exact"}
+    assert {trial["kind"] for trial in printed["trials"]} == kinds
+    assert printed["statements"]
     assert sum(trial["frontier"] for trial in printed["trials"]) >= 1
 
 

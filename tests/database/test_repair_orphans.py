@@ -13,7 +13,7 @@ from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Model
 from pg_hashindex.orphans import Orphan, drop_orphans, list_orphans
-from pg_hashindex.tuning.scratch import scratch
+from pg_hashindex.tuning.bench import scratch
 
 pytestmark = pytest.mark.newest
 

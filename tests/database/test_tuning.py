@@ -25,7 +25,6 @@ from pg_hashindex.tuning import (
     Goal,
     Trial,
     apply,
-    choosing,
     frontier,
     recommend,
     running,
@@ -33,7 +32,7 @@ from pg_hashindex.tuning import (
     tune_table,
 )
 from pg_hashindex.tuning import models as tried_models
-from pg_hashindex.tuning.scratch import Scratch, scratch
+from pg_hashindex.tuning.bench import Scratch, scratch
 
 pytestmark = pytest.mark.newest
 
@@ -212,7 +211,7 @@ def test_the_full_table_shows_what_was_predicted(
     load(connection, "packages", X[500:])
     load(connection, "log", X[:200])
     only(monkeypatch, "itq 128 bits")
-    monkeypatch.setattr(choosing, "_LEAST_FOR_PATHS", 1000)
+    monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
     effort = Effort(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
     advice = tune_table(connection, "packages", "v", Goal(0.95), effort, metric="cosine")
     assert (advice.rows, advice.sample_rows) == (4500, 3000)

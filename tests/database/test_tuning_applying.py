@@ -30,7 +30,7 @@ from pg_hashindex.tuning import (
     tune_table,
 )
 from pg_hashindex.tuning.applying import check_free
-from pg_hashindex.tuning.scratch import Scratch
+from pg_hashindex.tuning.bench import Scratch
 
 pytestmark = pytest.mark.newest
 

@@ -13,19 +13,18 @@ from psycopg import RawCursor
 from pg_hashindex import schema
 from pg_hashindex.database import Connection, connect, create_engine
 from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.measuring import Answers
+from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.tuning import (
     Effort,
     Goal,
     Trial,
     bench,
-    choosing,
     models,
     running,
-    timing,
     tune_table,
 )
-from pg_hashindex.tuning.code_trials import Coded
-from pg_hashindex.tuning.neighbours import NearestRows
+from pg_hashindex.tuning.models import Coded
 
 pytestmark = pytest.mark.newest
 
@@ -147,12 +146,12 @@ def test_times_without_the_way_to_the_server_and_back(
     def some(*arguments: Any) -> Any:
         return [one for one in every(*arguments) if one.name == "sign 4 bits"]
 
-    def as_long(*arguments: Any) -> timing.Asked:
-        return ask(*arguments)._replace(p50_ms=5.0, p95_ms=5.0)
+    def as_long(*arguments: Any, **more: Any) -> Answers:
+        return ask(*arguments, **more)._replace(milliseconds=[5.0])
 
     monkeypatch.setattr(running, "of_table", some)
     monkeypatch.setattr(bench, "ask", as_long)
-    monkeypatch.setattr(choosing, "_LEAST_FOR_PATHS", 1000)
+    monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
     advice = tune_table(connection, "docs", "v", Goal(0.9), QUICK)
     scans = [one for one in advice.trials if one.kind == "exact" or one.access == "scan"]
     assert {one.p50_ms for one in scans} == {5.0}
