@@ -9,7 +9,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.index import HashIndex
 from pg_hashindex.model import Metric
 from pg_hashindex.plots import check_plot, save_frontier
-from pg_hashindex.tuning import Advice, Effort, Goal, Trial, apply, frontier, tune_index, tune_table
+from pg_hashindex.tuning import Advice, Effort, Goal, apply, frontier, tune_index, tune_table
 from pg_hashindex.tuning.applying import check_free
 
 from ._shared import connected, database_option, echo, json_option, note, print_json, print_table

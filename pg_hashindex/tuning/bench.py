@@ -165,10 +165,6 @@ class Scratch:
 def scratch(connection: Connection) -> Iterator[Scratch]:
     """Make a scratch schema, and drop it with all that was made in it, whatever happens.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
     Yields
     ------
     Scratch

@@ -82,11 +82,6 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     ``itq`` as the best of those that learn on embeddings, ``sign`` and ``lsh`` as plain codes,
     ``pcah`` and ``sgh``; the first three with one and with two bits of each projection. No more
     projections than dimensions where the method cannot.
-
-    Parameters
-    ----------
-    bench : Bench
-    seed : int
     """
     d = bench.drawn.X.shape[1]
     fitting = sorted({min(n, d) for n in _PROJECTIONS})
@@ -164,13 +159,7 @@ def _to_train(
 def orders(
     model: Model, queries: NDArray[np.float32]
 ) -> dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Return the rankings that a model can serve, the best first: weighted codes of queries.
-
-    Parameters
-    ----------
-    model : Model
-    queries : float32 (m, d)
-    """
+    """Return the rankings that a model can serve, the best first: weighted codes of queries."""
     found: dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
     if model.bit_weights is not None:
         found["weighted"] = weighted_query_codes(model.encode(queries), model.bit_weights)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import LiteralString
 
 import psycopg
 from psycopg import RawCursor, sql
@@ -228,7 +229,12 @@ def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
     """Return how to have what is recommended: SQL, or commands and the SQL that searches then."""
     source = bench.drawn.source
     if chosen.kind in ("pgvector", "binary_quantize"):
-        return PgvectorIndex(bench, chosen.kind).statements(chosen)
+        index = PgvectorIndex(bench, chosen.kind, source.table, source.key or "", source.vector)
+        # On a table with partitions PostgreSQL refuses CONCURRENTLY.
+        create = index.create("" if bench.drawn.partitioned else "CONCURRENTLY ")
+        setting = sql.SQL("SET hnsw.ef_search = {}").format(chosen.ef_search or 0)
+        search = index.search(chosen.candidates or 0, "{key}")
+        return sql.SQL("; ").join([create, setting, search]).as_string(bench.connection)
     if chosen.kind == "exact":
         exact = bench.nearest(source.table, source.key or "", source.vector)
         return exact.as_string(bench.connection)
@@ -269,99 +275,72 @@ def try_pgvector(bench: Bench) -> None:
         ("binary_quantize", "pgvector's binary_quantize"),
     )
     for kind, name in kinds:
-        bench.attempt(name, partial(_try_hnsw, bench, PgvectorIndex(bench, kind), name))
+        index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
+        bench.attempt(name, partial(_try_hnsw, bench, index, name))
 
 
 class PgvectorIndex:
-    """SQL for pgvector's HNSW, over what can be indexed: vectors, half precision or signs.
+    """SQL for pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs.
 
     Parameters
     ----------
     bench : Bench
     kind : {"pgvector", "binary_quantize"}
+    table : psycopg.sql.Composable
+    key, column : str
     """
 
-    def __init__(self, bench: Bench, kind: Kind) -> None:
-        self.bench, self.kind = bench, kind
+    def __init__(
+        self, bench: Bench, kind: Kind, table: sql.Composable, key: str, column: str
+    ) -> None:
         of_column = bench.drawn.source.vector_type
-        self.type = "bit" if kind == "binary_quantize" else of_column
-        if self.type == "vector" and bench.dimension > _MOST_DIMENSIONS["vector"]:
+        self.kind, self.type = kind, of_column
+        indexed = "{column}", "$1"
+        if kind == "binary_quantize":
+            self.type = "bit"
+            indexed = "({signs}({column})::bit({d}))", "({signs}($1::{vector})::bit({d}))"
+        elif of_column == "vector" and bench.dimension > _MOST_DIMENSIONS["vector"]:
             self.type = "halfvec"
-        # Whether a cast is indexed, and not the column itself.
-        self._cast: sql.Composable = sql.SQL("")
-        if self.type != of_column:
-            name = sql.SQL("bit") if self.type == "bit" else bench.of_pgvector("halfvec")
-            self._cast = sql.SQL("::{}({})").format(name, sql.Literal(bench.dimension))
+            indexed = "({column}::{half}({d}))", "$1::{half}({d})"
+        names: dict[str, sql.Composable] = {
+            "table": table,
+            "key": sql.Identifier(key),
+            "column": sql.Identifier(column),
+            "operator": bench.operator,
+            "hamming": bench.operator_of("<~>"),
+            "class": bench.of_pgvector(
+                f"{self.type}_{'hamming_ops' if self.type == 'bit' else _CLASSES[bench.metric]}"
+            ),
+            "signs": bench.of_pgvector("binary_quantize"),
+            "vector": bench.of_pgvector(of_column),
+            "half": bench.of_pgvector("halfvec"),
+            "d": sql.Literal(bench.dimension),
+            "k": sql.Literal(bench.goal.k),
+        }
+        names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
+        self._names = names
 
-    def _indexed(self, value: sql.Composable) -> sql.Composable:
-        if self.type == "bit":
-            value = sql.SQL("{}({})").format(self.bench.of_pgvector("binary_quantize"), value)
-        return sql.SQL("({}{})").format(value, self._cast) if self._cast.as_string() else value
-
-    def create(
-        self, table: sql.Composable, column: str, name: str = "", how: str = ""
-    ) -> sql.Composed:
+    def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
         """Return the statement that makes the index."""
-        kind = "hamming_ops" if self.type == "bit" else _CLASSES[self.bench.metric]
-        return sql.SQL("CREATE INDEX {how}{name}ON {table} USING hnsw ({indexed} {kind})").format(
-            how=sql.SQL(how),
-            name=sql.SQL("{} ").format(sql.Identifier(name)) if name else sql.SQL(""),
-            table=table,
-            indexed=self._indexed(sql.Identifier(column)),
-            kind=self.bench.of_pgvector(f"{self.type}_{kind}"),
+        named = sql.SQL("") if name is None else sql.SQL("{} ").format(sql.Identifier(name))
+        return sql.SQL("CREATE INDEX {how}{named}ON {table} USING hnsw ({indexed} {class})").format(
+            how=sql.SQL(how), named=named, **self._names
         )
 
-    def search(
-        self, table: sql.Composable, key: str, column: str, candidates: int, *, distance: bool
-    ) -> sql.Composed:
-        """Return the statement that searches by it: keys, and distances where asked for."""
-        bench = self.bench
-        binary = self.type == "bit"
-        query: sql.Composable = sql.SQL("$1")
-        inner = sql.SQL("ORDER BY {} {} {} LIMIT {}").format(
-            self._indexed(sql.Identifier(column)),
-            bench.operator_of("<~>") if binary else bench.operator,
-            # Of another type than the column's, so that it has to be named.
-            self._indexed(query) if binary else query + self._cast,
-            sql.Literal(candidates if binary else bench.goal.k),
+    def search(self, candidates: int, shown: LiteralString) -> sql.Composed:
+        """Return the statement that searches by it; ``shown`` are the columns of its answer."""
+        text: LiteralString = (
+            "SELECT {shown} FROM {table} ORDER BY {indexed} {operator} {query} LIMIT {k}"
         )
-        exact = sql.SQL("{} {} $1").format(sql.Identifier(column), bench.operator)
-        shown = sql.Identifier(key) + sql.SQL("")
-        if distance:
-            shown = sql.SQL("{}, {} AS distance").format(sql.Identifier(key), exact)
-        if not binary:
-            return sql.SQL("SELECT {} FROM {} {}").format(shown, table, inner)
-        return sql.SQL("SELECT {} FROM (SELECT {}, {} FROM {} {}) c ORDER BY {} LIMIT {}").format(
-            shown,
-            sql.Identifier(key),
-            sql.Identifier(column),
-            table,
-            inner,
-            exact,
-            sql.Literal(bench.goal.k),
-        )
-
-    def statements(self, trial: Trial) -> str:
-        """Return SQL that makes what was tried on the user's own table, and searches by it."""
-        bench, source = self.bench, self.bench.drawn.source
-        # On a table with partitions PostgreSQL refuses CONCURRENTLY.
-        how = "" if bench.drawn.partitioned else "CONCURRENTLY "
-        return (
-            sql.SQL("; ")
-            .join(
-                [
-                    self.create(source.table, source.vector, how=how),
-                    sql.SQL("SET hnsw.ef_search = {}").format(sql.Literal(trial.ef_search)),
-                    self.search(
-                        source.table,
-                        source.key or "",
-                        source.vector,
-                        trial.candidates or 0,
-                        distance=False,
-                    ),
-                ]
+        if self.kind == "binary_quantize":
+            text = (
+                "SELECT {shown} FROM (SELECT {key}, {column} FROM {table} ORDER BY "
+                "{indexed} {hamming} {query} LIMIT {candidates}) c "
+                "ORDER BY {column} {operator} $1 LIMIT {k}"
             )
-            .as_string(bench.connection)
+        columns = sql.SQL(shown).format(**self._names)
+        return sql.SQL(text).format(
+            shown=columns, candidates=sql.Literal(candidates), **self._names
         )
 
 
@@ -377,9 +356,9 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         with connection.transaction():
             # In a transaction of its own, so that the limit ends with it.
             connection.execute(
-                f"SET LOCAL statement_timeout = {max(1, int(1000 * seconds))}".encode()
+                sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
-            connection.execute(index.create(bench.table, "embedding", _INDEX))
+            connection.execute(index.create(name=_INDEX))
     except psycopg.errors.QueryCanceled as error:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
     try:
@@ -395,7 +374,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         for count in bench.choices(_EF_SEARCH):
             bench.check_time()
             ef_search = min(count, _EF_SEARCH[-1])
-            statement = index.search(bench.table, "id", "embedding", count, distance=True)
+            statement = index.search(count, "{key}, {column} {operator} $1 AS distance")
             answers = bench.ask(statement, (), {"hnsw.ef_search": ef_search})
             recall = answers.recall(bench.exact, bench.goal.k)
             trial = Trial(

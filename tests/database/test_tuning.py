@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from pg_hashindex.tuning.bench import Scratch, scratch
 pytestmark = pytest.mark.newest
 
 ROWS, DIMENSION = 1500, 16
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 QUICK = Effort(sample=2000, queries=40, minutes=2)
 
 
@@ -199,15 +201,28 @@ def test_queries_from_a_log(
     assert (advice.queries, advice.sample_rows) == (25, 1500)
 
 
+def rows_of(name: str) -> NDArray[np.float32]:
+    """5,000 unit rows of a data set."""
+    if name == "packages":
+        X = load_packages().embedding
+    else:
+        path = SHARED / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"{path} is not there")
+        with np.load(path) as arrays:
+            X = arrays["base" if name == "sift10k" else "X"].astype(np.float32)
+    X = X[np.random.default_rng(1).permutation(len(X))][:5000]
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True), np.float32)
+
+
 @pytest.mark.slow
 @pytest.mark.newest
-def test_the_full_table_shows_what_was_predicted(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("data", ["packages", "sift10k", "usps"])
+def test_the_full_table_shows_what_was_estimated(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, data: str
 ) -> None:
     """A sample of two thirds of the rows, against the whole table."""
-    X = load_packages().embedding
-    X = X[np.random.default_rng(1).permutation(len(X))]
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X = rows_of(data)
     load(connection, "packages", X[500:])
     load(connection, "log", X[:200])
     only(monkeypatch, "itq 128 bits")
