@@ -11,7 +11,7 @@ from ..errors import InvalidInputError
 from ..layers import squared_distances
 from ..model import Metric
 from .blocks import as_vectors, check_count, mark_nearest, query_blocks
-from .ranks import ranking_distances
+from .ranking import ranking_distances
 
 __all__ = ["CodeRanks", "recall_at_k"]
 
