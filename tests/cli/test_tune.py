@@ -1,6 +1,7 @@
 """The command of the advisor."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from pgvector import Vector
+from psycopg import RawCursor
 
 from pg_hashindex import encoding, store
 from pg_hashindex.database import Connection
@@ -115,6 +117,27 @@ def test_apply_to_a_table(
     assert (made.model, made.method, made.candidates) == ("made", "lsh", 30)
     assert made.summary().codes == 1200
     assert "exists already" in on(*source, "--name", "made", code=1).stderr
+
+
+def test_the_statements_for_codes_make_them(
+    on: Run, docs: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Trial(
+        "codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="landmarks",
+        ranking="asymmetric", candidates=30, probes=8,
+    )  # fmt: skip
+    monkeypatch.setattr(running, "recommend", lambda trials, goal: (chosen, "the test says so"))
+    source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", "--json", *QUICK)
+    *commands, search = json.loads(on(*source).stdout)["statements"].split("; ")
+    for command in commands:
+        program, *words = shlex.split(command.replace("NAME", "made"))
+        assert program == "pg-hashindex"
+        on(*words)
+    made = HashIndex.open(connection, "made")
+    assert (made.access, made.candidates, made.probes) == ("landmarks", 30, 8)
+    query = Vector(np.ones(8, np.float32))
+    found = RawCursor(connection).execute(search.replace("NAME", "made").encode(), [query])
+    assert len(found.fetchall()) == 10
 
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("the disk is full"), KeyboardInterrupt()])

@@ -209,14 +209,15 @@ def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Code
     assert tune_table(connection, "docs", "v", Goal(0.9), zeros).queries == 1
 
 
-def _by_pgvector(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
-    return next(one for one in trials if one.kind == "pgvector"), "the test says so"
-
-
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
 @pytest.mark.parametrize("kind", ["vector(8)", "vector(2001)", "halfvec(2001)"])
+@pytest.mark.parametrize("system", ["pgvector", "binary_quantize"])
 def test_how_to_have_hnsw(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, kind: str, partitions: str
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    kind: str,
+    partitions: str,
 ) -> None:
     """What is said makes the index, and the query uses it."""
     dimension = int(kind.partition("(")[2][:-1])
@@ -233,15 +234,22 @@ def test_how_to_have_hnsw(
         [dimension],
     )
     monkeypatch.setattr(running, "of_table", lambda *arguments: [])
-    monkeypatch.setattr(running, "recommend", _by_pgvector)
+
+    def wanted(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
+        return next(one for one in trials if one.kind == system), "the test says so"
+
+    monkeypatch.setattr(running, "recommend", wanted)
     effort = replace(QUICK, queries=20)
     advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), effort)
     assert advice.statements is not None
     create, setting, search = advice.statements.split("; ")
     assert ("CONCURRENTLY" in create) is (not partitions)
     # More than 2000 numbers are indexed in half precision: a column of that as it is.
-    assert ("halfvec_l2_ops" in create) is (dimension > 2000)
-    assert ("::" in create + search) is (kind == "vector(2001)")
+    if system == "pgvector":
+        assert ("halfvec_l2_ops" in create) is (dimension > 2000)
+        assert ("::" in create + search) is (kind == "vector(2001)")
+    else:
+        assert "bit_hamming_ops" in create
     connection.execute(create.encode())
     connection.execute(setting.encode())
     connection.execute("SET enable_seqscan = off; SET enable_sort = off")
