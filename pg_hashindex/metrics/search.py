@@ -1,6 +1,6 @@
 """The recall of searches that rank candidates by true distance, for one number of them or any."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import codes as packed_codes
 from ..errors import InvalidInputError
-from ..layers import squared_distances
 from ..model import Metric
-from .blocks import as_vectors, check_count, mark_nearest, query_blocks
+from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 from .ranking import ranking_distances
 
 __all__ = ["CodeRanks", "recall_at_k"]
@@ -61,7 +60,7 @@ def recall_at_k(
             raise InvalidInputError(f"there are {len(given)} {what} codes for {len(wanted)} rows")
     check_count("k", k, len(rows))
     check_count("candidates", candidates, len(rows))
-    distances_of = _distances_from(rows, metric)
+    distances_of = distances_from(rows, metric)
     found = 0
     for block in query_blocks(len(Q), len(rows)):
         distances = distances_of(Q[block])
@@ -73,33 +72,6 @@ def recall_at_k(
         good = np.count_nonzero(kept & (distances <= farthest), axis=1)
         found += int(np.minimum(good, k).sum())
     return found / (k * len(Q))
-
-
-def _distances_from(
-    X: NDArray[np.floating], metric: Metric
-) -> Callable[[NDArray[np.floating]], NDArray[np.float64]]:
-    """Return a function for the distances of queries to rows; norms are computed once."""
-    if metric == "l2":
-        return lambda queries: squared_distances(queries, X)
-    if metric not in ("ip", "cosine"):
-        raise InvalidInputError(f"metric {metric!r} is unknown; use l2, cosine or ip")
-    rows = X.astype(np.float64)
-    norms = np.linalg.norm(rows, axis=1)
-
-    def distances(queries: NDArray[np.floating]) -> NDArray[np.float64]:
-        Q = queries.astype(np.float64)
-        products: NDArray[np.float64] = -(Q @ rows.T)
-        if metric == "ip":
-            return products
-        query_norms = np.linalg.norm(Q, axis=1)
-        if not query_norms.all():
-            raise InvalidInputError("a query is the zero vector, which has no cosine distance")
-        # The zero vector has no cosine distance either; in the database it comes last.
-        products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
-        products[:, norms == 0] = np.inf
-        return products
-
-    return distances
 
 
 class CodeRanks:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..layers import squared_distances
 from ..model import Metric
-from .blocks import as_vectors, check_count, mark_nearest, query_blocks
+from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 
 __all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
 
@@ -17,8 +17,8 @@ __all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
 _BLOCK_VALUES = 1 << 22
 # Rows kept beyond the k-th, of which those at its distance are as good.
 _MORE = 16
-# Of the distance's scale: what float32 products are off by.
-_ROUNDING = 1e-6
+# What float64 products are off by, as a part of the squares that they are made of.
+_ROUNDING = 1e-12
 
 
 def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -140,24 +140,21 @@ class NearestRows:
     def __init__(self, queries: NDArray[np.float32], k: int, metric: Metric) -> None:
         self.k, self.n_rows = k, 0
         self._metric: Metric = metric
-        # Directions are compared by l2, which orders them as cosine does.
-        self._queries = queries if metric != "cosine" else _unit(queries)
-        # About the middle of the queries: of rows far from the origin float32 would lose the digits
-        # that tell near ones apart.
-        self._centre = np.zeros(queries.shape[1], np.float32)
-        if metric != "ip":
-            self._centre = self._queries.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._queries = self._queries - self._centre
+        self._queries = queries.astype(np.float64)
         self._far = np.full((len(queries), 0), np.inf)
         self._numbers = np.full((len(queries), 0), -1)
-        self._scale = np.zeros(len(queries))
+        self._scale = np.full(len(queries), float(metric == "cosine"))
         # Rows at the distance of the k-th that are not kept.
         self._more = np.zeros(len(queries), np.int64)
 
     def add(self, rows: NDArray[np.float32]) -> None:
         """See more rows (b, d); they are numbered on."""
-        far, scale = self._distances(rows)
-        self._scale = np.maximum(self._scale, scale)
+        rows = rows.astype(np.float64)
+        far = distances_from(rows, self._metric)(self._queries)
+        if self._metric != "cosine":
+            squares = np.einsum("ij,ij->i", rows, rows).max(initial=0)
+            own = np.einsum("ij,ij->i", self._queries, self._queries)
+            self._scale = np.maximum(self._scale, own + squares)
         numbers = np.broadcast_to(np.arange(len(rows)) + self.n_rows, far.shape)
         self.n_rows += len(rows)
         far = np.concatenate([self._far, far], axis=1)
@@ -214,27 +211,3 @@ class NearestRows:
             self._more[nearer] = 0
         most = last + self._rounding
         self._more += (far <= most).sum(axis=1) - (self._far <= most).sum(axis=1)
-
-    def _distances(
-        self, rows: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what orders rows (m, b), and its scale for each query (m,)."""
-        empty: NDArray[np.bool_] = np.zeros(len(rows), np.bool_)
-        if self._metric == "cosine":
-            # pgvector's distance to a row of zeros is NaN, the last of all.
-            rows, empty = _unit(rows), np.logical_not(rows.any(axis=1))
-        rows = rows - self._centre
-        products = (self._queries @ rows.T).astype(np.float64)
-        squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        own = np.einsum("ij,ij->i", self._queries, self._queries, dtype=np.float64)
-        if self._metric == "ip":
-            return -products, np.sqrt(own * squares.max(initial=0))
-        far = squares - 2 * products
-        far[:, empty] = np.inf
-        return far, own + squares.max(initial=0)
-
-
-def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    result: NDArray[np.float32] = (rows / np.maximum(lengths, 1e-30)[:, None]).astype(np.float32)
-    return result

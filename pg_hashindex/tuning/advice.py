@@ -385,8 +385,10 @@ def _read(kind: type[Read], what: str, printed: Any) -> Read:
         raise InvalidInputError(f"{what} is no object")
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # always one of the dataclasses above
-        name, hint = one.name, hints[one.name]
+    # Objects last: what says best that it is something else comes first.
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    for name in sorted(names, key=lambda name: name in ("goal", "trials", "recommended")):
+        hint = hints[name]
         if name in ("models", "left_out"):
             continue
         if name not in printed:

@@ -193,7 +193,7 @@ def _tune(
         chosen, reason = recommend(bench.trials, goal)
         statements = None if chosen is None else _statements(bench, task, chosen)
     if chosen is not None and not drawn.whole:
-        reason += f"; estimated from {bench.sample} of {bench.full} rows"
+        reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
     return Advice(
         goal=goal,
         table=task.table,

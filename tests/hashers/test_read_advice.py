@@ -51,7 +51,7 @@ def changed(where: str, value: Any) -> dict[str, Any]:
     ("printed", "message"),
     [
         ([], "it is no object"),
-        ({}, "it has no 'goal'"),
+        ({}, "it has no 'table'"),
         (changed("table", 3), "'table' of it is '3'"),
         (changed("rows", True), "'rows' of it is 'True'"),
         (changed("metric", "l1"), "'metric' of it is 'l1'"),
