@@ -61,14 +61,7 @@ _LEFT_OVER = """
 
 
 class Scratch:
-    """A scratch schema.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        In autocommit mode.
-    schema : str
-    """
+    """A scratch schema, on a connection in autocommit mode."""
 
     def __init__(self, connection: Connection, schema: str) -> None:
         self.connection, self.schema = connection, schema
@@ -91,17 +84,8 @@ class Scratch:
                 "its end, or by the next run'"
             )
 
-    def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> int:
-        """Copy rows into a table of columns id and embedding; return how many are there still.
-
-        Parameters
-        ----------
-        name : str
-            Of the new table.
-        source : TableSource
-            With its key.
-        keys : sequence of str
-        """
+    def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> None:
+        """Copy the rows of some keys into a new table of columns id and embedding."""
         names: dict[str, Any] = {
             "name": self.table(name),
             "key": sql.Identifier(source.key or ""),
@@ -115,15 +99,14 @@ class Scratch:
             "FROM {table} WITH NO DATA",
             **names,
         )
-        copied = self._execute(
+        self._execute(
             "INSERT INTO {name} SELECT b.{key}, b.{vector} FROM {table} b "
             "WHERE b.{key} = ANY ($1::text[]::{type}[]) AND b.{vector} IS NOT NULL",
             [list(keys)],
             **names,
-        ).rowcount
+        )
         self._execute("ALTER TABLE {name} ADD PRIMARY KEY (id)", **names)
         self._execute("ANALYZE {name}", **names)
-        return int(copied)
 
     def drop(self) -> None:
         """Drop the schema, and the indexes and models that were made for it."""
@@ -164,11 +147,6 @@ class Scratch:
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Scratch]:
     """Make a scratch schema, and drop it with all that was made in it, whatever happens.
-
-    Yields
-    ------
-    Scratch
-        On the connection in autocommit mode.
 
     Raises
     ------
@@ -332,6 +310,7 @@ class Bench:
         settings : mapping, optional
             Of PostgreSQL, for these queries alone; given where an index is to be used.
         most_seconds : float, optional
+            As `pg_hashindex.measuring.ask` has it.
         """
         given = dict(settings or {})
         if settings is not None and not self.drawn.whole:
@@ -379,8 +358,8 @@ class Bench:
 
     def correct(self, full: int) -> None:
         """Set the rows of the full table, once they are known better; in the trials so far too."""
-        factor = full / self.full
-        self.full = full
+        full = max(full, self.sample)
+        factor, self.full = full / self.full, full
         self.trials = [self._grown(trial, factor) for trial in self.trials]
 
     def _grown(self, trial: Trial, factor: float) -> Trial:
@@ -396,7 +375,7 @@ class Bench:
             p50_ms=time_of(trial.p50_ms),
             p95_ms=time_of(trial.p95_ms),
             bytes=int(trial.bytes * factor),
-            build_s=trial.build_s * factor,
+            build_s=round(trial.build_s * factor, 2),
         )
 
     def leave_out(self, reason: str) -> None:

@@ -96,11 +96,7 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
 def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
-    Parameters
-    ----------
-    bench : Bench
-    index : HashIndex
-        Where its model learns from labels and the like, or Python evaluates it, there is no other.
+    Where the model learns from labels and the like, or Python evaluates it, there is no other.
     """
     model = index.loaded_model
     own = Candidate(
@@ -237,19 +233,8 @@ def code_all(
 ) -> tuple[list[Coded], int]:
     """Train models, and count which places true neighbours take by their codes.
 
-    Parameters
-    ----------
-    bench : Bench
-    candidates : sequence of Candidate
-        Those that cannot be trained, or not in time, are left out.
-    effort : Effort
-
-    Returns
-    -------
-    list of Coded
-        The first is that of ``binary_quantize``, by its name, where vectors are not too long.
-    int
-        Rows of the full table that places were counted among.
+    Those that cannot be trained, or not in time, are left out. The first is ``binary_quantize``,
+    where vectors are not too long for it. Returns the rows that places were counted among too.
     """
     X, k = bench.drawn.X, bench.goal.k
     until = bench.seconds_left * (1 - _TRAINING_SHARE)

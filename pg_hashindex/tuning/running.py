@@ -263,13 +263,7 @@ def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
 
 
 def try_pgvector(bench: Bench) -> None:
-    """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank.
-
-    Parameters
-    ----------
-    bench : Bench
-        Its scratch table is as before afterwards.
-    """
+    """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank."""
     kinds: tuple[tuple[Kind, str], ...] = (
         ("pgvector", "pgvector's HNSW"),
         ("binary_quantize", "pgvector's binary_quantize"),
@@ -280,15 +274,7 @@ def try_pgvector(bench: Bench) -> None:
 
 
 class PgvectorIndex:
-    """SQL for pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs.
-
-    Parameters
-    ----------
-    bench : Bench
-    kind : {"pgvector", "binary_quantize"}
-    table : psycopg.sql.Composable
-    key, column : str
-    """
+    """SQL for pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs."""
 
     def __init__(
         self, bench: Bench, kind: Kind, table: sql.Composable, key: str, column: str
@@ -395,13 +381,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
 
 
 class CodeTrials:
-    """One model on the scratch table, where it stays until it is dropped.
-
-    Parameters
-    ----------
-    bench : Bench
-    coded : Coded
-    """
+    """One model on the scratch table, until it is dropped."""
 
     def __init__(self, bench: Bench, coded: Coded) -> None:
         self.bench, self.coded = bench, coded
