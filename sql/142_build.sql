@@ -129,7 +129,8 @@ $$;
 COMMENT ON FUNCTION hashindex._begin_build(text) IS
     'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
 
--- A graph that is built with less care loses three points of coverage (measured).
+-- Measured on 10,321 landmarks: ef_construction = 200 takes 1.7 times as long, and 64 lists hold .956 of the true ten instead of .955;
+-- m = 16 and 120 hold .949.
 CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -142,7 +143,7 @@ BEGIN
     -- pgvector's limit on halfvec; without a graph a search compares all landmarks.
     IF dimension <= 4000 THEN
         EXECUTE format(
-            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 200)',
+            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 100)',
             i.landmark_table, CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
         );
     END IF;
