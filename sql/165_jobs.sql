@@ -92,7 +92,7 @@ COMMENT ON FUNCTION hashindex._release(text, text) IS 'says that this session is
 CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
 RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     state text;
@@ -128,27 +128,3 @@ CROSS JOIN LATERAL (
 
 COMMENT ON VIEW hashindex.jobs IS
     'long runs of pg-hashindex: how far they are, and whether they run, are dead, done or failed';
-
--- Of the kinds and the subject; NULL stands for all.
-CREATE OR REPLACE FUNCTION hashindex._end_dead_jobs(kinds text[], subject text, message text)
-RETURNS integer
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    ended integer;
-BEGIN
-    UPDATE hashindex.job j
-    SET state = 'failed', message = _end_dead_jobs.message, ended_at = clock_timestamp()
-    -- Of one that comes to its end in this moment the state is looked at again.
-    WHERE j.state = 'running'
-      AND (kinds IS NULL OR j.kind = ANY (kinds))
-      AND (_end_dead_jobs.subject IS NULL OR j.subject = _end_dead_jobs.subject)
-      AND j.id = ANY (ARRAY(SELECT d.id FROM hashindex.jobs d WHERE d.state = 'dead'));
-    GET DIAGNOSTICS ended = ROW_COUNT;
-    RETURN ended;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._end_dead_jobs(text[], text, text) IS
-    'marks dead jobs as failed, once another run has gone on with them; returns how many';

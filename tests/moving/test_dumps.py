@@ -13,7 +13,7 @@ from fixtures.servers import make_folder
 from pg_hashindex import schema
 from pg_hashindex.database import connect, create_engine
 from pg_hashindex.index import list_indexes
-from pg_hashindex.orphans import drop_orphans, list_orphans
+from pg_hashindex.repairing import drop_orphans, list_orphans
 from pg_hashindex.server import EmbeddedServer
 
 
