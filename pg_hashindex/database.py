@@ -290,7 +290,7 @@ _INVALID_INPUT = frozenset(
 _OUR_COLUMNS = frozenset(
     f"{alias}.{column}"
     for alias, table in (("i", tables.index), ("m", tables.model))
-    for column in table.c.keys()
+    for column in table.columns.keys()  # noqa: SIM118
 )
 
 # The functions of one index, as a context names them; ours take other arguments.

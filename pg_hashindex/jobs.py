@@ -22,6 +22,7 @@ from psycopg.rows import class_row
 
 from .database import Connection, execute, prepare, translated_errors
 from .errors import HashIndexError
+from .locks import hold
 
 __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
 
@@ -65,7 +66,7 @@ _PRUNE: LiteralString = """
 
 _BEGIN: LiteralString = """
     INSERT INTO hashindex.job (kind, subject, phase, rows_done, rows_total, pid, lock)
-    VALUES ($1, $2, $3, $4, $5, pg_backend_pid(), hashindex._hold()) RETURNING id, lock
+    VALUES ($1, $2, $3, $4, $5, pg_backend_pid(), $6) RETURNING id
 """
 
 _WRITE: LiteralString = """
@@ -212,9 +213,10 @@ class Job:
         def begin() -> None:
             self._end_dead()
             if self._may_record:
-                row = self._execute(_BEGIN, [self.kind, self.subject, *values]).fetchone()
-                assert row is not None  # noqa: S101
-                self._id, self._lock = row
+                self._lock = hold(self.connection)
+                begun = [self.kind, self.subject, *values, self._lock]
+                row = self._execute(_BEGIN, begun).fetchone()
+                self._id = None if row is None else row[0]
 
         if self._id is None:
             # What went wrong once would go wrong each second.

@@ -26,8 +26,8 @@ _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 _SAMPLE_ROWS = 1_000
 
-# Nearer to the edge of a level SQL and NumPy may round a projection to different sides: in root mean
-# squares of a row's projections.
+# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides. In root
+# mean squares of a row's projections.
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.

@@ -15,6 +15,7 @@ from psycopg import RawCursor, sql
 
 from ..database import Connection, outside_transactions, prepare, translated_errors
 from ..errors import MissingRightsError
+from ..locks import claim, release
 from ..table_source import TableSource
 
 __all__ = ["Scratch", "scratch"]
@@ -125,12 +126,11 @@ class Scratch:
 
     def lock(self) -> bool:
         """Take the lock of the schema for this session, if it is free."""
-        row = self._execute("SELECT hashindex._claim('tune', $1)", [self.schema]).fetchone()
-        return bool(row[0])
+        return claim(self.connection, "tune", self.schema)
 
     def unlock(self) -> None:
         """Give the lock back."""
-        self._execute("SELECT hashindex._release('tune', $1)", [self.schema])
+        release(self.connection, "tune", self.schema)
 
     def _execute(
         self,

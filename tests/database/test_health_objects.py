@@ -12,6 +12,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import Access, HashIndex, Layout
+from pg_hashindex.locks import claim, release
 from pg_hashindex.model import Model
 
 pytestmark = pytest.mark.newest
@@ -163,9 +164,9 @@ def test_an_access_path(
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
     assert f"access path {access} is not built" in found.detail
-    other.execute("SELECT hashindex._claim('access', 'items_idx')")
+    claim(other, "access", "items_idx")
     assert findings(index)["access"].status == "ok"
-    other.execute("SELECT hashindex._release('access', 'items_idx')")
+    release(other, "access", "items_idx")
     assert findings(index)["access"].status == "warning"
     index.encode()
     assert troubles(index) == {}
@@ -263,9 +264,9 @@ def test_a_swap_that_was_left(
     assert "a swap to model the other:1 was left half done" in found.detail
     assert "index swap items_idx --model 'the other:1'" in (found.advice or "")
     assert "repair items_idx --undo" in (found.advice or "")
-    other.execute("SELECT hashindex._claim('swap', 'items_idx')")
+    claim(other, "swap", "items_idx")
     assert findings(index)["swap"].status == "ok"
-    other.execute("SELECT hashindex._release('swap', 'items_idx')")
+    release(other, "swap", "items_idx")
     connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
     assert "left when all was encoded" in findings(index)["swap"].detail
 

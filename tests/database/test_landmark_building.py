@@ -16,6 +16,7 @@ from pg_hashindex.database import Connection
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import HashIndex
 from pg_hashindex.landmarks import Landmarks
+from pg_hashindex.locks import claim
 from pg_hashindex.model import Model
 
 
@@ -339,7 +340,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT hashindex._claim('access', 'items_idx')")
+        claim(other, "access", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):
             index.rebalance()
     with (

@@ -18,6 +18,7 @@ from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
 from pg_hashindex.layers import Layer
+from pg_hashindex.locks import claim, release
 from pg_hashindex.model import Model
 from pg_hashindex.swapping import beside
 
@@ -518,10 +519,10 @@ def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
 
 def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
     with connect(url) as session:
-        session.execute("SELECT hashindex._claim('repair', 'items_idx')")
+        claim(session, "repair", "items_idx")
         with pytest.raises(InUseError, match="is being repaired by another session"):
             index.repair()
-        session.execute("SELECT hashindex._release('repair', 'items_idx')")
+        release(session, "repair", "items_idx")
         assert index.repair().done == ()
 
 

@@ -31,6 +31,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import HashIndex
+from pg_hashindex.locks import claim
 from pg_hashindex.model import Model
 from pg_hashindex.sqlalchemy.specification import IndexSpec
 
@@ -292,7 +293,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute("SELECT hashindex._claim('swap', 'items_idx')")
+        claim(connection, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
 
@@ -300,7 +301,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+        claim(connection, "encode", "items_idx")
         with pytest.raises(DatabaseStateError, match="being encoded or built"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1
