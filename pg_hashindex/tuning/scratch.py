@@ -11,9 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
-from psycopg import RawCursor, sql
+from psycopg import sql
 
-from ..database import Connection, outside_transactions, prepare, translated_errors
+from ..database import (
+    Connection,
+    execute,
+    outside_transactions,
+    prepare,
+    translated_errors,
+)
 from ..errors import MissingRightsError
 from ..locks import claim, release
 from ..table_source import TableSource
@@ -138,10 +144,8 @@ class Scratch:
         values: Sequence[Any] | None = None,
         **names: sql.Composable,
     ) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.connection).execute(
-            sql.SQL(statement).format(schema=sql.Identifier(self.schema), **names), values
-        )
+        names = {"schema": sql.Identifier(self.schema), **names}
+        return execute(self.connection, sql.SQL(statement).format(**names), values)
 
 
 @contextmanager
@@ -195,7 +199,7 @@ def _check_rights(connection: Connection) -> None:
 
 def _sweep(connection: Connection) -> None:
     """Drop what runs have left that were killed."""
-    rows = RawCursor(connection).execute(_LEFT_OVER, [_PREFIX]).fetchall()
+    rows = execute(connection, _LEFT_OVER, [_PREFIX]).fetchall()
     for (schema,) in rows:
         left = Scratch(connection, schema)
         if left.lock():
