@@ -252,10 +252,10 @@ def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
 
 # SQLSTATEs of our own functions, where PostgreSQL has none that would say it.
 _OURS: dict[str, type[HashIndexError]] = {
-    "HI001": UnknownModelError,
-    "HI002": UnknownIndexError,
-    "HI003": MissingExtensionError,
-    "HI004": OldServerError,
+    "42X01": UnknownModelError,
+    "42X02": UnknownIndexError,
+    "42X03": MissingExtensionError,
+    "0AX01": OldServerError,
 }
 
 # SQLSTATEs that our own functions raise too, and that PostgreSQL raises for arguments of theirs.

@@ -119,14 +119,14 @@ BEGIN
     END IF;
     BEGIN
         PERFORM hashindex.find_model(model);
-    EXCEPTION WHEN SQLSTATE 'HI001' THEN
+    EXCEPTION WHEN SQLSTATE '42X01' THEN
         IF defer THEN
             RAISE WARNING 'index "%" is not made: %', name, SQLERRM
                 USING HINT = 'Make it once the model is there: by HashIndex.create, or by pg-hashindex index create.';
             RETURN false;
         END IF;
         RAISE EXCEPTION '%', SQLERRM
-            USING ERRCODE = 'HI001',
+            USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
     PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns);
