@@ -67,6 +67,10 @@ _OTHERS = {
     "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
     "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
     "repair": ("repair", "Bring index NAME back into order, and print what was done."),
+    "rebind": (
+        "repair",
+        "Say what the table or columns of index NAME are called now, and bring it into order.",
+    ),
     "grant": ("grant", "Let roles search index NAME by its codes."),
     "revoke": (
         "grant",

@@ -3,13 +3,14 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from ..errors import (
     ConnectionFailedError,
@@ -35,6 +36,7 @@ __all__ = [
     "check_idle",
     "connect",
     "create_engine",
+    "execute",
     "outside_transactions",
     "prepare",
     "translated_errors",
@@ -156,6 +158,28 @@ def _without_secrets(parts: Mapping[str, Any]) -> str:
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
 
 
+def execute(
+    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+) -> psycopg.RawCursor[tuple[Any, ...]]:
+    """Run a statement whose parameters are ``$1``, ``$2``, ...
+
+    To psycopg's other cursors a % in a name is the start of a placeholder.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    statement : str or psycopg.sql.Composable
+    values : sequence, optional
+
+    Returns
+    -------
+    psycopg.RawCursor
+        Of tuples.
+    """
+    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    return cursor.execute(statement, values)
+
+
 def check_idle(connection: Connection, why: str) -> None:
     """Refuse a connection that is inside a transaction, or closed.
 
@@ -226,10 +250,17 @@ def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
         raise
 
 
-# SQLSTATEs that our own functions raise, and that PostgreSQL raises for arguments of theirs.
+# SQLSTATEs of our own functions, where PostgreSQL has none that would say it.
+_OURS: dict[str, type[HashIndexError]] = {
+    "42X01": UnknownModelError,
+    "42X02": UnknownIndexError,
+    "42X03": MissingExtensionError,
+    "0AX01": OldServerError,
+}
+
+# SQLSTATEs that our own functions raise too, and that PostgreSQL raises for arguments of theirs.
 _INVALID_INPUT = frozenset(
     {
-        "22000",  # data_exception: pgvector on dimensions
         "22003",  # numeric_value_out_of_range
         "22004",  # null_value_not_allowed
         "22007",  # invalid_datetime_format
@@ -242,6 +273,7 @@ _INVALID_INPUT = frozenset(
         "42602",  # invalid_name
         "42702",  # ambiguous_column
         "42703",  # undefined_column
+        "42704",  # undefined_object: a role, say
         "42803",  # grouping_error
         "42804",  # datatype_mismatch
         "42809",  # wrong_object_type
@@ -254,24 +286,17 @@ _INVALID_INPUT = frozenset(
 )
 
 
-# What is missing, as PostgreSQL's messages name it; hashindex_items is some table of the user's.
-_OF_OUR_SCHEMA = re.compile(r'\bhashindex\.|schema "hashindex"')
-# A column that the table of an earlier release lacks; our statements call the tables so.
-_NEW_COLUMN = re.compile(
-    r"column (?:i\.(?:{})|m\.(?:{})) does not exist".format(
-        *("|".join(table.c.keys()) for table in (tables.index, tables.model))
-    )
+# Columns that the tables of an earlier release may lack, as our statements call them.
+_OUR_COLUMNS = frozenset(
+    f"{alias}.{column}"
+    for alias, table in (("i", tables.index), ("m", tables.model))
+    for column in table.columns.keys()  # noqa: SIM118
 )
-
 
 # The functions of one index, as a context names them; ours take other arguments.
 _OWN_FUNCTION = re.compile(
     r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
-
-
-# What pgvector says of a row and a query.
-_OTHER_DIMENSION = re.compile("different (?:vector|halfvec) dimensions")
 
 
 def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
@@ -286,6 +311,15 @@ def _index_of(index: "IndexRow | None", context: str) -> str | None:
     # Where triggers run, the index may be another one.
     found = _OWN_FUNCTION.search(context)
     return None if found is None else found[2].replace('""', '"')
+
+
+def _is_of_schema(state: str, message: str) -> bool:
+    """Say whether something that does not exist is a part of schema hashindex."""
+    words = message.replace('"', " ").split()
+    if state == "42703":
+        return not _OUR_COLUMNS.isdisjoint(words)
+    missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
+    return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
 def _is_missing(index: "IndexRow", message: str) -> bool:
@@ -311,32 +345,21 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
     if diagnosis.message_hint:
         message += f"; {diagnosis.message_hint}"
     state = error.sqlstate or ""
-    if state == "22000" and _OTHER_DIMENSION.match(message):
+    if state in _OURS:
+        return _OURS[state](message)
+    if state == "22000":
         name = _index_of(index, diagnosis.context or "")
-        if name is not None:
-            return InvalidInputError(
-                f"{message}: the column of index {name!r} holds vectors of another dimension than "
-                f"its model takes; see pg-hashindex index check {shlex.quote(name)}"
-            )
-    if state == "42704" and message.startswith("model "):
-        return UnknownModelError(message)
-    if state == "42704" and message.startswith("index "):
-        return UnknownIndexError(message)
-    if state == "42704" and message.startswith("role "):
-        return InvalidInputError(message)
-    if state == "42704" and "pgvector" in message:
-        return MissingExtensionError(message)
-    if state == "0A000" and re.search("is too old|is older than", message):
-        return OldServerError(message)
+        # pgvector says how dimensions differ, not where.
+        advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
+        return InvalidInputError(message + advice)
     if state in {"42P01", "42703", "42883", "3F000"}:
         name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
         if name is not None:
             return InvalidInputError(
                 f"{message}; what index {name!r} consists of was renamed or dropped: run "
-                f"pg-hashindex index repair {shlex.quote(name)}"
+                f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
-    ours = state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message)
-    if ours or (state == "42703" and _NEW_COLUMN.search(message)):
+    if _is_of_schema(state, diagnosis.message_primary or ""):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )

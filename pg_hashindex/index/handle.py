@@ -7,7 +7,7 @@ from ..db.connection import Connection, prepare, translated_errors
 from ..db.locks import patiently
 from ..models.model import Metric
 from ..operations.health import Health, check
-from ..operations.repair import Repaired, repair
+from ..operations.repair import Repaired, rebind, repair
 from ..quality.query_sets import QuerySet
 from . import swap as swapping
 from .built_index import CONFIGURE, BuiltIndex
@@ -315,30 +315,16 @@ class HashIndex(BuiltIndex):
         """
         return check(self, full=full)
 
-    def repair(
-        self,
-        *,
-        table: str | None = None,
-        column: str | None = None,
-        id_column: str | None = None,
-        full: bool = False,
-        undo: bool = False,
-        progress: bool = False,
-    ) -> Repaired:
+    def repair(self, *, full: bool = False, undo: bool = False, progress: bool = False) -> Repaired:
         """Bring the index back into order, after whatever happened to it and to its table.
 
-        It follows a table, schema or column that was renamed; makes functions, triggers, codes and
-        parts of the access path anew that are missing, and enables triggers; takes codes away
-        whose rows are gone, and those that may be wrong since triggers were away; encodes; and
-        finishes a swap. Where all is well it changes nothing. Each step is committed, so a run that
-        was cut off can be run again. An index whose table or vector column is gone is dropped.
+        It makes functions, triggers, codes and parts of the access path anew that are missing, and
+        enables triggers; takes codes away whose rows are gone, and those that may be wrong since
+        triggers were away; encodes; and finishes a swap. Where all is well it changes nothing. Each
+        step is committed, so a run that was cut off can be run again.
 
         Parameters
         ----------
-        table : str, optional
-            The table that is searched, as SQL writes it; found by the triggers by default.
-        column, id_column : str, optional
-            Its vector and key column, by bare names; found by the codes by default.
         full : bool
             Whether to compare every code with a fresh encoding; else some of them, and those of
             tables whose triggers were away.
@@ -355,21 +341,50 @@ class HashIndex(BuiltIndex):
         Raises
         ------
         InvalidInputError
-            If none or several columns could be those of the index, or the type of its key or the
-            dimension of its vectors has changed.
+            If the table, the vector column or the key is not there any more, or of another type or
+            dimension; `rebind` names others, `drop` drops the index.
         InUseError
             If another session is repairing or encoding it, or transactions kept the table in use
             for a minute.
         """
-        return repair(
-            self,
-            table=table,
-            column=column,
-            id_column=id_column,
-            full=full,
-            undo=undo,
-            progress=progress,
-        )
+        return repair(self, full=full, undo=undo, progress=progress)
+
+    def rebind(
+        self,
+        *,
+        table: str | None = None,
+        column: str | None = None,
+        id_column: str | None = None,
+        progress: bool = False,
+    ) -> Repaired:
+        """Say which table and columns the index is of, after they were renamed; and repair it.
+
+        Every code is compared with a fresh encoding, so that another table or column may take the
+        place of the one before, too.
+
+        Parameters
+        ----------
+        table : str, optional
+            The table that is searched, as SQL writes it; the name that it had by default.
+        column, id_column : str, optional
+            Its vector and key column, by bare names; those that it had by default.
+        progress : bool
+            Whether to draw bars on stderr.
+
+        Returns
+        -------
+        Repaired
+            What was done. Open the index anew to see what it is now.
+
+        Raises
+        ------
+        InvalidInputError
+            If nothing is named, what is named is not there, or the type of the key or the dimension
+            of the vectors is another one. Nothing is changed then.
+        InUseError
+            As `repair`.
+        """
+        return rebind(self, table=table, column=column, id_column=id_column, progress=progress)
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
-from psycopg import RawCursor
-
-from ..db.connection import outside_transactions, translated_errors
+from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
@@ -181,7 +179,7 @@ def beside(index: BuiltIndex, states: list[SwapState]) -> str | None:
     states : list of {"next", "ready", "previous"}
     """
     with translated_errors():
-        row = RawCursor(index.connection).execute(_BESIDE, [index.name, states]).fetchone()
+        row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
     return None if row is None else row[0]
 
 
@@ -219,11 +217,8 @@ def _drop(index: BuiltIndex, states: list[SwapState]) -> str | None:
 
 def _call(index: BuiltIndex, function: LiteralString, values: list[str | None]) -> str:
     places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
-    row = (
-        RawCursor(index.connection)
-        .execute(f"SELECT hashindex.{function}({places})::text".encode(), values)
-        .fetchone()
-    )
+    statement = f"SELECT hashindex.{function}({places})::text".encode()
+    row = execute(index.connection, statement, values).fetchone()
     assert row is not None  # noqa: S101
     result: str = row[0]
     return result

@@ -159,7 +159,7 @@ def test_errors_are_those_of_a_hash_index(
     assert asked_anew(url, questions) == expected
     made.connection.execute("ALTER TABLE items RENAME COLUMN embedding TO moved")
     broken = outcomes(made, questions[-1:])
-    assert "index repair items_idx" in broken[0][1]
+    assert "index check items_idx" in broken[0][1]
     assert asked_anew(url, questions[-1:]) == broken
 
 

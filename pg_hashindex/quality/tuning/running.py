@@ -20,9 +20,9 @@ from functools import partial
 from typing import LiteralString
 
 import psycopg
-from psycopg import RawCursor, sql
+from psycopg import sql
 
-from ...db.connection import Connection, prepare, translated_errors
+from ...db.connection import Connection, execute, prepare, translated_errors
 from ...db.jobs import Job
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Ranking
@@ -349,13 +349,11 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
     try:
         built = time.perf_counter() - start
-        row = (
-            RawCursor(connection)
-            .execute(
-                "SELECT pg_relation_size($1::text::regclass)", [relation.as_string(connection)]
-            )
-            .fetchone()
-        )
+        row = execute(
+            connection,
+            "SELECT pg_relation_size($1::text::regclass)",
+            [relation.as_string(connection)],
+        ).fetchone()
         bench.say(f"measuring {name}")
         for count in bench.choices(_EF_SEARCH):
             bench.check_time()
