@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from .async_index import AsyncHashIndex
     from .database import connect
     from .errors import HashIndexError
-    from .index import HashIndex, IndexSummary, list_indexes
+    from .index import HashIndex, IndexSummary, list_indexes, search
     from .layers import Layer
     from .model import Model
-    from .search_by_name import search
     from .searching import Hit
 
 __all__ = [
@@ -47,7 +46,7 @@ _MODULES = {
     "Model": "model",
     "connect": "database",
     "list_indexes": "index",
-    "search": "search_by_name",
+    "search": "index",
 }
 
 

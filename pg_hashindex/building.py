@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
-from .catalog import IndexEntry
+from .catalog import IndexRow
 from .database import outside_transactions, translated_errors
 from .errors import DatabaseStateError, InUseError, InvalidInputError
 from .jobs import Job
@@ -44,6 +44,7 @@ from .table_blocks import (
 
 __all__ = [
     "WHY_OUTSIDE",
+    "LandmarkBuild",
     "Rebalanced",
     "build_landmarks",
     "drop_unused",
@@ -136,20 +137,24 @@ class Rebalanced(NamedTuple):
     landmarks: int
 
 
-def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> int | None:
+def build_landmarks(
+    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["LandmarkBuild"]
+) -> int | None:
     """Train landmarks, put codes in their order, and have searches go by them.
 
     Goes on where a run before has stopped.
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         On a connection in autocommit mode.
     job : Job
     pace : Pace
         Of reading the table.
     progress : bool
         Whether to draw bars on stderr.
+    kind : type
+        `LandmarkBuild`, or that of a distributed table.
 
     Returns
     -------
@@ -165,10 +170,12 @@ def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> 
     DatabaseStateError
         If the index was configured otherwise meanwhile, or dropped.
     """
-    return _build_of(index)(index, job, pace, progress).run()
+    return kind(index, job, pace, progress).run()
 
 
-def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
+def rebalance(
+    index: IndexRow, *, progress: bool = False, kind: type["LandmarkBuild"]
+) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
         translated_errors(index),
@@ -187,15 +194,13 @@ def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
                 "landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = _build_of(index)(
-                index, job, Pace(None), progress, access="landmarks", building=None
-            )
+            build = kind(index, job, Pace(None), progress, access="landmarks", building=None)
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
 
 
-def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
+def only_builder(index: IndexRow) -> AbstractContextManager[None]:
     """Keep other sessions from building or rebalancing the access path of an index.
 
     Raises
@@ -212,7 +217,7 @@ def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
     )
 
 
-def drop_unused(index: IndexEntry) -> None:
+def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer goes by, which waits for searches under way.
 
     Raises
@@ -227,14 +232,6 @@ def drop_unused(index: IndexEntry) -> None:
     )
 
 
-def _build_of(index: IndexEntry) -> type["_Build"]:
-    if index.distributed:
-        from .citus import ShardBuild
-
-        return ShardBuild
-    return _Build
-
-
 class _Leaf(NamedTuple):
     oid: int
     schema: str
@@ -246,12 +243,12 @@ class _MovedError(Exception):
     """Rows have got other places than those that a build goes by."""
 
 
-class _Build:
+class LandmarkBuild:
     """One run, of an index that is to have these values in the catalog all the while."""
 
     def __init__(
         self,
-        index: IndexEntry,
+        index: IndexRow,
         job: Job,
         pace: Pace,
         progress: bool,
@@ -275,6 +272,7 @@ class _Build:
         }
 
     def run(self) -> int | None:
+        """Build landmarks; return the rows, None where there is none to train on."""
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:

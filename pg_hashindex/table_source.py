@@ -9,9 +9,8 @@ import psycopg
 from psycopg import sql
 
 from .binary_vectors import keep_binary
-from .database import Connection
+from .database import Connection, is_distributed
 from .errors import InvalidInputError
-from .shards import is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 

@@ -13,8 +13,8 @@ from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from . import codes
-from .catalog import IndexEntry, Layout
-from .encoding_queries import PRUNE
+from .catalog import IndexRow, Layout
+from .encoding import PRUNE
 from .jobs import Job
 from .pages import Page, read_page
 from .quantization import distances_to_edges
@@ -91,14 +91,14 @@ class Verifier:
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         On a connection in autocommit mode.
     job : Job
     progress : bool
         Whether to draw bars on stderr.
     """
 
-    def __init__(self, index: IndexEntry, job: Job, *, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
         self.model = index.loaded_model

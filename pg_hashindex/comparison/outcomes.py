@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ..index_row import Ranking
+from ..catalog import Ranking
 from ..quantization import Levels
 from .scores import Scores
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..catalog import Ranking
 from ..errors import HashIndexError
 from ..hashers import Hasher, make_hasher
 from ..hashers.supervision import Labels, SparseRows
-from ..index_row import Ranking
 from .methods import Method
 from .outcomes import Outcome, Protocol
 from .scores import Measures, score

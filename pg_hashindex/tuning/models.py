@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..catalog import Layout
+from ..catalog import IndexRow, Layout
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
-from ..index import HashIndex
 from ..model import Model
 from ..quantization import LEVELS, Levels, bits_of
 from ..training import train
@@ -80,7 +79,7 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     return [_to_train(bench, *one, seed, {}) for one in dict.fromkeys(wanted)]
 
 
-def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
+def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
     Parameters

@@ -30,7 +30,6 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import Access, HashIndex
 from pg_hashindex.model import Model
 from pg_hashindex.network import Network, known_rows
-from pg_hashindex.steps import Steps
 
 pytestmark = pytest.mark.newest
 
@@ -344,13 +343,13 @@ def test_a_swap_is_followed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that were read since."""
-    loading, read = store.loading, []
+    load, read = store.load_async, []
 
-    def watched(reference: str) -> Steps[Model]:
+    async def watched(connection: Any, reference: str) -> Model:
         read.append(reference)
-        return loading(reference)
+        return await load(connection, reference)
 
-    monkeypatch.setattr(store, "loading", watched)
+    monkeypatch.setattr(store, "load_async", watched)
     return read
 
 

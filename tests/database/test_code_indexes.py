@@ -9,7 +9,7 @@ from fixtures.code_indexes import save_signs
 from numpy.typing import NDArray
 
 from pg_hashindex import access as access_module
-from pg_hashindex.catalog import IndexEntry
+from pg_hashindex.catalog import IndexRow
 from pg_hashindex.database import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.index import HashIndex
@@ -144,7 +144,7 @@ def test_configured_otherwise_while_it_is_built(
 ) -> None:
     build = access_module._build_indexes
 
-    def and_then_give_up(built: IndexEntry, *arguments: Any) -> bool:
+    def and_then_give_up(built: IndexRow, *arguments: Any) -> bool:
         HashIndex.open(other, built.name).configure(access="scan")
         return build(built, *arguments)
 
@@ -161,7 +161,7 @@ def test_two_sessions_do_not_build_at_once(
 ) -> None:
     build = access_module._build_indexes
 
-    def while_another_tries(built: IndexEntry, *arguments: Any) -> bool:
+    def while_another_tries(built: IndexRow, *arguments: Any) -> bool:
         with pytest.raises(InUseError, match="is being built by another session; its rows are"):
             HashIndex.open(other, built.name).encode()
         return build(built, *arguments)

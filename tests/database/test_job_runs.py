@@ -14,7 +14,7 @@ from fixtures.roles import As
 from numpy.typing import NDArray
 
 from pg_hashindex import encoding, store
-from pg_hashindex.catalog import IndexEntry
+from pg_hashindex.catalog import IndexRow
 from pg_hashindex.database import Connection
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -82,7 +82,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(
         expect(self, total)
 
     monkeypatch.setattr(Job, "expect", kept)
-    monkeypatch.setattr(IndexEntry, "waiting", lambda _: pytest.fail("the table was read"))
+    monkeypatch.setattr(IndexRow, "waiting", lambda _: pytest.fail("the table was read"))
     # Of some 200 pages; the deviation of the estimate is about a tenth.
     monkeypatch.setattr(encoding, "_COUNTED_PAGES", 60)
     assert index.encode() == 15_000

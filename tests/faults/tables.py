@@ -14,11 +14,10 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 
 from pg_hashindex import codes, schema, store
-from pg_hashindex.catalog import read_entries
 from pg_hashindex.database import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import HashIndex
+from pg_hashindex.index import HashIndex, list_indexes
 from pg_hashindex.model import Model
 from pg_hashindex.network import known_rows
 
@@ -76,7 +75,7 @@ def make_items(connection: Connection) -> None:
 
 def indexes(connection: Connection) -> list[HashIndex]:
     """Return every index, those beside others too."""
-    return read_entries(HashIndex, connection, "ORDER BY i.name", [])
+    return list_indexes(connection)
 
 
 def check_codes(index: HashIndex) -> tuple[int, int]:
