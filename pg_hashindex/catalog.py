@@ -305,13 +305,13 @@ class IndexRow:
         return store.load(self.connection, self.model_name)
 
     def after(self, before: "IndexRow | None") -> "IndexRow":
-        """Return the row that was read before if nothing has changed, so that its model stays."""
-        if before is not None and before.model_id == self.model_id:
-            if before == self:
-                return before
-            vars(self).update(
-                (name, value) for name, value in vars(before).items() if name == "loaded_model"
-            )
+        """Return the row read before if it is the same, else this one with the loaded model."""
+        if before is None or before.model_id != self.model_id:
+            return self
+        if before == self:
+            return before
+        if "loaded_model" in vars(before):
+            vars(self)["loaded_model"] = before.loaded_model
         return self
 
     @property
@@ -490,7 +490,7 @@ async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) ->
         row = await (await cursor.execute(_CATALOG + _NAMED, [name])).fetchone()
     if row is None:
         raise _unknown(name)
-    # Nothing but errors and its model is asked of such a row, and neither needs the connection.
+    # A search takes only settings and adapters from it, which both kinds of connections have.
     return IndexRow(connection=cast(Connection, connection), **row)
 
 

@@ -60,7 +60,7 @@ class HashIndex:
     def __init__(self, connection: Connection, name: str, row: IndexRow | None = None) -> None:
         self.connection = connection
         self.name = name
-        # What searches are written by, until one of them fails.
+        # Searches are written by it, until one of them fails.
         self._row = row
 
     def __repr__(self) -> str:
@@ -193,7 +193,6 @@ class HashIndex:
         return self._row
 
     def __getattr__(self, name: str) -> Any:
-        # Only what the class itself has not comes here.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.row, name)
@@ -312,7 +311,7 @@ class HashIndex:
         return self._ask(Within(like=True, row_id=row_id, radius=radius))
 
     def _ask(self, asked: Search | Within) -> list[Hit]:
-        """Run the one statement of a search; again if the index is not what it was written by."""
+        """Run the one statement of a search; once more if it was written by a row of before."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):
             row = self.row

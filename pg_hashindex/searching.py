@@ -83,10 +83,9 @@ class _Question:
     code: Bit | None = None
 
     def needs_row_of_now(self, row: IndexRow) -> bool:
-        """Whether to read the row of the index first, beside which it was read before.
+        """Whether to read the index's row again before the search, and not only when it fails.
 
-        Else it is read when a search fails. That would be the end of a transaction, after any swap
-        of an index that Python encodes.
+        After a swap each code that Python makes by an old row fails, which ends a transaction.
         """
         connection = row.connection
         idle = connection.info.transaction_status == TransactionStatus.IDLE

@@ -52,14 +52,15 @@ def flipped(model: Model, vectors: NDArray[np.float32]) -> Network:
 
 def remake(index: HashIndex, model: str) -> HashIndex:
     """Drop an index, and make it with another model under the same name."""
+    row = index.row
     index.drop()
     return HashIndex.create(
-        index.connection,
-        index.name,
-        table=index.qualified_table,
-        column=index.column_name,
+        row.connection,
+        row.name,
+        table=row.qualified_table,
+        column=row.column_name,
         model=model,
-        layout=index.layout,
+        layout=row.layout,
     )
 
 
