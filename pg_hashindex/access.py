@@ -19,8 +19,8 @@ from tqdm import tqdm
 from . import building, citus, encoding
 from .building import (
     WHY_OUTSIDE,
-    LandmarkBuild,
     Rebalanced,
+    _Build,
     build_landmarks,
     drop_unused,
     only_builder,
@@ -125,8 +125,8 @@ def verifier_of(index: IndexRow) -> type[Verifier]:
     return citus.ShardVerifier if index.distributed else Verifier
 
 
-def _build_of(index: IndexRow) -> type[LandmarkBuild]:
-    return citus.ShardBuild if index.distributed else LandmarkBuild
+def _build_of(index: IndexRow) -> type[_Build]:
+    return citus.ShardBuild if index.distributed else _Build
 
 
 def build_access(

@@ -44,7 +44,6 @@ from .table_blocks import (
 
 __all__ = [
     "WHY_OUTSIDE",
-    "LandmarkBuild",
     "Rebalanced",
     "build_landmarks",
     "drop_unused",
@@ -138,7 +137,7 @@ class Rebalanced(NamedTuple):
 
 
 def build_landmarks(
-    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["LandmarkBuild"]
+    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["_Build"]
 ) -> int | None:
     """Train landmarks, put codes in their order, and have searches go by them.
 
@@ -154,7 +153,7 @@ def build_landmarks(
     progress : bool
         Whether to draw bars on stderr.
     kind : type
-        `LandmarkBuild`, or that of a distributed table.
+        `_Build`, or that of a distributed table.
 
     Returns
     -------
@@ -173,9 +172,7 @@ def build_landmarks(
     return kind(index, job, pace, progress).run()
 
 
-def rebalance(
-    index: IndexRow, *, progress: bool = False, kind: type["LandmarkBuild"]
-) -> Rebalanced:
+def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
         translated_errors(index),
@@ -243,7 +240,7 @@ class _MovedError(Exception):
     """Rows have got other places than those that a build goes by."""
 
 
-class LandmarkBuild:
+class _Build:
     """One run, of an index that is to have these values in the catalog all the while."""
 
     def __init__(

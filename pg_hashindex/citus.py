@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
-from .building import LandmarkBuild, drop_unused
+from .building import _Build, drop_unused
 from .catalog import IndexRow
 from .database import translated_errors
 from .encoding import encoding_job
@@ -196,7 +196,7 @@ class _Shards:
             yield done
 
 
-class ShardBuild(LandmarkBuild):
+class ShardBuild(_Build):
     """Landmarks of a distributed table, on every node, and codes that are made beside those in use.
 
     Triggers write both until the landmarks are in use.

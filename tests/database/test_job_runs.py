@@ -128,7 +128,7 @@ def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
 
 def test_a_second_run_of_the_same_is_none(bare: HashIndex, other: Connection) -> None:
     """It is refused: the first one runs, and is neither dead nor superseded."""
-    with encoding._only_encoder(bare), Job(bare.connection, "encode", "items_idx") as job:
+    with encoding.encoding_job(bare.row, None) as job:
         job.phase("encoding")
         with pytest.raises(InUseError, match="being encoded by another session"):
             HashIndex.open(other, "items_idx").encode()
