@@ -130,12 +130,14 @@ class AsyncHashIndex:
                     cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        await cursor.execute(**asked.row_statement(row))
+                        values, options = asked.row_statement(row)
+                        await cursor.execute(*values, **options)
                         ready = asked.at(row, await cursor.fetchall())
                     if ready.wants_code(row):
                         model = await self._model(row)
                         ready = await asyncio.to_thread(ready.encoded, row, model)
-                    await cursor.execute(**ready.statement(row))
+                    values, options = ready.statement(row)
+                    await cursor.execute(*values, **options)
                     return ready.hits(await cursor.fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:

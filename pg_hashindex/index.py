@@ -321,10 +321,12 @@ class HashIndex:
                     cursor = RawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        ready = asked.at(row, cursor.execute(**asked.row_statement(row)).fetchall())
+                        values, options = asked.row_statement(row)
+                        ready = asked.at(row, cursor.execute(*values, **options).fetchall())
                     if ready.wants_code(row):
                         ready = ready.encoded(row, row.loaded_model)
-                    return ready.hits(cursor.execute(**ready.statement(row)).fetchall())
+                    values, options = ready.statement(row)
+                    return ready.hits(cursor.execute(*values, **options).fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise

@@ -197,7 +197,8 @@ class Measuring:
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
-        hits = search.hits(cursor.execute(**search.statement(index)).fetchall())
+        values, options = search.statement(index)
+        hits = search.hits(cursor.execute(*values, **options).fetchall())
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
     def _timed(

@@ -60,13 +60,16 @@ class Asked(TypedDict, total=False):
     filter: str | None
 
 
-class Statement(TypedDict):
-    """The arguments of ``execute`` of a psycopg.RawCursor; parameters are $1, $2, ..."""
-
-    query: sql.Composed
-    params: Sequence[Any]
+class _Options(TypedDict):
     prepare: bool | None
     binary: bool
+
+
+class Statement(NamedTuple):
+    """The arguments of ``execute`` of a psycopg.RawCursor: ``execute(*values, **options)``."""
+
+    values: tuple[sql.Composed, Sequence[Any]]
+    options: _Options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,22 +96,18 @@ class _Question:
 
     def row_statement(self, row: IndexRow) -> Statement:
         """Write the statement that reads the row: its key, its vector, and the code it has."""
-        return Statement(
-            query=sql.SQL(
-                "SELECT b.{id}, b.{column}, {code}::text FROM {table} b "
-                "WHERE b.{id} = $1::text::{type}"
-            ).format(
-                id=sql.Identifier(row.id_column),
-                column=sql.Identifier(row.column_name),
-                # Not every reader may read it.
-                code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
-                table=row.table,
-                type=sql.SQL(row.key_type),
-            ),
-            params=[str(self.row_id)],
-            prepare=None,
-            binary=row.binary_ids,
+        query = sql.SQL(
+            "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
+        ).format(
+            id=sql.Identifier(row.id_column),
+            column=sql.Identifier(row.column_name),
+            # Not every reader may read it.
+            code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
+            table=row.table,
+            type=sql.SQL(row.key_type),
         )
+        options = _Options(prepare=None, binary=row.binary_ids)
+        return Statement((query, [str(self.row_id)]), options)
 
     def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
         """Return the same question about the vector that `row_statement` has read.
@@ -201,12 +200,8 @@ class Search(_Question):
                 "SELECT id::{}, distance FROM hashindex.search("
                 "$5, $1, $2, $3, $4, filter => $6, query_code => {})"
             ).format(sql.SQL(row.key_type), self._code(row, params))
-        return Statement(
-            query=query,
-            params=params,
-            prepare=True if restriction is None else None,
-            binary=row.binary_ids,
-        )
+        prepare = True if restriction is None else None
+        return Statement((query, params), _Options(prepare=prepare, binary=row.binary_ids))
 
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
@@ -242,7 +237,7 @@ class Within(_Question):
         query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, {})").format(
             sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
-        return Statement(query=query, params=params, prepare=True, binary=row.binary_ids)
+        return Statement((query, params), _Options(prepare=True, binary=row.binary_ids))
 
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
