@@ -18,7 +18,7 @@ from psycopg.rows import class_row
 
 from ..db.connection import translated_errors
 from ..errors import InvalidInputError
-from ..index.built_index import BuiltIndex
+from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
 from ..models.profiles import stability_index
 from ..models.quantization import distances_to_edges, quantize
@@ -113,10 +113,9 @@ class Health:
         }
 
 
-def check(index: BuiltIndex, *, full: bool = False) -> Health:
+def check(index: HasRow, *, full: bool = False) -> Health:
     """Look at an index, and change nothing; see `HashIndex.check`."""
-    # As it is now: its model may have been swapped since it was opened.
-    index = index.open(index.connection, index.name)
+    index = index.row
     with translated_errors():
         cursor = index.connection.cursor(row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
@@ -127,7 +126,7 @@ def check(index: BuiltIndex, *, full: bool = False) -> Health:
     return Health(index.name, full, tuple(findings))
 
 
-def _evaluated(index: BuiltIndex, full: bool) -> dict[str, Finding]:
+def _evaluated(index: IndexRow, full: bool) -> dict[str, Finding]:
     """Compare codes and projections with those that Python computes; findings by their names."""
     model = index.loaded_model
     try:
@@ -142,7 +141,7 @@ def _evaluated(index: BuiltIndex, full: bool) -> dict[str, Finding]:
 
 
 class _Evaluated:
-    def __init__(self, index: BuiltIndex, model: Model, full: bool) -> None:
+    def __init__(self, index: IndexRow, model: Model, full: bool) -> None:
         self.index, self.model = index, model
         self.rows = self.coded = self.wrong = 0
         self.counts: NDArray[np.int64] | None = None

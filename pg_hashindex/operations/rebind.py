@@ -14,7 +14,7 @@ import numpy as np
 from psycopg import RawCursor, sql
 
 from ..errors import InvalidInputError
-from ..index.catalog import IndexEntry, Layout
+from ..index.catalog import IndexRow, Layout
 from ..models import codes
 from ..models.vectors import as_vector
 
@@ -77,7 +77,7 @@ class Binding:
     code_column: str
 
     @classmethod
-    def of(cls, index: IndexEntry) -> "Binding":
+    def of(cls, index: IndexRow) -> "Binding":
         """Return what the catalog says."""
         return cls(
             index.schema_name,
@@ -104,7 +104,7 @@ class _Asked:
 
 
 def find_binding(
-    index: IndexEntry,
+    index: IndexRow,
     *,
     table: str | None = None,
     column: str | None = None,
@@ -115,7 +115,7 @@ def find_binding(
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
     table : str, optional
         As SQL writes it; found by the triggers otherwise.
     column, id_column : str, optional
@@ -139,7 +139,7 @@ def find_binding(
 
 
 class _Finder:
-    def __init__(self, index: IndexEntry, asked: _Asked) -> None:
+    def __init__(self, index: IndexRow, asked: _Asked) -> None:
         self.index, self.asked = index, asked
         self.known = Binding.of(index)
         self.has_codes = True

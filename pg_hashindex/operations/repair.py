@@ -16,9 +16,8 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
 from ..index import swap as swapping
-from ..index.built_index import BuiltIndex
-from ..index.catalog import SwapState
-from ..index.verifying import Verifier
+from ..index.access import encode, verifier_of
+from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row
 from .rebind import Binding, GoneError, find_binding
 
 __all__ = ["Repaired", "repair"]
@@ -69,7 +68,7 @@ class Repaired:
 
 
 def repair(
-    index: BuiltIndex,
+    index: HasRow,
     *,
     table: str | None = None,
     column: str | None = None,
@@ -79,9 +78,8 @@ def repair(
     progress: bool = False,
 ) -> Repaired:
     """Bring an index back into order; see `HashIndex.repair`."""
+    index = index.row
     with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
-        # As it is now: it may have been swapped or repaired since it was opened.
-        index = index.open(index.connection, index.name)
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
@@ -102,7 +100,7 @@ def repair(
 
 
 class _Repairer:
-    def __init__(self, index: BuiltIndex, job: Job, *, full: bool, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, full: bool, progress: bool) -> None:
         self.index, self.job, self.full, self.progress = index, job, full, progress
         self.connection = index.connection
         self.done: list[str] = []
@@ -124,17 +122,17 @@ class _Repairer:
             unseen = self._restore(index)
             if self.full:
                 unseen = [index.qualified_table]
-            self._mend_codes(self.index.open(self.connection, index.name), unseen)
+            self._mend_codes(read_row(self.connection, index.name), unseen)
         self._finish_swap()
 
-    def _rows(self) -> list[BuiltIndex]:
+    def _rows(self) -> list[IndexRow]:
         """Return the index, and what stands beside it while or after its model is swapped."""
-        found = [self.index.open(self.connection, self.index.name)]
+        found = [read_row(self.connection, self.index.name)]
         sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
         for states in sides:
             name = swapping.beside(found[0], states)
             if name is not None:
-                found.append(self.index.open(self.connection, name))
+                found.append(read_row(self.connection, name))
         return found
 
     def _follow(self, table: str | None, column: str | None, id_column: str | None) -> None:
@@ -171,14 +169,14 @@ class _Repairer:
         patiently(self.connection, rebind, table=found.table.as_string(self.connection))
         for row, binding in changed:
             self.done += _renamed(row, Binding.of(row), binding, self.connection)
-        self.index = self.index.open(self.connection, self.index.name)
+        self.index = read_row(self.connection, self.index.name)
         for row in rows:
             self._execute(
                 "SELECT hashindex._check_binding(i) FROM hashindex.index i WHERE i.name = $1",
                 [row.name],
             )
 
-    def _restore(self, index: BuiltIndex) -> list[str]:
+    def _restore(self, index: IndexRow) -> list[str]:
         """Make what is missing; return the tables whose triggers were."""
         name, who = [index.name], _named(index)
         if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
@@ -201,14 +199,9 @@ class _Repairer:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
         return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
+    def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        kind = Verifier
-        if index.distributed:
-            from ..index.citus import ShardVerifier
-
-            kind = ShardVerifier
-        verifier = kind(index, self.job, progress=self.progress)
+        verifier = verifier_of(index)(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
@@ -231,10 +224,10 @@ class _Repairer:
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = index.encode(progress=self.progress)
+        written = encode(index, progress=self.progress)
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        built = index.open(self.connection, index.name)
+        built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
             self.done.append(f"built the access path {built.access}{who}")
 
@@ -249,11 +242,11 @@ class _Repairer:
 
     def drop(self, gone: str) -> None:
         """Drop the index with all that was made for it."""
-        self.index.drop()
+        drop_index(self.index)
         self.done.append(f"dropped the index: {gone} is gone")
 
     def _patiently(
-        self, index: BuiltIndex, statement: LiteralString, values: Sequence[str]
+        self, index: IndexRow, statement: LiteralString, values: Sequence[str]
     ) -> list[Any]:
         rows: list[Any] = patiently(
             self.connection,
@@ -267,14 +260,14 @@ class _Repairer:
         return RawCursor(self.connection).execute(statement, values)
 
 
-def _named(index: BuiltIndex) -> str:
+def _named(index: IndexRow) -> str:
     if index.swap_of is None:
         return ""
     return f" of model {index.model}:{index.model_version}"
 
 
 def _renamed(
-    row: BuiltIndex, before: Binding, after: Binding, connection: Connection
+    row: IndexRow, before: Binding, after: Binding, connection: Connection
 ) -> Iterator[str]:
     who = _named(row)
     shown = [binding.table.as_string(connection) for binding in (before, after)]

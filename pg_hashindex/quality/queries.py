@@ -10,7 +10,7 @@ from psycopg import RawCursor, sql
 
 from ..db.connection import Connection, translated_errors
 from ..errors import InvalidInputError
-from ..index.catalog import IndexEntry
+from ..index.catalog import HasRow
 from ..models.vectors import as_rows, as_vector
 from ..training.caller_queries import columns_of, find_query
 
@@ -47,7 +47,7 @@ class QuerySet:
     name: str | None = None
 
 
-def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
+def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
     """Draw rows of the table as queries.
 
     Parameters
@@ -69,6 +69,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
     InvalidInputError
         If n is below 1.
     """
+    index = index.row
     if n < 1:
         raise InvalidInputError(f"queries must be 1 or more, got {n}")
     names = {
@@ -106,7 +107,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
     return QuerySet(tuple(Query(as_vector(vector), row_id) for vector, row_id in rows))
 
 
-def of_vectors(index: IndexEntry, vectors: ArrayLike) -> QuerySet:
+def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
     """Make queries of vectors from elsewhere.
 
     Parameters
@@ -123,6 +124,7 @@ def of_vectors(index: IndexEntry, vectors: ArrayLike) -> QuerySet:
     InvalidInputError
         If they are not finite rows of that dimension.
     """
+    index = index.row
     rows = as_rows(vectors, index.dimension)
     return QuerySet(tuple(Query(Vector(row.astype(np.float32))) for row in rows))
 
@@ -181,7 +183,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
 
 
-def of_log(index: IndexEntry, query: str, n: int = 200) -> QuerySet:
+def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
     """Read queries that somebody has kept: a log of what is really asked.
 
     Parameters
@@ -201,6 +203,7 @@ def of_log(index: IndexEntry, query: str, n: int = 200) -> QuerySet:
     InvalidInputError
         If it is no such query, returns nothing, or vectors of another dimension; or n is below 1.
     """
+    index = index.row
     if n < 1:
         raise InvalidInputError(f"queries must be 1 or more, got {n}")
     with translated_errors(), index.connection.transaction(force_rollback=True):

@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 
 from ..db.connection import translated_errors
 from ..errors import DuplicateNameError, InvalidInputError
-from ..index.catalog import IndexEntry
+from ..index.catalog import HasRow, IndexRow
 from .queries import Query, QuerySet, draw, of_log, of_vectors
 
 __all__ = [
@@ -65,7 +65,7 @@ def check_set_name(name: str) -> None:
         raise InvalidInputError(f"name {name!r} of a query set has a byte of 0; leave it out")
 
 
-def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
+def save(index: HasRow, query_set: QuerySet, name: str) -> QuerySet:
     """Save queries under a name.
 
     Parameters
@@ -90,6 +90,7 @@ def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
     MissingRightsError
         If the role may not write to ``hashindex.query_set`` and ``hashindex.saved_query``.
     """
+    index = index.row
     check_set_name(name)
     if not query_set.queries:
         raise InvalidInputError(
@@ -117,7 +118,7 @@ def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
     return QuerySet(query_set.queries, name)
 
 
-def load(index: IndexEntry, name: str) -> QuerySet:
+def load(index: HasRow, name: str) -> QuerySet:
     """Read the queries that are saved under a name.
 
     Parameters
@@ -134,6 +135,7 @@ def load(index: IndexEntry, name: str) -> QuerySet:
     InvalidInputError
         If the index has no such set, or one of another dimension.
     """
+    index = index.row
     with translated_errors():
         rows = index.connection.execute(
             "SELECT vector, row_id FROM hashindex.saved_query "
@@ -152,8 +154,9 @@ def load(index: IndexEntry, name: str) -> QuerySet:
     return QuerySet(tuple(Query(*row) for row in rows), name)
 
 
-def list_sets(index: IndexEntry) -> list[QuerySetSummary]:
+def list_sets(index: HasRow) -> list[QuerySetSummary]:
     """Return the saved sets of an index, by name."""
+    index = index.row
     with translated_errors():
         cursor = index.connection.cursor(row_factory=class_row(QuerySetSummary))
         return cursor.execute(
@@ -169,7 +172,7 @@ def list_sets(index: IndexEntry) -> list[QuerySetSummary]:
         ).fetchall()
 
 
-def drop(index: IndexEntry, name: str) -> None:
+def drop(index: HasRow, name: str) -> None:
     """Drop a saved set; what was measured with it stays in the history.
 
     Raises
@@ -177,6 +180,7 @@ def drop(index: IndexEntry, name: str) -> None:
     InvalidInputError
         If the index has no such set.
     """
+    index = index.row
     with translated_errors(), index.connection.transaction():
         dropped = index.connection.execute(
             "DELETE FROM hashindex.query_set WHERE index_name = %s AND name = %s",
@@ -186,7 +190,7 @@ def drop(index: IndexEntry, name: str) -> None:
         raise _unknown(index, name)
 
 
-def _unknown(index: IndexEntry, name: str) -> InvalidInputError:
+def _unknown(index: IndexRow, name: str) -> InvalidInputError:
     known = ", ".join(repr(one.name) for one in list_sets(index))
     return InvalidInputError(
         f"index {index.name!r} has no query set {name!r}; "

@@ -9,8 +9,7 @@ import psycopg
 from psycopg import sql
 
 from ..db.binary_vectors import keep_binary
-from ..db.connection import Connection
-from ..db.shards import is_distributed
+from ..db.connection import Connection, is_distributed
 from ..errors import InvalidInputError
 
 __all__ = ["TableRow", "TableSource", "find_relation"]

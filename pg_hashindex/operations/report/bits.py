@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 
 from ...db.connection import translated_errors
-from ...index.catalog import IndexEntry
+from ...index.catalog import HasRow, IndexRow
 
 __all__ = ["Bits", "read_bits"]
 
@@ -51,7 +51,7 @@ class Bits:
     correlation: NDArray[np.float32]
 
 
-def read_bits(index: IndexEntry, random_state: int = 0) -> Bits | None:
+def read_bits(index: HasRow, random_state: int = 0) -> Bits | None:
     """Draw codes, and look at their bits.
 
     Parameters
@@ -65,6 +65,7 @@ def read_bits(index: IndexEntry, random_state: int = 0) -> Bits | None:
     Bits or None
         None where there are no codes.
     """
+    index = index.row
     drawn = _drawn(index, random_state)
     if not drawn:
         return None
@@ -78,7 +79,7 @@ def read_bits(index: IndexEntry, random_state: int = 0) -> Bits | None:
     return Bits(len(drawn), codes.mean(axis=0), numbers, _correlation(codes[:, numbers]))
 
 
-def _drawn(index: IndexEntry, random_state: int) -> list[str]:
+def _drawn(index: IndexRow, random_state: int) -> list[str]:
     connection = index.connection
     codes = index.codes
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))

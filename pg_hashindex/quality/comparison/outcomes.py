@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ...index.row import Ranking
+from ...index.catalog import Ranking
 from ...models.quantization import Levels
 from .scores import Scores
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import HashIndexError
 from ...hashers import Hasher, make_hasher
 from ...hashers._common.supervision import Labels, SparseRows
-from ...index.row import Ranking
+from ...index.catalog import Ranking
 from .methods import Method
 from .outcomes import Outcome, Protocol
 from .scores import Measures, score

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...hashers import HASHERS
-from ...index.catalog import Layout
-from ...index.handle import HashIndex
+from ...index.catalog import IndexRow, Layout
 from ...models.model import Model
 from ...models.quantization import LEVELS, Levels, bits_of
 from ...training import train
@@ -80,7 +79,7 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     return [_to_train(bench, *one, seed, {}) for one in dict.fromkeys(wanted)]
 
 
-def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
+def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
     Parameters

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from ...db.connection import Connection, prepare, translated_errors
 from ...db.jobs import Job
-from ...index.catalog import Access
-from ...index.handle import HashIndex
+from ...index.catalog import Access, HasRow, IndexRow
 from ...models.model import Metric
 from .advice import Advice
 from .bench import Bench, Step
@@ -24,7 +23,7 @@ __all__ = ["tune_index", "tune_table"]
 
 
 def tune_index(
-    index: HashIndex, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
+    index: HasRow, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -53,12 +52,10 @@ def tune_index(
     MissingRightsError
         If the role may not make scratch tables.
     """
-    # Else a connection that is not in autocommit mode would be left inside a transaction.
-    with index.connection.transaction():
-        index.check_current()
+    row = index.row
     return _tune(
-        index.connection,
-        _Task(index.qualified_table, index.column_name, index.id_column, index.metric, index),
+        row.connection,
+        _Task(row.qualified_table, row.column_name, row.id_column, row.metric, row),
         goal,
         effort or Effort(),
         on_step,
@@ -113,7 +110,7 @@ class _Task:
     column: str
     id_column: str | None
     metric: Metric
-    index: HashIndex | None
+    index: IndexRow | None
 
 
 def _tune(
