@@ -4,13 +4,14 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
+from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
+from psycopg.rows import namedtuple_row, tuple_row
 
 from ..errors import (
     ConnectionFailedError,
@@ -26,23 +27,37 @@ from ..errors import (
     UnknownIndexError,
     UnknownModelError,
 )
-from . import preparing, tables
+from . import tables
 
 if TYPE_CHECKING:
-    from ..index.row import IndexRow
+    from ..index.catalog import IndexRow
 
 __all__ = [
+    "EXTENSION",
+    "RESTORED_PATH",
     "Connection",
     "check_idle",
     "connect",
     "create_engine",
     "execute",
+    "is_distributed",
+    "needs_types",
     "outside_transactions",
+    "path_of_types",
     "prepare",
+    "refuse_kind",
     "translated_errors",
 ]
 
 Connection = psycopg.Connection[Any]
+
+#: Selects the schema and the version of pgvector.
+EXTENSION: LiteralString = (
+    "SELECT n.nspname, e.extversion FROM pg_extension e "
+    "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+)
+#: Takes what ``SHOW search_path`` gave.
+RESTORED_PATH: LiteralString = "SELECT set_config('search_path', %s, true)"
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
@@ -87,16 +102,82 @@ def prepare(connection: Connection) -> None:
     MissingExtensionError, OldServerError
         If the server cannot serve pg_hashindex.
     """
-    preparing.refuse(connection, psycopg.AsyncConnection)
-    if not preparing.needs_types(connection, connection.row_factory):
+    refuse_kind(connection, psycopg.AsyncConnection)
+    if not needs_types(connection, connection.row_factory):
         return
     with translated_errors(), connection.transaction():
-        extension = connection.execute(preparing.EXTENSION).fetchone()
-        path = preparing.path_of_types(connection, extension)
+        extension = connection.execute(EXTENSION).fetchone()
+        path = path_of_types(connection, extension)
         before = connection.execute("SHOW search_path").fetchone()
         connection.execute(path)
         register_vector(connection)
-        connection.execute(preparing.RESTORED_PATH, before)
+        connection.execute(RESTORED_PATH, before)
+
+
+def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
+    """Refuse a connection that blocks where an async one is needed, or the other way round.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not isinstance(connection, kind):
+        return
+    if kind is psycopg.AsyncConnection:
+        raise InvalidInputError(
+            "the connection is a psycopg.AsyncConnection: search on it with AsyncHashIndex, and "
+            "open a psycopg.Connection for everything else"
+        )
+    raise InvalidInputError(
+        "the connection is a psycopg.Connection: AsyncHashIndex needs a psycopg.AsyncConnection; "
+        "search on this one with HashIndex"
+    )
+
+
+def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) -> bool:
+    """Check the shape of rows and the server, and say whether types are to be registered.
+
+    Raises
+    ------
+    InvalidInputError, OldServerError
+    """
+    if row_factory not in (tuple_row, namedtuple_row):
+        raise InvalidInputError(
+            "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
+            "the default: open another connection, or set row_factory on your cursors instead"
+        )
+    if connection.adapters.types.get("vector") is not None:
+        return False
+    if connection.info.server_version < 150_000:
+        raise OldServerError(
+            f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
+            "pg_hashindex needs 15 or later; upgrade the server"
+        )
+    return True
+
+
+def path_of_types(
+    connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
+) -> sql.Composed:
+    """Check pgvector, and write the statement after which its types are found by bare name.
+
+    Raises
+    ------
+    MissingExtensionError, OldServerError
+    """
+    if extension is None:
+        raise MissingExtensionError(
+            f"the extension pgvector is not installed in database "
+            f"{connection.info.dbname!r}; as its owner, run: CREATE EXTENSION vector;"
+        )
+    schema, version = extension
+    if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
+        raise OldServerError(
+            f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
+            "run: ALTER EXTENSION vector UPDATE;"
+        )
+    # The types are looked up by bare name, and pgvector may live outside the search_path.
+    return sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema))
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -178,6 +259,28 @@ def execute(
     """
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     return cursor.execute(statement, values)
+
+
+def is_distributed(connection: Connection, table: str) -> bool:
+    """Return whether Citus distributes a table; False where it, or our schema, is not installed.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    table : str
+        As SQL writes it.
+    """
+    row = execute(
+        connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
+    ).fetchone()
+    if row is None or not row[0]:
+        return False
+    row = execute(
+        connection,
+        "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d",
+        [table],
+    ).fetchone()
+    return row is not None and row[0] == "hash"
 
 
 def check_idle(connection: Connection, why: str) -> None:

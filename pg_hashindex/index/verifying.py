@@ -17,8 +17,8 @@ from ..db.jobs import Job
 from ..db.pages import Page, read_page
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
-from .catalog import IndexEntry, Layout
-from .encoding_queries import PRUNE
+from .catalog import IndexRow, Layout
+from .encoding import PRUNE
 
 __all__ = ["Verifier", "as_bits", "differing"]
 
@@ -93,14 +93,14 @@ class Verifier:
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         On a connection in autocommit mode.
     job : Job
     progress : bool
         Whether to draw bars on stderr.
     """
 
-    def __init__(self, index: IndexEntry, job: Job, *, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
         self.model = index.loaded_model

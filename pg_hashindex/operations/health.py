@@ -20,7 +20,7 @@ from psycopg.rows import class_row
 from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
 from ..db.connection import execute, translated_errors
 from ..errors import DatabaseStateError, InvalidInputError
-from ..index.built_index import BuiltIndex
+from ..index.catalog import HasRow, IndexRow
 from ..index.verifying import as_bits, differing
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
@@ -134,10 +134,9 @@ class Health:
         }
 
 
-def check(index: BuiltIndex, *, full: bool = False) -> Health:
+def check(index: HasRow, *, full: bool = False) -> Health:
     """Look at an index, and change nothing; see `HashIndex.check`."""
-    # As it is now: its model may have been swapped since it was opened.
-    index = index.open(index.connection, index.name)
+    index = index.row
     with translated_errors():
         cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
@@ -150,7 +149,7 @@ def check(index: BuiltIndex, *, full: bool = False) -> Health:
 class _Codes:
     """What the codes of an index tell, by a sample or all of them."""
 
-    def __init__(self, index: BuiltIndex, full: bool) -> None:
+    def __init__(self, index: IndexRow, full: bool) -> None:
         self.index, self.full = index, full
         self.named = shlex.quote(index.name)
 

@@ -17,9 +17,8 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
 from ..index import swap as swapping
-from ..index.built_index import BuiltIndex
-from ..index.catalog import SwapState
-from ..index.verifying import Verifier
+from ..index.access import encode, verifier_of
+from ..index.catalog import HasRow, IndexRow, SwapState, read_row
 
 __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 
@@ -134,14 +133,14 @@ def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
 
 
 def repair(
-    index: BuiltIndex, *, full: bool = False, undo: bool = False, progress: bool = False
+    index: HasRow, *, full: bool = False, undo: bool = False, progress: bool = False
 ) -> Repaired:
     """Bring an index back into order; see `HashIndex.repair`."""
-    return _run(index, None, full=full, undo=undo, progress=progress)
+    return _run(index.row, None, full=full, undo=undo, progress=progress)
 
 
 def rebind(
-    index: BuiltIndex,
+    index: HasRow,
     *,
     table: str | None = None,
     column: str | None = None,
@@ -152,11 +151,11 @@ def rebind(
     names = (table, column, id_column)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index is of now")
-    return _run(index, names, full=False, undo=False, progress=progress)
+    return _run(index.row, names, full=False, undo=False, progress=progress)
 
 
 def _run(
-    index: BuiltIndex,
+    index: IndexRow,
     names: tuple[str | None, str | None, str | None] | None,
     *,
     full: bool,
@@ -164,8 +163,6 @@ def _run(
     progress: bool,
 ) -> Repaired:
     with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
-        # As it is now: it may have been swapped or repaired since it was opened.
-        index = index.open(index.connection, index.name)
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
@@ -182,7 +179,7 @@ def _run(
 
 
 class _Repairer:
-    def __init__(self, index: BuiltIndex, job: Job, *, full: bool, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, full: bool, progress: bool) -> None:
         self.index, self.job, self.full, self.progress = index, job, full, progress
         self.connection = index.connection
         self.done: list[str] = []
@@ -201,7 +198,7 @@ class _Repairer:
                 lambda: self._rebind(names),
                 table=names[0] or self.index.qualified_table,
             )
-            self.index = self.index.open(self.connection, self.index.name)
+            self.index = read_row(self.connection, self.index.name)
             self.done.append(
                 f"bound the index to {self.index.qualified_table}, column "
                 f"{self.index.column_name!r}, key {self.index.id_column!r}"
@@ -214,17 +211,17 @@ class _Repairer:
             unseen = self._restore(index)
             if self.full:
                 unseen = [index.qualified_table]
-            self._mend_codes(self.index.open(self.connection, index.name), unseen)
+            self._mend_codes(read_row(self.connection, index.name), unseen)
         self._finish_swap()
 
-    def _rows(self) -> list[BuiltIndex]:
+    def _rows(self) -> list[IndexRow]:
         """Return the index, and what stands beside it while or after its model is swapped."""
-        found = [self.index.open(self.connection, self.index.name)]
+        found = [read_row(self.connection, self.index.name)]
         sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
         for states in sides:
             name = swapping.beside(found[0], states)
             if name is not None:
-                found.append(self.index.open(self.connection, name))
+                found.append(read_row(self.connection, name))
         return found
 
     def _rebind(self, names: tuple[str | None, str | None, str | None]) -> None:
@@ -236,12 +233,12 @@ class _Repairer:
             # The codes may be those of other rows, or of another column.
             execute(self.connection, _MARK_TRIGGERS, [index.name, row[0], False])
 
-    def _refuse_faults(self, index: BuiltIndex) -> None:
+    def _refuse_faults(self, index: IndexRow) -> None:
         """Refuse a table that is not what the index was made for; nothing is changed then."""
         for fault, advice in execute(self.connection, _LASTING_FAULTS, [index.name]):
             raise InvalidInputError(f"{fault}; {advice}")
 
-    def _restore(self, index: BuiltIndex) -> list[str]:
+    def _restore(self, index: IndexRow) -> list[str]:
         """Make what is missing; return the tables whose triggers were."""
         name, who = [index.name], _named(index)
         if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
@@ -264,14 +261,9 @@ class _Repairer:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
         return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
+    def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        kind = Verifier
-        if index.distributed:
-            from ..index.citus import ShardVerifier
-
-            kind = ShardVerifier
-        verifier = kind(index, self.job, progress=self.progress)
+        verifier = verifier_of(index)(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
@@ -294,10 +286,10 @@ class _Repairer:
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = index.encode(progress=self.progress)
+        written = encode(index, progress=self.progress)
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        built = index.open(self.connection, index.name)
+        built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
             self.done.append(f"built the access path {built.access}{who}")
 
@@ -311,7 +303,7 @@ class _Repairer:
                 self.done.append(f"finished the swap to model {swapped.model}")
 
     def _patiently(
-        self, index: BuiltIndex, statement: LiteralString, values: Sequence[Any]
+        self, index: IndexRow, statement: LiteralString, values: Sequence[Any]
     ) -> list[Any]:
         rows: list[Any] = patiently(
             self.connection,
@@ -321,7 +313,7 @@ class _Repairer:
         return rows
 
 
-def _named(index: BuiltIndex) -> str:
+def _named(index: IndexRow) -> str:
     if index.swap_of is None:
         return ""
     return f" of model {index.model}:{index.model_version}"

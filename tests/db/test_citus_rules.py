@@ -16,10 +16,9 @@ from fixtures.sql_lint import (
 from pgvector import Vector
 from sqlalchemy.dialects import postgresql
 
-from pg_hashindex import schema
+from pg_hashindex import encoding_queries, schema
 from pg_hashindex.db import tables
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.index import encoding_queries
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 

@@ -19,6 +19,7 @@ from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.swap import beside
+from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations import repair as repairing
@@ -487,7 +488,7 @@ def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
     with monkeypatch.context() as patch:
-        patch.setattr(repairing.Verifier, "verify", lambda *_: 1 / 0)
+        patch.setattr(Verifier, "verify", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             index.repair()
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 290")
@@ -510,7 +511,7 @@ def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
     connection.execute("ALTER TABLE items ADD other vector(8)")
     connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
     with monkeypatch.context() as patch:
-        patch.setattr(repairing.Verifier, "verify", lambda *_: 1 / 0)
+        patch.setattr(Verifier, "verify", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             index.rebind(column="other")
     reopened(index).repair()

@@ -25,7 +25,7 @@ from psycopg import sql
 from ...db.connection import Connection, execute, prepare, translated_errors
 from ...db.jobs import Job
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Ranking
+from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
 from ...index.landmarks import landmark_count
 from ...models import codes, store
@@ -64,7 +64,7 @@ Step = Callable[[str], None]
 
 
 def tune_index(
-    index: HashIndex, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
+    index: HasRow, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -94,12 +94,10 @@ def tune_index(
     MissingRightsError
         If the role may not make scratch tables.
     """
-    # Else a connection that is not in autocommit mode would be left inside a transaction.
-    with index.connection.transaction():
-        index.check_current()
+    row = index.row
     return _tune(
-        index.connection,
-        _Task(index.qualified_table, index.column_name, index.id_column, index.metric, index),
+        row.connection,
+        _Task(row.qualified_table, row.column_name, row.id_column, row.metric, row),
         goal,
         effort or Effort(),
         on_step,
@@ -154,7 +152,7 @@ class _Task:
     column: str
     id_column: str | None
     metric: Metric
-    index: HashIndex | None
+    index: IndexRow | None
 
 
 def _tune(
