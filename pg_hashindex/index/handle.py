@@ -31,9 +31,9 @@ from .search import Asked, Hit, Search, Within
 if TYPE_CHECKING:
     from ..operations.health import Health
     from ..operations.repair import Repaired
+    from ..operations.swap import Swapped
     from ..quality.query_sets import QuerySet
     from .building import Rebalanced
-    from .swap import Swapped
 
 __all__ = [
     "Access",
@@ -531,7 +531,7 @@ class HashIndex:
             If another session is swapping it, a swap to another model is under way, the codes of
             the swap before are still there, or transactions kept the table in use for a minute.
         """
-        from . import swap as swapping
+        from ..operations import swap as swapping
 
         return swapping.swap(
             self.row,
@@ -563,7 +563,7 @@ class HashIndex:
         InUseError
             As `swap`.
         """
-        from . import swap as swapping
+        from ..operations import swap as swapping
 
         return swapping.rollback(self.row)
 
@@ -582,7 +582,7 @@ class HashIndex:
         InUseError
             As `swap`.
         """
-        from . import swap as swapping
+        from ..operations import swap as swapping
 
         return swapping.prune(self.row)
 

@@ -16,9 +16,9 @@ from ..db.connection import Connection, execute, outside_transactions, prepare, 
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
-from ..index import swap as swapping
 from ..index.access import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, SwapState, read_row
+from . import swap as swapping
 
 __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 

@@ -166,7 +166,7 @@ def test_a_worker_stops_in_a_swap(
 ) -> None:  # fmt: skip
     with Load(filled) as load:
         with monkeypatch.context() as patch:
-            from pg_hashindex.index import swap as swapping
+            from pg_hashindex.operations import swap as swapping
 
             if step == "encode":
                 encoding = swapping.encode

@@ -18,11 +18,11 @@ from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.swap import beside
 from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations import repair as repairing
+from pg_hashindex.operations.swap import beside
 
 pytestmark = pytest.mark.newest
 

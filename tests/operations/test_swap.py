@@ -23,9 +23,9 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
-from pg_hashindex.index.swap import beside, resume, undo
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
+from pg_hashindex.operations.swap import beside, resume, undo
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
+from ..index.access import encode
+from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
 from ..quality.evaluate import Measured, measure_defaults
 from ..quality.query_sets import QuerySet, draw
-from .access import encode
-from .catalog import Access, IndexRow, SwapState, drop_index, read_row
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
