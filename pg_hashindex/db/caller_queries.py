@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
-from psycopg import Column, RawCursor, sql
+from psycopg import Column, sql
 from psycopg.postgres import types
 
 from ..errors import HashIndexError, InvalidInputError
-from .connection import Connection, translated_errors
+from .connection import Connection, execute, translated_errors
 from .table_source import TableSource, find_relation
 
 __all__ = ["columns_of", "errors_naming", "exact_text", "find_query"]
@@ -75,8 +75,8 @@ def _without_blank(query: str) -> str:
 def columns_of(connection: Connection, relation: sql.Composable) -> Sequence[Column]:
     """Describe the columns of what `find_query` found; none of its lines is read."""
     # Raw, and with a parameter: that is what the extended protocol is for.
-    described = RawCursor(connection).execute(
-        sql.SQL("SELECT * FROM {} known LIMIT $1").format(relation), [0]
+    described = execute(
+        connection, sql.SQL("SELECT * FROM {} known LIMIT $1").format(relation), [0]
     )
     return described.description or []
 

@@ -240,7 +240,11 @@ def _without_secrets(parts: Mapping[str, Any]) -> str:
 
 
 def execute(
-    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+    connection: Connection,
+    statement: Any,
+    values: Sequence[Any] | None = None,
+    *,
+    binary: bool | None = None,
 ) -> psycopg.RawCursor[tuple[Any, ...]]:
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
@@ -251,14 +255,16 @@ def execute(
     connection : psycopg.Connection
     statement : str or psycopg.sql.Composable
     values : sequence, optional
+    binary : bool, optional
+        Whether values come back in binary form.
 
     Returns
     -------
     psycopg.RawCursor
-        Of tuples.
+        Its rows are tuples.
     """
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    return cursor.execute(statement, values)
+    return cursor.execute(statement, values, binary=binary)
 
 
 def is_distributed(connection: Connection, table: str) -> bool:

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
-from ..db.connection import outside_transactions, translated_errors
+from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
 from ..db.pace import Pace
@@ -245,5 +245,4 @@ def _execute(
         bits=sql.Literal(index.n_bits),
         **more,
     )
-    # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-    return RawCursor(index.connection).execute(query, [index.name] if name else None)
+    return execute(index.connection, query, [index.name] if name else None)

@@ -18,10 +18,10 @@ from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
-from ..db.connection import outside_transactions, translated_errors
+from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..db.pace import Pace
@@ -605,9 +605,8 @@ class _Build:
         self, statement: LiteralString, values: list[Any] | None = None, **more: sql.Composable
     ) -> Any:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         query = sql.SQL(statement).format(**self._names, **more)
-        return RawCursor(self.connection).execute(query, values)
+        return execute(self.connection, query, values)
 
 
 def _fingerprint(leaves: list[_Leaf]) -> str:

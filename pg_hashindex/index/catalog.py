@@ -12,7 +12,7 @@ from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, dict_row
 
-from ..db.connection import Connection, is_distributed, prepare, translated_errors
+from ..db.connection import Connection, execute, is_distributed, prepare, translated_errors
 from ..db.locks import patiently
 from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from ..models import store
@@ -341,10 +341,7 @@ class IndexRow:
         DatabaseStateError
         """
         with translated_errors():
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            row = (
-                RawCursor(self.connection).execute(sql.SQL("SELECT ") + self.is_current).fetchone()
-            )
+            row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
         if row is None or not row[0]:
             raise DatabaseStateError(
                 f"index {self.name!r} was made anew meanwhile, or dropped; run the command again"
@@ -406,7 +403,7 @@ class IndexRow:
     def lists(self) -> ListSummary | None:
         """Count what is in the lists of landmarks; reads all codes. None without landmarks."""
         with translated_errors(self), self.connection.transaction():
-            row = RawCursor(self.connection).execute(_LANDMARKS, [self.name]).fetchone()
+            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
             if row is None or row[0] is None:
                 return None
             landmarks, trained_rows = row
@@ -422,7 +419,7 @@ class IndexRow:
     def codes(self) -> sql.Identifier:
         """The table that codes are in now: a build gives an index another one."""
         with translated_errors(self), self.connection.transaction():
-            row = RawCursor(self.connection).execute(_CODE_TABLE, [self.storage]).fetchone()
+            row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
 
     def _names(self) -> dict[str, sql.Identifier]:
@@ -464,7 +461,6 @@ def read_rows(
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         # Outside of autocommit mode it begins a transaction, which it ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
             rows = RawCursor(connection, row_factory=dict_row).execute(_CATALOG + which, values)
             return [IndexRow(connection=connection, **row) for row in rows]
 

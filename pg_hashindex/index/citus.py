@@ -13,10 +13,10 @@ from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
-from ..db.connection import translated_errors
+from ..db.connection import execute, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
 from ..db.pace import Pace
@@ -172,9 +172,8 @@ class _Shards:
 
     def execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         query = sql.SQL(statement).format(**self._names)
-        return RawCursor(self.connection).execute(query, values)
+        return execute(self.connection, query, values)
 
     def _pass(self, pace: Pace) -> Iterator[int]:
         """Go over the pages of all shards once; yield how many rows each batch encoded."""

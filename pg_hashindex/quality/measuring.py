@@ -11,7 +11,7 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 from psycopg.rows import tuple_row
 
-from ..db.connection import translated_errors
+from ..db.connection import execute, translated_errors
 from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow, Ranking
 from ..index.search import Hit, Search
@@ -315,26 +315,22 @@ def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
     Keys are those that this session sees: the text of some types depends on its settings.
     """
     with translated_errors():
-        rows = (
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL(
-                    "SELECT b.{id}, b.{id}::text "
-                    "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
-                    "LEFT JOIN {table} b ON b.{id} = s.id::{type} AND b.{column} IS NOT NULL "
-                    "ORDER BY s.number"
-                ).format(
-                    id=sql.Identifier(index.id_column),
-                    column=sql.Identifier(index.column_name),
-                    table=index.table,
-                    type=sql.SQL(index.key_type),
-                ),
-                [[query.row_id for query in queries.queries]],
-                binary=index.binary_ids,
-            )
-            .fetchall()
-        )
+        rows = execute(
+            index.connection,
+            sql.SQL(
+                "SELECT b.{id}, b.{id}::text "
+                "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
+                "LEFT JOIN {table} b ON b.{id} = s.id::{type} AND b.{column} IS NOT NULL "
+                "ORDER BY s.number"
+            ).format(
+                id=sql.Identifier(index.id_column),
+                column=sql.Identifier(index.column_name),
+                table=index.table,
+                type=sql.SQL(index.key_type),
+            ),
+            [[query.row_id for query in queries.queries]],
+            binary=index.binary_ids,
+        ).fetchall()
     return [_Asked(query.vector, *keys) for query, keys in zip(queries.queries, rows, strict=True)]
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 from psycopg.rows import class_row
 
 from ..db.caller_queries import columns_of, find_query
-from ..db.connection import Connection, translated_errors
+from ..db.connection import Connection, execute, translated_errors
 from ..errors import DuplicateNameError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.vectors import as_rows, as_vector
@@ -111,19 +111,15 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
             ).format(**names)
         ).fetchall()
         drawn = np.random.default_rng(random_state).permutation(len(ids))[:n]
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        rows = (
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL(
-                    "SELECT b.{column}, b.{id}::text FROM {table} b "
-                    "WHERE b.{id} = ANY ($1::text[]::{type}[]) AND b.{column} IS NOT NULL "
-                    "ORDER BY b.{id}"
-                ).format(**names),
-                [[ids[position][0] for position in drawn]],
-            )
-            .fetchall()
-        )
+        rows = execute(
+            index.connection,
+            sql.SQL(
+                "SELECT b.{column}, b.{id}::text FROM {table} b "
+                "WHERE b.{id} = ANY ($1::text[]::{type}[]) AND b.{column} IS NOT NULL "
+                "ORDER BY b.{id}"
+            ).format(**names),
+            [[ids[position][0] for position in drawn]],
+        ).fetchall()
     return QuerySet(tuple(Query(as_vector(vector), row_id) for vector, row_id in rows))
 
 
@@ -182,14 +178,13 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
         )
     rows = (
         # Raw, and with a parameter: the extended protocol takes one statement alone.
-        RawCursor(connection)
-        .execute(
+        execute(
+            connection,
             sql.SQL("SELECT * FROM {} known(query) WHERE query IS NOT NULL LIMIT $1").format(
                 relation
             ),
             [most],
-        )
-        .fetchall()
+        ).fetchall()
     )
     found = [as_vector(row[0]) for row in rows]
     if not found:

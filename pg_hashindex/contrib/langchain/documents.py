@@ -12,7 +12,7 @@ from pgvector import HalfVector, Vector
 from psycopg import RawCursor, sql
 from sqlalchemy.dialects.postgresql import JSONB
 
-from ...db.connection import Connection, translated_errors
+from ...db.connection import Connection, execute, translated_errors
 from ...errors import InvalidInputError
 from ...index.search import Hit, as_count, as_query, filter_text
 from ...models.model import Metric
@@ -167,7 +167,7 @@ class DocumentTable:
         """
         table = sql.Identifier(schema, name).as_string(connection)
         with translated_errors():
-            rows = RawCursor(connection).execute(_COLUMNS, [table]).fetchall()
+            rows = execute(connection, _COLUMNS, [table]).fetchall()
         if not rows:
             return None
         types = {row[0]: row[4] for row in rows}
@@ -339,9 +339,8 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
         query = sql.SQL(statement).format(table=self.identifier, **names)
-        return RawCursor(connection).execute(query, values)
+        return execute(connection, query, values)
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:

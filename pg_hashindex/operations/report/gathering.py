@@ -8,10 +8,10 @@ from typing import LiteralString, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
-from ...db.connection import translated_errors
+from ...db.connection import execute, translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
@@ -333,8 +333,7 @@ def _draw_codes(index: IndexRow, random_state: int) -> list[str]:
             statement = sql.SQL(_CODES).format(
                 code=sql.Identifier(index.code_column), codes=codes, sample=pages
             )
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            rows = RawCursor(connection).execute(statement, [random_state, most]).fetchall()
+            rows = execute(connection, statement, [random_state, most]).fetchall()
             if rows:
                 break
     return [row[0] for row in rows]
