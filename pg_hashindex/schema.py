@@ -111,10 +111,12 @@ def downgrade(connection: sa.Connection) -> None:
         If there are indexes, or objects of the user's that use our functions.
     """
     with translated_errors():
-        # Waits for an upgrade, as that does for this; asks for the owner's rights.
+        if not status(connection).installed:
+            return
+        # Waits for an upgrade or for another downgrade, and is for the owner alone.
         _run(
             connection,
-            "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex: a downgrade is under way'; "
+            "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
             "EXCEPTION WHEN invalid_schema_name THEN END $$",
         )
         if not status(connection).installed:

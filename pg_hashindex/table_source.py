@@ -173,7 +173,7 @@ class TableSource:
             FROM type
             LEFT JOIN pg_catalog.pg_type element
                 ON element.oid = type.typelem AND type.typcategory = 'A'
-            WHERE type.typbasetype = 0
+            WHERE type.typbasetype = 0::oid
             """,
             [self.name, column],
         ).fetchone()

@@ -38,7 +38,7 @@ BEGIN
             END IF;
             -- What is made from here on belongs to the owner of the schema, whoever of his members, or which superuser, runs this.
             PERFORM set_config('role', pg_get_userbyid(n.nspowner), true) FROM pg_namespace n WHERE n.nspname = 'hashindex';
-            COMMENT ON SCHEMA hashindex IS 'pg_hashindex: an upgrade is under way';
+            EXECUTE format('COMMENT ON SCHEMA hashindex IS %L', obj_description(to_regnamespace('hashindex'), 'pg_namespace'));
             EXIT;
         EXCEPTION WHEN duplicate_schema OR unique_violation OR invalid_schema_name THEN
             -- Somebody made it meanwhile, or dropped it.

@@ -25,8 +25,9 @@ class LayerArray(UserDefinedType[Any]):
 def _execute_naming_pgvector(statement: str) -> None:
     # Nothing but pg_catalog is on the path, and a script that runs later does not know the schema.
     op.execute(
-        f"DO $$ BEGIN EXECUTE format($text${statement}$text$, n.nspname) FROM pg_extension e "
-        "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'; END $$"
+        f"DO $$ BEGIN EXECUTE replace($text${statement}$text$, '{{ext}}', quote_ident(n.nspname)) "
+        "FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+        "WHERE e.extname = 'vector'; END $$"
     )
 
 
@@ -68,8 +69,8 @@ def upgrade() -> None:
         comment="trained hash models; a saved model never changes",
     )
     _execute_naming_pgvector(
-        "ALTER TABLE hashindex.model ADD bit_weights %1$I.vector, ADD CONSTRAINT "
-        "model_bit_weights_check CHECK (%1$I.vector_dims(bit_weights) = n_bits "
+        "ALTER TABLE hashindex.model ADD bit_weights {ext}.vector, ADD CONSTRAINT "
+        "model_bit_weights_check CHECK ({ext}.vector_dims(bit_weights) = n_bits "
         "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[]))"
     )
     op.create_table(
@@ -188,7 +189,7 @@ def upgrade() -> None:
         schema="hashindex",
         comment="the queries of a set; row_id is the row that one was taken from, if any",
     )
-    _execute_naming_pgvector("ALTER TABLE hashindex.saved_query ADD vector %1$I.vector NOT NULL")
+    _execute_naming_pgvector("ALTER TABLE hashindex.saved_query ADD vector {ext}.vector NOT NULL")
     op.create_table(
         "recall_history",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),

@@ -254,9 +254,12 @@ def test_an_upgrade_on_an_attackers_path(poisoned: Connection, connection: Conne
 
 @pytest.fixture
 def work(
-    run: Run, connection: Connection, home: str, url: str, tmp_path: Path
+    run: Run, connection: Connection, keeper: Connection, as_role: As, url: str, tmp_path: Path
 ) -> Callable[[], None]:
     """Do through the command line, as the administrator, all that it has for an index."""
+
+    as_role("reader")
+    connection.execute("GRANT SELECT ON public.items TO reader")
 
     def on(*arguments: object) -> str:
         session = url.replace("postgres@", "keeper@")
@@ -310,8 +313,8 @@ def work(
             on("index", "show", "i")
             on("index", "list")
             on("report", "i", "--html", tmp_path / "page.html", *quick)
-            on("index", "grant", "i", "keeper")
-            on("index", "revoke", "i", "keeper")
+            on("index", "grant", "i", "reader")
+            on("index", "revoke", "i", "reader")
             on("index", "check", "i", "--full")
             on("index", "repair", "i", "--full")
             on("tune", "i", "--recall", "0.1", *quick, "--sample", 200, "--minutes", "0.2")
