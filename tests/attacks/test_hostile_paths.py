@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.commands import Run
-from fixtures.decoys import RUN_ALL, SHADOWS, decoys
+from fixtures.decoys import RUN_ALL, decoys, shadows
 from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
@@ -254,12 +254,23 @@ def test_an_upgrade_on_an_attackers_path(poisoned: Connection, connection: Conne
 
 @pytest.fixture
 def work(
-    run: Run, connection: Connection, keeper: Connection, as_role: As, url: str, tmp_path: Path
+    run: Run,
+    connection: Connection,
+    keeper: Connection,
+    as_role: As,
+    url: str,
+    tmp_path: Path,
+    vectors: NDArray[np.float32],
 ) -> Callable[[], None]:
     """Do through the command line, as the administrator, all that it has for an index."""
 
     as_role("reader")
     connection.execute("GRANT SELECT ON public.items TO reader")
+    # For tune: its scratch tables, and as many rows as it asks for.
+    with connection.cursor() as cursor, cursor.copy("COPY public.items FROM STDIN") as copy:
+        for i in range(900):
+            copy.write_row((i + 301, "abc"[i % 3], Vector(vectors[i % 300] * (1 + i / 300))))
+    connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
 
     def on(*arguments: object) -> str:
         session = url.replace("postgres@", "keeper@")
@@ -288,7 +299,7 @@ def work(
             extra = ("--filter-columns", "category") if layout == "table" else ()
             on("index", "create", "i", *source, "--model", "one", "--layout", layout, *extra)
             for access in ("landmarks", "lookup", "hnsw", "scan"):
-                if (layout, access) == ("column", "landmarks"):
+                if layout == "column" and access != "scan":
                     continue
                 on("index", "configure", "i", "--access", access)
                 on("index", "encode", "i")
@@ -317,23 +328,10 @@ def work(
             on("index", "revoke", "i", "reader")
             on("index", "check", "i", "--full")
             on("index", "repair", "i", "--full")
-            on("tune", "i", "--recall", "0.1", *quick, "--sample", 200, "--minutes", "0.2")
             on("index", "drop", "i")
         on("index", "repair", "--orphans")
-        on(
-            "tune",
-            *source,
-            "--recall",
-            "0.1",
-            *quick,
-            "--sample",
-            200,
-            "--minutes",
-            "0.1",
-            "--apply",
-            "--name",
-            "tuned",
-        )
+        on("tune", *source, "--recall", "0.1", *quick, "--sample", 1000, "--minutes", "0.1")
+        on("index", "create", "tuned", *source, "--model", "two")
         on("index", "configure", "tuned", "--access", "landmarks")
         on("index", "encode", "tuned")
         on("index", "rebalance", "tuned")
@@ -352,15 +350,16 @@ def test_the_command_line_on_an_attackers_path(
     assert not ran(connection)
 
 
+@pytest.mark.parametrize("home", ["public"], indirect=True)
 def test_the_command_line_among_temporary_tables(
     keeper: Connection, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all names that a statement could mean, in each of its sessions."""
-    opened = database._open
+    opened, statement = database._open, shadows()
 
     def shadowed(url: str, *, autocommit: bool = True) -> Connection:
         session = opened(url, autocommit=True)
-        session.execute(SHADOWS)
+        session.execute(statement.encode())
         session.autocommit = autocommit
         return session
 
