@@ -265,7 +265,7 @@ def test_nobody_keeps_the_administrator_from_work(
 def test_nobody_keeps_an_upgrade_waiting(
     theirs: HashIndex, connection: Connection, mallory: Connection
 ) -> None:
-    """It waits for locks of the schema's owner alone: not for a number, nor for what readers lock."""
+    """It waits for locks of the schema's owner alone: for no number, and no lock of readers."""
     engine = create_engine(connection.info.dsn)
     with mallory.transaction():
         mallory.execute("SELECT pg_advisory_xact_lock(%s)", [0x7067686173686978])

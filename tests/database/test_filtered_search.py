@@ -340,8 +340,13 @@ def test_a_filter_column_whose_type_changes(connection: Connection, index: HashI
     )
     status, detail = filter_check(connection)
     assert status == "broken"
-    assert 'filter column "category" of public.shop is of type integer now, and was of text' in detail
-    assert '"sold" of public.shop is of type timestamp without time zone now, and was of date' in detail
+    assert (
+        'filter column "category" of public.shop is of type integer now, and was of text' in detail
+    )
+    assert (
+        '"sold" of public.shop is of type timestamp without time zone now, and was of date'
+        in detail
+    )
     for condition in (
         "category = 97",
         "category = '097'",
