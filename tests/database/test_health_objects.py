@@ -24,7 +24,7 @@ TABLE_FAULTS = {
     "ALTER TABLE items ALTER embedding TYPE sparsevec(8)": "sparsevec, not vector or halfvec",
     "ALTER TABLE items RENAME id TO number": 'has no column "id"',
     "ALTER TABLE items DROP CONSTRAINT items_pkey": 'column "id" of public.items is not a key',
-    "ALTER TABLE items ALTER id TYPE text": '"id" of public.items is of type text, and was of bigint',
+    "ALTER TABLE items ALTER id TYPE text": '"id" of public.items is of type text, and was of big',
     "CREATE TABLE more () INHERITS (items)": "items has tables that inherit from it",
 }
 
