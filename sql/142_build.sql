@@ -71,7 +71,7 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
     EXECUTE format(
-        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL)',
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
         i.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );
@@ -143,7 +143,7 @@ BEGIN
     IF dimension <= 4000 THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 200)',
-            i.landmark_table, CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
+            i.landmark_table, CASE i.metric WHEN 'l2' THEN '{ext}.halfvec_l2_ops' ELSE '{ext}.halfvec_cosine_ops' END
         );
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);

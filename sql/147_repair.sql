@@ -40,7 +40,7 @@ BEGIN
     FROM pg_attribute a
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN a.atttypid IN ('vector'::regtype, 'halfvec'::regtype)
+            WHEN a.atttypid IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
                 AND a.atttypmod IN (-1, used.dimension) THEN 'vector'
             WHEN a.atttypid = 'bit'::regtype AND a.atttypmod = used.n_bits THEN 'code'
         END AS part

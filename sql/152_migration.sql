@@ -36,7 +36,7 @@ BEGIN
     SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
         EXECUTE format(
-            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::vector, $2) '
+            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::{ext}.vector, $2) '
             'WHERE b.%4$I IS NOT NULL AND b.%3$I IS NULL',
             i.schema_name, i.table_name, i.code_column, i.column_name
         ) USING layers, levels;

@@ -1,6 +1,6 @@
 -- How good an index is, measured on its own table.
 
-CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query vector, k integer DEFAULT 10)
+CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
@@ -9,20 +9,20 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY EXECUTE format(
         -- "+ 0" hides the ordering from an HNSW or IVFFlat index, whose answers are approximate.
-        'SELECT b.%2$I::text, b.%3$I %4$s $1 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
-        'ORDER BY (b.%3$I %4$s $1) + 0, b.%2$I LIMIT $2',
+        'SELECT b.%2$I::text, b.%3$I %4$s $1::%5$s AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
+        'ORDER BY (b.%3$I %4$s $1::%5$s) + 0, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
-        hashindex._distance_operator(i.metric)
+        hashindex._distance_operator(i.metric), hashindex._vector_type(i)
     ) USING checked, wanted;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, vector, integer) IS
+COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
     'nearest rows by exact distance to every row of an index''s table: slow, and the truth';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(
@@ -53,7 +53,7 @@ BEGIN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
     FOR row_of IN EXECUTE format(
-        'SELECT b.%2$I::text AS id, b.%3$I::vector AS query, %4$s::bit varying AS code FROM %1$s b '
+        'SELECT b.%2$I::text AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
         'WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $1',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'

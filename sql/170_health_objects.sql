@@ -56,14 +56,14 @@ BEGIN
     ELSE
         SELECT CASE
             WHEN a.attname IS NULL THEN format('column "%s" of %s is gone', i.column_name, base)
-            WHEN a.written NOT IN ('vector', 'halfvec') THEN
+            WHEN a.atttypid NOT IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) THEN
                 format('column "%s" of %s is of type %s, not vector or halfvec', i.column_name, base, a.written)
             WHEN a.atttypmod NOT IN (-1, used.dimension) THEN
                 format('column "%s" of %s holds vectors of %s dimensions, the model takes %s',
                        i.column_name, base, a.atttypmod, used.dimension)
         END INTO fault
         FROM (VALUES (1)) v LEFT JOIN (
-            SELECT x.attname, x.atttypmod, format_type(x.atttypid, NULL) AS written FROM pg_attribute x
+            SELECT x.attname, x.atttypid, x.atttypmod, format_type(x.atttypid, NULL) AS written FROM pg_attribute x
             WHERE x.attrelid = base AND x.attname = i.column_name AND x.attnum > 0 AND NOT x.attisdropped
         ) a ON true;
         wrong := wrong || array_remove(ARRAY[fault], NULL);

@@ -30,7 +30,7 @@ DECLARE
     ids text[];
     source text;
     drawn bit varying[];
-    vectors vector[];
+    vectors {ext}.vector[];
     rows double precision;
     coded double precision;
     wrong double precision;
@@ -52,8 +52,8 @@ BEGIN
     END IF;
     source := format(
         CASE WHEN i.layout = 'table' THEN
-            'SELECT c.code, b.%1$I::vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
-            ELSE 'SELECT b.%6$I, b.%1$I::vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
+            'SELECT c.code, b.%1$I::{ext}.vector FROM %2$s LEFT JOIN %4$I.%5$I c ON c.id = b.%3$I WHERE b.%1$I IS NOT NULL'
+            ELSE 'SELECT b.%6$I, b.%1$I::{ext}.vector FROM %2$s WHERE b.%1$I IS NOT NULL' END,
         i.column_name,
         CASE WHEN _health_of_codes.full THEN format('%s b', base)
              ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, hashindex._key_type(i.id_type)) END,
@@ -76,7 +76,7 @@ BEGIN
             FROM jsonb_array_elements($3 -> 'edges') WITH ORDINALITY e(edges, bit)
             JOIN jsonb_array_elements($3 -> 'counts') WITH ORDINALITY c(counts, bit) USING (bit)
         ), projected AS (
-            SELECT r.code, CASE WHEN vector_dims(r.vector) = $4 THEN hashindex.project_with($2, r.vector) END AS p
+            SELECT r.code, CASE WHEN {ext}.vector_dims(r.vector) = $4 THEN hashindex.project_with($2, r.vector) END AS p
             FROM (%1$s) r(code, vector) OFFSET 0
         ), judged AS (
             SELECT p.p, p.code, CASE
@@ -86,10 +86,10 @@ BEGIN
                 ELSE EXISTS (
                     -- In units of the standard deviation of the row's projections.
                     SELECT FROM (
-                        SELECT e.n - 1 AS n, abs(e.x) * sqrt(vector_dims(p.p)) / nullif(vector_norm(p.p), 0) AS size
+                        SELECT e.n - 1 AS n, abs(e.x) * sqrt({ext}.vector_dims(p.p)) / nullif({ext}.vector_norm(p.p), 0) AS size
                         FROM unnest(p.p::real[]) WITH ORDINALITY e(x, n)
-                    ) u CROSS JOIN generate_series(0, $5 / vector_dims(p.p) - 1) half
-                    WHERE get_bit(p.code # p.fresh, u.n::integer + half * vector_dims(p.p)) = 1
+                    ) u CROSS JOIN generate_series(0, $5 / {ext}.vector_dims(p.p) - 1) half
+                    WHERE get_bit(p.code # p.fresh, u.n::integer + half * {ext}.vector_dims(p.p)) = 1
                       AND coalesce(u.size > 0.001 AND (half = 0 OR abs(u.size - 1) > 0.001), false)
                 )
             END AS wrong

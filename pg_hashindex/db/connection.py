@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import sqlalchemy as sa
-from pgvector.psycopg import register_vector
 from psycopg.pq import TransactionStatus
+from psycopg.types import TypeInfo
 
 from ..errors import (
     ConnectionFailedError,
@@ -90,17 +90,22 @@ def prepare(connection: Connection) -> None:
         return
     with translated_errors(), connection.transaction():
         extension = connection.execute(preparing.EXTENSION).fetchone()
-        path = preparing.path_of_types(connection, extension)
+        types = preparing.types_of(connection, extension)
         before = connection.execute("SHOW search_path").fetchone()
-        connection.execute(path)
-        register_vector(connection)
+        connection.execute(preparing.OWN_PATH)
+        for name, register in types:
+            register(connection, TypeInfo.fetch(connection, name))
         connection.execute(preparing.RESTORED_PATH, before)
 
 
 def create_engine(url: str) -> sa.Engine:
     """Make an SQLAlchemy engine, for migrations, from any URL that `connect` takes."""
     return sa.create_engine(
-        "postgresql+psycopg://", creator=lambda: _open(url, autocommit=False), poolclass=sa.NullPool
+        "postgresql+psycopg://",
+        creator=lambda: _open(url, autocommit=False),
+        poolclass=sa.NullPool,
+        # SQLAlchemy would look the type up on the user's path.
+        use_native_hstore=False,
     )
 
 

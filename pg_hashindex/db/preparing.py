@@ -1,22 +1,32 @@
 """What connections of both kinds are checked for before pgvector's types are registered on them."""
 
+from collections.abc import Callable
 from typing import Any, LiteralString
 
 import psycopg
+from pgvector.psycopg.bit import register_bit_info
+from pgvector.psycopg.halfvec import register_halfvec_info
+from pgvector.psycopg.sparsevec import register_sparsevec_info
+from pgvector.psycopg.vector import register_vector_info
 from psycopg import sql
 from psycopg.rows import namedtuple_row, tuple_row
 
 from ..errors import InvalidInputError, MissingExtensionError, OldServerError
 
-__all__ = ["EXTENSION", "RESTORED_PATH", "needs_types", "path_of_types", "refuse"]
+__all__ = ["EXTENSION", "OWN_PATH", "RESTORED_PATH", "Type", "needs_types", "refuse", "types_of"]
 
 #: Of pgvector: the schema and the version.
 EXTENSION: LiteralString = (
-    "SELECT n.nspname, e.extversion FROM pg_extension e "
-    "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
+#: Under it psycopg looks types up, so that nothing of somebody else's is called.
+OWN_PATH: LiteralString = "SET LOCAL search_path TO pg_catalog, pg_temp"
 #: Takes what ``SHOW search_path`` gave.
-RESTORED_PATH: LiteralString = "SELECT set_config('search_path', %s, true)"
+RESTORED_PATH: LiteralString = "SELECT pg_catalog.set_config('search_path', %s, true)"
+
+#: A type's name in full, and what registers it: register_vector of pgvector finds bare names alone.
+Type = tuple[sql.Identifier, Callable[[psycopg.BaseConnection[Any], Any], None]]
 
 
 def refuse(connection: psycopg.BaseConnection[Any], kind: type) -> None:
@@ -61,10 +71,10 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
     return True
 
 
-def path_of_types(
+def types_of(
     connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
-) -> sql.Composed:
-    """Check pgvector, and write the statement after which its types are found by bare name.
+) -> list[Type]:
+    """Check pgvector, and return the types that are to be registered.
 
     Raises
     ------
@@ -81,5 +91,10 @@ def path_of_types(
             f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
             "run: ALTER EXTENSION vector UPDATE;"
         )
-    # The types are looked up by bare name, and pgvector may live outside the search_path.
-    return sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema))
+    return [
+        (sql.Identifier("pg_catalog", "bit"), register_bit_info),
+        (sql.Identifier(schema, "halfvec"), register_halfvec_info),
+        (sql.Identifier(schema, "sparsevec"), register_sparsevec_info),
+        # The last: it tells that all are registered.
+        (sql.Identifier(schema, "vector"), register_vector_info),
+    ]

@@ -11,7 +11,7 @@ import psycopg
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
-from pgvector.psycopg import register_vector_async
+from psycopg.types import TypeInfo
 
 from ..db import preparing
 from ..db.connection import translated_errors
@@ -57,10 +57,11 @@ async def prepare_async(connection: AsyncConnection) -> None:
                 return
             async with connection.transaction():
                 extension = await (await connection.execute(preparing.EXTENSION)).fetchone()
-                path = preparing.path_of_types(connection, extension)
+                types = preparing.types_of(connection, extension)
                 before = await (await connection.execute("SHOW search_path")).fetchone()
-                await connection.execute(path)
-                await register_vector_async(connection)
+                await connection.execute(preparing.OWN_PATH)
+                for name, register in types:
+                    register(connection, await TypeInfo.fetch(connection, name))
                 await connection.execute(preparing.RESTORED_PATH, before)
             del _unfinished[connection]
 

@@ -40,7 +40,7 @@ _COLUMNS: LiteralString = """
            coalesce(pg_catalog.bool_or(a.attisdropped), false),
            ARRAY(SELECT i.code_column FROM hashindex.index i
                  WHERE i.layout = 'column' AND i.name <> $1)
-    FROM pg_attribute a WHERE a.attrelid = {base} AND a.attnum > 0
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = {base}::oid AND a.attnum > 0
 """
 
 _SAMPLE: dict[Layout, LiteralString] = {
@@ -191,8 +191,9 @@ class _Finder:
         """Return the binding with the table's name of now."""
         if self.asked.table is not None:
             row = self._cursor(
-                "SELECT n.nspname, c.relname FROM pg_class c "
-                "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::text::regclass",
+                "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c "
+                "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE c.oid = $1::text::regclass::oid",
                 [self.asked.table],
             ).fetchone()
             return replace(self.known, schema_name=row[0], table_name=row[1])

@@ -225,7 +225,9 @@ def test_names_that_searches_have_for_their_own(
 def test_an_index_whose_codes_would_have_such_a_name(
     connection: Connection, items: str, model: Model
 ) -> None:
-    with pytest.raises(InvalidInputError, match='column "hashindex_code" of items has a name'):
+    with pytest.raises(
+        InvalidInputError, match='column "hashindex_code" of public.items has a name'
+    ):
         HashIndex.create(
             connection,
             "hashindex",

@@ -17,14 +17,14 @@ from pg_hashindex.models.model import Model
 pytestmark = pytest.mark.newest
 
 TABLE_FAULTS = {
-    "ALTER TABLE items RENAME TO goods": "on goods: it was renamed",
+    "ALTER TABLE items RENAME TO goods": "on public.goods: it was renamed",
     "CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop": "on shop.items: it was renamed",
-    "ALTER TABLE items RENAME embedding TO vec": 'column "embedding" of items is gone',
-    "ALTER TABLE items DROP embedding": 'column "embedding" of items is gone',
+    "ALTER TABLE items RENAME embedding TO vec": 'column "embedding" of public.items is gone',
+    "ALTER TABLE items DROP embedding": 'column "embedding" of public.items is gone',
     "ALTER TABLE items ALTER embedding TYPE sparsevec(8)": "sparsevec, not vector or halfvec",
     "ALTER TABLE items RENAME id TO number": 'has no column "id"',
     "ALTER TABLE items DROP CONSTRAINT items_pkey": 'column "id" of public.items is not a key',
-    "ALTER TABLE items ALTER id TYPE text": 'key "id" of items is of type text, and was of bigint',
+    "ALTER TABLE items ALTER id TYPE text": '"id" of public.items is of type text, and was of big',
     "CREATE TABLE more () INHERITS (items)": "items has tables that inherit from it",
 }
 
@@ -64,7 +64,7 @@ def test_codes_that_were_dropped(connection: Connection, index: HashIndex) -> No
         said = "code table hashindex.items_idx_codes is gone"
     else:
         connection.execute(f"ALTER TABLE {table} DROP {column}".encode())
-        said = 'code column "items_idx_code" of items is gone'
+        said = 'code column "items_idx_code" of public.items is gone'
     assert findings(index)["table"].detail == said
     assert troubles(index) == {"table": "broken"}
 
@@ -94,7 +94,7 @@ def test_triggers(connection: Connection, index: HashIndex) -> None:
         with connection.transaction(force_rollback=True):
             connection.execute(statement.encode())
             assert troubles(index) == {"triggers": "broken"}
-            assert findings(index)["triggers"].detail.startswith(f"{name} on items {said}")
+            assert findings(index)["triggers"].detail.startswith(f"{name} on public.items {said}")
     connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name}".encode())
     assert troubles(index) == {}
 

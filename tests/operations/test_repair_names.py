@@ -243,10 +243,12 @@ def test_a_code_column_that_was_renamed(connection: Connection, items: str, mode
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("ALTER TABLE items ALTER id TYPE integer", '"id" of items is of type integer now, .*big'),
+        ("ALTER TABLE items ALTER id TYPE integer",
+         '"id" of public.items is of type integer now, .*big'),
         ("ALTER TABLE items ALTER embedding TYPE vector(7) USING subvector(embedding, 1, 7)",
          "holds vectors of 7 dimensions, the model takes 8"),
-        ("ALTER TABLE items ALTER embedding TYPE sparsevec(8)", "of type sparsevec, not vector"),
+        ("ALTER TABLE items ALTER embedding TYPE sparsevec(8)",
+         "of type public.sparsevec, not vector"),
         ("ALTER TABLE items DROP CONSTRAINT items_pkey", '"id" of public.items is not a key'),
         ("CREATE TABLE child () INHERITS (items)", "has tables that inherit from it"),
     ],

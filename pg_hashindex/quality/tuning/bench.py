@@ -27,7 +27,8 @@ OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 TABLE = "items"
 
 _EXTENSION_SCHEMA = (
-    "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+    "SELECT n.nspname FROM pg_catalog.pg_extension e "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace "
     "WHERE e.extname = 'vector'"
 )
 

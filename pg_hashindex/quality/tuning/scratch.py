@@ -38,7 +38,7 @@ _MISSING_RIGHTS = """
 """
 
 _LEFT_OVER = """
-    SELECT nspname FROM pg_namespace
+    SELECT nspname FROM pg_catalog.pg_namespace
     WHERE nspname ~ ('^' || $1 || '[0-9a-f]{12}$') AND pg_has_role(nspowner, 'USAGE')
 """
 
