@@ -1,9 +1,9 @@
 -- The schema and the types that the tables need. Runs before the migrations; every file of this
 -- folder may be run again.
 
--- From here to the end of the transaction names resolve in pg_catalog first, then where pgvector
--- lives. Functions keep this path (SET search_path FROM CURRENT), so that no caller's path, and no
--- temporary object, can put another meaning on what they call.
+-- To the end of the transaction names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and name
+-- all else in full, so nobody can put another meaning on what they call: not by his path or temporary objects, nor by
+-- objects that he makes where pgvector lives.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 DO $$
@@ -27,27 +27,27 @@ BEGIN
 END
 $$;
 
-SELECT pg_catalog.set_config('search_path', pg_catalog.format('pg_catalog, %I, pg_temp', n.nspname), true)
-FROM pg_catalog.pg_extension e
-JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
-WHERE e.extname = 'vector';
-
 -- CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where it exists.
 DO $$
 BEGIN
-    IF to_regnamespace('hashindex') IS NULL THEN
-        CREATE SCHEMA hashindex;
-    END IF;
-    -- What is made from here on belongs to the owner of the schema, whoever of his members, or which superuser, runs this.
-    PERFORM set_config('role', pg_get_userbyid(n.nspowner), true) FROM pg_namespace n WHERE n.nspname = 'hashindex';
+    -- One upgrade at a time: making a schema, and commenting on it, wait for whoever is at it, and are for its owner alone.
+    LOOP
+        BEGIN
+            IF to_regnamespace('hashindex') IS NULL THEN
+                CREATE SCHEMA hashindex;
+            END IF;
+            -- What is made from here on belongs to the owner of the schema, whoever of his members, or which superuser, runs this.
+            PERFORM set_config('role', pg_get_userbyid(n.nspowner), true) FROM pg_namespace n WHERE n.nspname = 'hashindex';
+            EXECUTE format('COMMENT ON SCHEMA hashindex IS %L', obj_description(to_regnamespace('hashindex'), 'pg_namespace'));
+            EXIT;
+        EXCEPTION WHEN duplicate_schema OR unique_violation OR invalid_schema_name THEN
+            -- Somebody made it meanwhile, or dropped it.
+        END;
+    END LOOP;
     IF to_regtype('hashindex.layer') IS NULL THEN
-        CREATE TYPE hashindex.layer AS (
-            kind text,
-            weights vector[],
-            bias vector,
-            scale real,
-            nearest integer
-        );
+        EXECUTE format(
+            'CREATE TYPE hashindex.layer AS (kind text, weights %1$I.vector[], bias %1$I.vector, scale real, nearest integer)', n.nspname
+        ) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
     END IF;
 END
 $$;

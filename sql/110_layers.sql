@@ -1,8 +1,8 @@
 -- Evaluates the layers of a model. Reads no table, so it may be used anywhere. The same layers in
 -- Python: pg_hashindex/models/layers.py. Triggers call it, so all of pgvector is named in full: {ext} is the schema that it is in.
 
-CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v vector)
-RETURNS vector
+CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v {ext}.vector)
+RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -117,13 +117,13 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], vector) IS
+COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
 -- The levels of a projection as bits: pg_hashindex/models/quantization.py says why these. With 4 levels the
 -- first half holds the signs, the second whether each projection is beyond one standard deviation of
 -- the row's own, the bit turned round where the projection is above 0.
-CREATE OR REPLACE FUNCTION hashindex._quantize(projection vector, levels integer)
+CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer)
 RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -149,14 +149,14 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._quantize(vector, integer) IS
+COMMENT ON FUNCTION hashindex._quantize({ext}.vector, integer) IS
     'code of a projection: its signs, and with 4 levels a second half that tells large from small';
 
 -- A body that is parsed now: names cannot change their meaning, and the call can be inlined.
-CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v vector, levels integer DEFAULT 2)
+CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)
 RETURNS bit
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN hashindex._quantize(hashindex.project_with(layers, v), levels);
 
-COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], vector, integer) IS
+COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], {ext}.vector, integer) IS
     'code of a vector by the layers of a model: bit 1 where the projection is above 0, and with 4 levels a second half';

@@ -32,8 +32,8 @@ $$;
 COMMENT ON FUNCTION hashindex.find_model(text) IS
     'stored model of a reference: name (its latest version) or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.project(model text, v vector)
-RETURNS vector
+CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector)
+RETURNS {ext}.vector
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -42,10 +42,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.project(text, vector) IS
+COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS
     'projection of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.encode(model text, v vector)
+CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector)
 RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -57,7 +57,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encode(text, vector) IS
+COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS
     'code of a vector by a stored model, named as name or name:version';
 
 CREATE OR REPLACE FUNCTION hashindex._refuse_model_update()

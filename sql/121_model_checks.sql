@@ -42,18 +42,18 @@ BEGIN
                 coalesce(array_dims(layer.weights), '{}')
             );
         END IF;
-        SELECT format('row %s of its weights has %s dimensions', w.place, coalesce(vector_dims(w.row_of)::text, 'NULL'))
+        SELECT format('row %s of its weights has %s dimensions', w.place, coalesce({ext}.vector_dims(w.row_of)::text, 'NULL'))
         INTO wrong
         FROM unnest(layer.weights) WITH ORDINALITY AS w(row_of, place)
-        WHERE vector_dims(w.row_of) IS DISTINCT FROM dimension LIMIT 1;
+        WHERE {ext}.vector_dims(w.row_of) IS DISTINCT FROM dimension LIMIT 1;
         IF wrong IS NOT NULL THEN
             RETURN format('%s, and %s come in', wrong, dimension);
         END IF;
     END IF;
-    IF vector_dims(layer.bias) <> coalesce(rows_of, dimension) THEN
+    IF {ext}.vector_dims(layer.bias) <> coalesce(rows_of, dimension) THEN
         RETURN format(
             'its bias has %s dimensions, and must have %s',
-            vector_dims(layer.bias), coalesce(rows_of, dimension)
+            {ext}.vector_dims(layer.bias), coalesce(rows_of, dimension)
         );
     END IF;
     -- NaN is greater than infinity here.

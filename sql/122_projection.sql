@@ -35,7 +35,7 @@ LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    kept vector;
+    kept {ext}.vector;
 BEGIN
     SELECT m.bit_weights INTO kept FROM hashindex.model m WHERE m.id = _planes_of.model_id;
     IF kept IS NULL THEN

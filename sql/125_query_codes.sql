@@ -3,7 +3,7 @@
 
 -- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits order candidates as the weights themselves do
 -- except where few bits have nearly all of the weight; 4 do there too.
-CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights vector)
+CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector)
 RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -20,10 +20,10 @@ BEGIN
     END IF;
     RETURN (
         SELECT ARRAY[
-            binary_quantize(array_agg(r.rounded & 1)::vector)::bit varying,
-            binary_quantize(array_agg(r.rounded & 2)::vector)::bit varying,
-            binary_quantize(array_agg(r.rounded & 4)::vector)::bit varying,
-            binary_quantize(array_agg(r.rounded & 8)::vector)::bit varying
+            {ext}.binary_quantize(array_agg(r.rounded & 1)::{ext}.vector)::bit varying,
+            {ext}.binary_quantize(array_agg(r.rounded & 2)::{ext}.vector)::bit varying,
+            {ext}.binary_quantize(array_agg(r.rounded & 4)::{ext}.vector)::bit varying,
+            {ext}.binary_quantize(array_agg(r.rounded & 8)::{ext}.vector)::bit varying
         ]
         FROM (
             SELECT round(15 * w / greatest_weight)::integer AS rounded
@@ -33,7 +33,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._weight_planes(vector) IS
+COMMENT ON FUNCTION hashindex._weight_planes({ext}.vector) IS
     'weights of bits, rounded to 0 to 15 of the greatest, as masks of the bits that hold 1, 2, 4 and 8';
 
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
@@ -53,22 +53,22 @@ COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
 -- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split where a normal variable is. A projection of zeros tells
 -- nothing about any bit, and what comes out ranks by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
 -- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
-CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection vector, levels integer)
+CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer)
 RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    n integer := vector_dims(projection);
-    p vector := l2_normalize(projection);
-    t vector := array_fill((0.586 / sqrt(n))::real, ARRAY[n])::vector;
-    t2 vector := t + t;
-    t3 vector := t2 + t;
-    zero vector := t - t;
-    b1 bit varying := binary_quantize(p - t) | binary_quantize(zero - p - t);
-    b2 bit varying := binary_quantize(p - t2) | binary_quantize(zero - p - t2);
-    b3 bit varying := binary_quantize(p - t3) | binary_quantize(zero - p - t3);
-    u1 bit varying := binary_quantize(p);
+    n integer := {ext}.vector_dims(projection);
+    p {ext}.vector := {ext}.l2_normalize(projection);
+    t1 {ext}.vector := array_fill((0.586 / sqrt(n))::real, ARRAY[n])::{ext}.vector;
+    t2 {ext}.vector := t1 OPERATOR({ext}.+) t1;
+    t3 {ext}.vector := t2 OPERATOR({ext}.+) t1;
+    minus_p {ext}.vector := t1 OPERATOR({ext}.-) t1 OPERATOR({ext}.-) p;
+    b1 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t1) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t1);
+    b2 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t2) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t2);
+    b3 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t3) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t3);
+    u1 bit varying := {ext}.binary_quantize(p);
     u2 bit varying := ~(u1 # b2);
     u3 bit varying := ~(u2 # (b3 | ~b1));
 BEGIN
@@ -77,7 +77,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._asymmetric_codes(vector, integer) IS
+COMMENT ON FUNCTION hashindex._asymmetric_codes({ext}.vector, integer) IS
     'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
@@ -96,7 +96,7 @@ DECLARE
 BEGIN
     -- "0 +" hides the order from an HNSW index on the codes, whose answers are approximate. Half the time of bit_count(code # u).
     RETURN CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
-        format('%s(%s <~> %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
+        format('%s(%s OPERATOR({ext}.<~>) %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
         ' + ' ORDER BY w.place
     )
     FROM unnest(weights) WITH ORDINALITY w(weight, place) WHERE w.weight > 0;

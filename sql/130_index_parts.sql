@@ -48,6 +48,23 @@ END;
 COMMENT ON FUNCTION hashindex._distance_operator(text) IS
     'pgvector''s distance operator for a metric (l2, cosine or ip; hamming, of codes)';
 
+-- With halfvec and vector on its two sides the operator would be looked for, and one that somebody made where pgvector is could fit better.
+CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index)
+RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN hashindex._vector_schema() || CASE WHEN EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = i.column_name
+          AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
+    ) THEN '.halfvec' ELSE '.vector' END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of the column of an index, halfvec or vector, which queries are cast to';
+
 -- An index that is dropped and created again must not come by the number that it had.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
 RETURNS bigint

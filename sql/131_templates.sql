@@ -141,8 +141,9 @@ BEGIN
         -- "+ 0" hides the order from an HNSW or IVFFlat index on the table, whose answers are approximate.
         'exact', quote_literal(format(
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
-            '\n) ORDER BY (%1$s.%3$s %4$s $1) + 0, %1$s.%2$s LIMIT $2',
-            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), key_type
+            '\n) ORDER BY (%1$s.%3$s %4$s $1::%6$s) + 0, %1$s.%2$s LIMIT $2',
+            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), key_type,
+            replace(hashindex._vector_type(i), '%', '%%')
         )),
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
@@ -184,10 +185,7 @@ BEGIN
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
-        'vector_type', (
-            SELECT CASE WHEN count(*) = 0 THEN 'vector' ELSE 'halfvec' END FROM pg_attribute a
-            WHERE a.attrelid = to_regclass(base) AND a.attname = i.column_name AND NOT a.attisdropped AND a.atttypid = 'halfvec'::regtype
-        ),
+        'vector_type', hashindex._vector_type(i),
         'set_code', CASE WHEN in_python THEN '' ELSE format(
             E'\n            NEW.%I := (SELECT %s FROM (SELECT NEW.%I::%s.vector AS vector OFFSET 0) r);', i.code_column,
             row_code, i.column_name, ext

@@ -10,7 +10,7 @@ AS $$
 DECLARE
     kind "char";
     persistence "char";
-    column_type text;
+    column_type regtype;
     column_dimension integer;
 BEGIN
     SELECT c.relkind, c.relpersistence INTO kind, persistence FROM pg_class c WHERE c.oid = table_name;
@@ -28,7 +28,7 @@ BEGIN
             USING ERRCODE = 'wrong_object_type',
                   HINT = 'Index each of them, or use declarative partitions.';
     END IF;
-    SELECT format_type(a.atttypid, NULL), a.atttypmod INTO column_type, column_dimension
+    SELECT a.atttypid, a.atttypmod INTO column_type, column_dimension
     FROM pg_attribute a
     WHERE a.attrelid = table_name AND a.attname = column_name
       AND a.attnum > 0 AND NOT a.attisdropped;
@@ -36,7 +36,7 @@ BEGIN
         RAISE EXCEPTION 'table % has no column "%"', table_name, coalesce(column_name, 'NULL')
             USING ERRCODE = 'undefined_column';
     END IF;
-    IF column_type NOT IN ('{ext}.vector', '{ext}.halfvec') THEN
+    IF column_type NOT IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) THEN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec',
             column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';

@@ -80,7 +80,7 @@ BEGIN
     UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0) WHERE x.name = i.name;
     later := hashindex._next_of(i);
     EXECUTE format(
-        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre halfvec(%s) NOT NULL)',
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL)',
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
         later.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );
@@ -144,7 +144,7 @@ BEGIN
     IF dimension <= 4000 THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 100)',
-            i.landmark_table, CASE i.metric WHEN 'l2' THEN 'halfvec_l2_ops' ELSE 'halfvec_cosine_ops' END
+            i.landmark_table, CASE i.metric WHEN 'l2' THEN '{ext}.halfvec_l2_ops' ELSE '{ext}.halfvec_cosine_ops' END
         );
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);

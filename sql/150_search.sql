@@ -50,7 +50,7 @@ COMMENT ON FUNCTION hashindex._row_cost(hashindex.index) IS
 -- in the order of their codes, in batches that grow until enough match. Filter columns that are kept beside the codes leave rows out
 -- before any is looked up.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
-    i hashindex.index, query vector, k integer, candidates integer, probes integer, filter text, query_code bit varying,
+    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, filter text, query_code bit varying,
     caller_path text
 )
 RETURNS TABLE (id text, distance double precision)
@@ -61,7 +61,7 @@ AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
     -- As many as a share of the rows holds, give or take two standard deviations.
@@ -101,9 +101,9 @@ BEGIN
             'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
             '(pg_catalog.array_agg(r.id::pg_catalog.text ORDER BY r.distance, r.id))[:$6] AS ids, '
             '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
-            'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1 AS distance FROM %2$s '
+            'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
             'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s) OFFSET 0) r',
-            'candidates_' || i.name, base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter
+            'candidates_' || i.name, base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter, hashindex._vector_type(i)
         );
         LOOP
             whole := least(n, 2147483647);
@@ -127,16 +127,16 @@ BEGIN
     END IF;
     -- "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
     statement := format(
-        'SELECT %1$s.%2$I::pg_catalog.text, %1$s.%3$I %4$s $1 FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%5$s) '
-        'ORDER BY (%1$s.%3$I %4$s $1) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
-        base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter
+        'SELECT %1$s.%2$I::pg_catalog.text, %1$s.%3$I %4$s $1::%6$s FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%5$s) '
+        'ORDER BY (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
+        base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter, hashindex._vector_type(i)
     );
     PERFORM set_config('search_path', caller_path, true);
     RETURN QUERY EXECUTE statement USING checked, k;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, vector, integer, integer, integer, text, bit varying, text) IS
+COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, {ext}.vector, integer, integer, integer, text, bit varying, text) IS
     'nearest rows of those that a filter holds for';
 
 -- The filter, where the columns beside the codes are all that it needs and operators of PostgreSQL's own; otherwise NULL.
@@ -195,7 +195,7 @@ COMMENT ON FUNCTION hashindex._code_by_model(text, bigint, bit varying) IS
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
-    query vector,
+    query {ext}.vector,
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
     probes integer DEFAULT NULL,
@@ -229,7 +229,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, vector, integer, integer, integer, jsonb, text, bit varying, text) IS
+COMMENT ON FUNCTION hashindex.search(text, {ext}.vector, integer, integer, integer, jsonb, text, bit varying, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
 CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb)

@@ -464,7 +464,7 @@ DECLARE
     written bigint;
 BEGIN
     EXECUTE CASE WHEN i.layout = 'table' THEN format(
-        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s(b.%6$I::vector)%7$s FROM %8$s b %9$s '
+        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s(b.%6$I::{ext}.vector)%7$s FROM %8$s b %9$s '
         'WHERE b.%6$I IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
         -- A trigger may write one meanwhile, of a newer vector.
         'ON CONFLICT (id) DO NOTHING',
@@ -474,10 +474,10 @@ BEGIN
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(
             'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre %s %s LIMIT 1) l', parts ->> 'landmarks',
-            parts ->> 'landmark_operator', replace(parts ->> 'point_of_row', 'r.vector', format('b.%I::vector', i.column_name))
+            parts ->> 'landmark_operator', replace(parts ->> 'point_of_row', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
         ) END, pages
     ) ELSE format(
-        'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',
+        'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::{ext}.vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',
         parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages
     ) END;
     GET DIAGNOSTICS written = ROW_COUNT;

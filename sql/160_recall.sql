@@ -14,10 +14,10 @@ DECLARE
 BEGIN
     RETURN QUERY EXECUTE format(
         -- "+ 0" hides the ordering from an HNSW or IVFFlat index, whose answers are approximate.
-        'SELECT b.%2$I::text, b.%3$I %4$s $1 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
-        'ORDER BY (b.%3$I %4$s $1) + 0, b.%2$I LIMIT $2',
+        'SELECT b.%2$I::text, b.%3$I %4$s $1::%5$s AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
+        'ORDER BY (b.%3$I %4$s $1::%5$s) + 0, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
-        hashindex._distance_operator(i.metric)
+        hashindex._distance_operator(i.metric), hashindex._vector_type(i)
     ) USING checked, wanted;
 END
 $$;

@@ -4,7 +4,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
@@ -21,6 +20,15 @@ class LayerArray(UserDefinedType[Any]):
 
     def get_col_spec(self, **_: Any) -> str:
         return "hashindex.layer[]"
+
+
+def _execute_naming_pgvector(statement: str) -> None:
+    # Nothing but pg_catalog is on the path, and a script that runs later does not know the schema.
+    op.execute(
+        f"DO $$ BEGIN EXECUTE replace($text${statement}$text$, '{{ext}}', quote_ident(n.nspname)) "
+        "FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+        "WHERE e.extname = 'vector'; END $$"
+    )
 
 
 def upgrade() -> None:
@@ -41,7 +49,6 @@ def upgrade() -> None:
         sa.Column(
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
-        sa.Column("bit_weights", VECTOR),
         sa.Column("network", JSONB),
         sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
         sa.Column("profile", JSONB),
@@ -55,16 +62,16 @@ def upgrade() -> None:
         sa.CheckConstraint("levels IN (2, 4)", name=op.f("model_levels_check")),
         sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name=op.f("model_layers_check")),
         sa.CheckConstraint(
-            "vector_dims(bit_weights) = n_bits "
-            "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[])",
-            name=op.f("model_bit_weights_check"),
-        ),
-        sa.CheckConstraint(
             "(network IS NOT NULL) = ((layers[cardinality(layers)]).kind = 'network')",
             name=op.f("model_network_check"),
         ),
         schema="hashindex",
         comment="trained hash models; a saved model never changes",
+    )
+    _execute_naming_pgvector(
+        "ALTER TABLE hashindex.model ADD bit_weights {ext}.vector, ADD CONSTRAINT "
+        "model_bit_weights_check CHECK ({ext}.vector_dims(bit_weights) = n_bits "
+        "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[]))"
     )
     op.create_table(
         "model_part",
@@ -171,7 +178,6 @@ def upgrade() -> None:
         sa.Column("index_name", sa.Text, nullable=False),
         sa.Column("query_set", sa.Text, nullable=False),
         sa.Column("number", sa.Integer, nullable=False),
-        sa.Column("vector", VECTOR, nullable=False),
         sa.Column("row_id", sa.Text),
         sa.PrimaryKeyConstraint("index_name", "query_set", "number", name="saved_query_pkey"),
         sa.ForeignKeyConstraint(
@@ -183,6 +189,7 @@ def upgrade() -> None:
         schema="hashindex",
         comment="the queries of a set; row_id is the row that one was taken from, if any",
     )
+    _execute_naming_pgvector("ALTER TABLE hashindex.saved_query ADD vector {ext}.vector NOT NULL")
     op.create_table(
         "recall_history",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),

@@ -3,15 +3,19 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
-from pgvector.psycopg import register_vector
+from pgvector.psycopg.bit import register_bit_info
+from pgvector.psycopg.halfvec import register_halfvec_info
+from pgvector.psycopg.sparsevec import register_sparsevec_info
+from pgvector.psycopg.vector import register_vector_info
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
+from psycopg.types import TypeInfo
 
 from ..errors import (
     ConnectionFailedError,
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTENSION",
+    "OWN_PATH",
     "RESTORED_PATH",
     "Connection",
     "check_idle",
@@ -43,21 +48,26 @@ __all__ = [
     "is_distributed",
     "needs_types",
     "outside_transactions",
-    "path_of_types",
     "prepare",
     "refuse_kind",
     "translated_errors",
+    "types_of",
 ]
 
 Connection = psycopg.Connection[Any]
 
 #: Selects the schema and the version of pgvector.
 EXTENSION: LiteralString = (
-    "SELECT n.nspname, e.extversion FROM pg_extension e "
-    "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
+#: Under it psycopg looks types up, so that nothing of somebody else's is called.
+OWN_PATH: LiteralString = "SET LOCAL search_path TO pg_catalog, pg_temp"
 #: Takes what ``SHOW search_path`` gave.
-RESTORED_PATH: LiteralString = "SELECT set_config('search_path', %s, true)"
+RESTORED_PATH: LiteralString = "SELECT pg_catalog.set_config('search_path', %s, true)"
+
+#: A type's name in full, and what registers it: register_vector of pgvector finds bare names alone.
+Type = tuple[sql.Identifier, Callable[[psycopg.BaseConnection[Any], Any], None]]
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
@@ -107,10 +117,11 @@ def prepare(connection: Connection) -> None:
         return
     with translated_errors(), connection.transaction():
         extension = connection.execute(EXTENSION).fetchone()
-        path = path_of_types(connection, extension)
+        types = types_of(connection, extension)
         before = connection.execute("SHOW search_path").fetchone()
-        connection.execute(path)
-        register_vector(connection)
+        connection.execute(OWN_PATH)
+        for name, register in types:
+            register(connection, TypeInfo.fetch(connection, name))
         connection.execute(RESTORED_PATH, before)
 
 
@@ -156,10 +167,10 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
     return True
 
 
-def path_of_types(
+def types_of(
     connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
-) -> sql.Composed:
-    """Check pgvector, and write the statement after which its types are found by bare name.
+) -> list[Type]:
+    """Check pgvector, and return the types that are to be registered.
 
     Raises
     ------
@@ -176,14 +187,23 @@ def path_of_types(
             f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
             "run: ALTER EXTENSION vector UPDATE;"
         )
-    # The types are looked up by bare name, and pgvector may live outside the search_path.
-    return sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema))
+    return [
+        (sql.Identifier("pg_catalog", "bit"), register_bit_info),
+        (sql.Identifier(schema, "halfvec"), register_halfvec_info),
+        (sql.Identifier(schema, "sparsevec"), register_sparsevec_info),
+        # The last: it tells that all are registered.
+        (sql.Identifier(schema, "vector"), register_vector_info),
+    ]
 
 
 def create_engine(url: str) -> sa.Engine:
     """Make an SQLAlchemy engine, for migrations, from any URL that `connect` takes."""
     return sa.create_engine(
-        "postgresql+psycopg://", creator=lambda: _open(url, autocommit=False), poolclass=sa.NullPool
+        "postgresql+psycopg://",
+        creator=lambda: _open(url, autocommit=False),
+        poolclass=sa.NullPool,
+        # SQLAlchemy would look the type up on the user's path.
+        use_native_hstore=False,
     )
 
 

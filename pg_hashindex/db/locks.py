@@ -108,7 +108,7 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
 
 _HOLDERS: LiteralString = """
     SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
-    WHERE l.relation = pg_catalog.to_regclass(%s) AND l.granted
+    WHERE l.relation = pg_catalog.to_regclass(%s)::oid AND l.granted
       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
                         WHERE d.datname = pg_catalog.current_database())
       AND l.pid <> pg_catalog.pg_backend_pid()

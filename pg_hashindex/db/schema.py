@@ -36,9 +36,6 @@ from .connection import translated_errors
 
 __all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
 
-# Any constant will do, as long as every release uses this one: the bytes of "pghashix".
-_LOCK_KEY = 0x7067686173686978
-
 # alembic.op and alembic.context are module-wide: one run at a time in a process. It is taken after
 # the database's lock, and never held while waiting for that.
 _ALEMBIC = threading.RLock()
@@ -91,7 +88,6 @@ def upgrade(connection: sa.Connection) -> None:
         If the database does not allow it; nothing is changed then.
     """
     with translated_errors(), _kept_settings(connection):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
         for text in _functions(before_tables=True):
             _run(connection, text)
         with _kept_proxies():
@@ -115,7 +111,14 @@ def downgrade(connection: sa.Connection) -> None:
         If there are indexes, or objects of the user's that use our functions.
     """
     with translated_errors():
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
+        if not status(connection).installed:
+            return
+        # Waits for an upgrade or for another downgrade, and is for the owner alone.
+        _run(
+            connection,
+            "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
+            "EXCEPTION WHEN invalid_schema_name THEN END $$",
+        )
         if not status(connection).installed:
             return
         names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
@@ -134,8 +137,8 @@ def downgrade(connection: sa.Connection) -> None:
         # In one statement, since some call others; without CASCADE, which could reach the user's.
         functions = connection.scalar(
             sa.text(
-                "SELECT string_agg(p.oid::regprocedure::text, ', ') FROM pg_proc p "
-                "WHERE p.pronamespace = 'hashindex'::regnamespace"
+                "SELECT string_agg(p.oid::regprocedure::text, ', ') FROM pg_catalog.pg_proc p "
+                "WHERE p.pronamespace = 'hashindex'::regnamespace::oid"
             )
         )
         if functions:
@@ -228,7 +231,6 @@ def _statements() -> list[str]:
     with _kept_proxies():
         alembic.command.upgrade(config, "head", sql=True)
     return [
-        f"SELECT pg_advisory_xact_lock({_LOCK_KEY});",
         *_functions(before_tables=True),
         tables.getvalue(),
         *_functions(before_tables=False),

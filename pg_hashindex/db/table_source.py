@@ -47,8 +47,9 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
     """
     try:
         row = connection.execute(
-            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
+            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
+            "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.oid = %s::regclass::oid",
             [name],
         ).fetchone()
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
@@ -160,16 +161,18 @@ class TableSource:
         row = self.connection.execute(
             """
             WITH RECURSIVE type AS (
-                SELECT t.* FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-                WHERE a.attrelid = %s::regclass AND a.attname = %s
+                SELECT t.* FROM pg_catalog.pg_attribute a
+                JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+                WHERE a.attrelid = %s::regclass::oid AND a.attname = %s
                   AND a.attnum > 0 AND NOT a.attisdropped
                 UNION ALL
-                SELECT base.* FROM type JOIN pg_type base ON base.oid = type.typbasetype
+                SELECT base.* FROM type JOIN pg_catalog.pg_type base ON base.oid = type.typbasetype
             )
             SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory)
             FROM type
-            LEFT JOIN pg_type element ON element.oid = type.typelem AND type.typcategory = 'A'
-            WHERE type.typbasetype = 0
+            LEFT JOIN pg_catalog.pg_type element
+                ON element.oid = type.typelem AND type.typcategory = 'A'
+            WHERE type.typbasetype = 0::oid
             """,
             [self.name, column],
         ).fetchone()
@@ -179,10 +182,10 @@ class TableSource:
 
     def _collation_of(self, column: str) -> sql.Identifier | None:
         row = self.connection.execute(
-            "SELECT n.nspname, c.collname FROM pg_attribute a "
-            "JOIN pg_collation c ON c.oid = a.attcollation "
-            "JOIN pg_namespace n ON n.oid = c.collnamespace "
-            "WHERE a.attrelid = %s::regclass AND a.attname = %s AND NOT a.attisdropped",
+            "SELECT n.nspname, c.collname FROM pg_catalog.pg_attribute a "
+            "JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation "
+            "JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace "
+            "WHERE a.attrelid = %s::regclass::oid AND a.attname = %s AND NOT a.attisdropped",
             [self.name, column],
         ).fetchone()
         return None if row is None else sql.Identifier(*row)

@@ -60,12 +60,12 @@ model = sa.Table(
     sa.Column(
         "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
     ),
-    sa.Column("bit_weights", VECTOR),
     sa.Column("network", JSONB),
     # Levels kept of each projection: 2 are its sign, 4 take two bits.
     sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
     # How the projections of its training rows were spread, to see later rows drift from them.
     sa.Column("profile", JSONB),
+    sa.Column("bit_weights", VECTOR),
     sa.UniqueConstraint("name", "version"),
     sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", "name"),
     sa.CheckConstraint("version >= 1", "version"),
@@ -183,8 +183,8 @@ saved_query = sa.Table(
     sa.Column("index_name", sa.Text, primary_key=True),
     sa.Column("query_set", sa.Text, primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("vector", VECTOR, nullable=False),
     sa.Column("row_id", sa.Text),
+    sa.Column("vector", VECTOR, nullable=False),
     sa.ForeignKeyConstraint(
         ["index_name", "query_set"], [query_set.c.index_name, query_set.c.name], ondelete="CASCADE"
     ),

@@ -44,8 +44,9 @@ _INDEXES: LiteralString = """
     SELECT x.index_name, x.create_statement, x.attach_statement,
            -- That of a table with partitions becomes valid with the last of theirs.
            (SELECT p.indisvalid OR c.relkind = 'I'
-            FROM pg_index p JOIN pg_class c ON c.oid = p.indexrelid
-            WHERE c.oid = to_regclass(x.index_name) AND p.indrelid = to_regclass(x.relation))
+            FROM pg_catalog.pg_index p JOIN pg_catalog.pg_class c ON c.oid = p.indexrelid
+            WHERE c.oid = to_regclass(x.index_name)::oid
+               AND p.indrelid = to_regclass(x.relation)::oid)
     FROM hashindex.index i, hashindex._code_indexes(i, i.building) x
     WHERE i.name = $1
 """

@@ -7,18 +7,19 @@ from weakref import WeakKeyDictionary
 import psycopg
 from numpy.typing import ArrayLike
 from pgvector import Vector
-from pgvector.psycopg import register_vector_async
 from psycopg import AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg.types import TypeInfo
 
 from ..db.connection import (
     EXTENSION,
+    OWN_PATH,
     RESTORED_PATH,
     needs_types,
-    path_of_types,
     refuse_kind,
     translated_errors,
+    types_of,
 )
 from ..errors import HashIndexError
 from ..models import store
@@ -58,10 +59,11 @@ async def prepare_async(connection: AsyncConnection) -> None:
                 return
             async with connection.transaction():
                 extension = await (await connection.execute(EXTENSION)).fetchone()
-                path = path_of_types(connection, extension)
+                types = types_of(connection, extension)
                 before = await (await connection.execute("SHOW search_path")).fetchone()
-                await connection.execute(path)
-                await register_vector_async(connection)
+                await connection.execute(OWN_PATH)
+                for name, register in types:
+                    register(connection, await TypeInfo.fetch(connection, name))
                 await connection.execute(RESTORED_PATH, before)
             del _unfinished[connection]
 

@@ -69,10 +69,10 @@ _START, _IN_ORDER = 0, -1
 # The leaf partitions, or the table itself, with the files that they are in.
 _LEAVES: LiteralString = """
     SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind <> 'p' AND (
-        c.oid = {name}::regclass
-        OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree({name}) t)
+        c.oid = {name}::regclass::oid
+        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({name}) t)
     )
     ORDER BY c.oid
 """
@@ -108,7 +108,8 @@ _WRONG_ROW: LiteralString = """
 """
 
 _EXTENSION_SCHEMA: LiteralString = """
-    SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    SELECT n.nspname FROM pg_catalog.pg_extension e
+    JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
     WHERE e.extname = 'vector'
 """
 
@@ -522,9 +523,10 @@ class _Build:
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(means.centres())
             (indexed,) = self._execute(
-                "SELECT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid "
-                "JOIN pg_am a ON a.oid = c.relam "
-                "WHERE x.indrelid = to_regclass($1) AND a.amname = 'hnsw')",
+                "SELECT EXISTS (SELECT FROM pg_catalog.pg_index x "
+                "JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid "
+                "JOIN pg_catalog.pg_am a ON a.oid = c.relam "
+                "WHERE x.indrelid = to_regclass($1)::oid AND a.amname = 'hnsw')",
                 [self._names["landmarks"].as_string(self.connection)],
             ).fetchone()
             if not indexed:

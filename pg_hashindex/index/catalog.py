@@ -86,9 +86,9 @@ _INDEX_BYTES: LiteralString = """
 # The b-tree of the codes by landmark.
 _LISTS_BYTES: LiteralString = """
     coalesce((
-        SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_index x
-        JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-        WHERE x.indrelid = {codes_name}::regclass AND a.attname = 'landmark'
+        SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_catalog.pg_index x
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        WHERE x.indrelid = {codes_name}::regclass::oid AND a.attname = 'landmark'
     ), 0)::bigint
 """
 
@@ -96,7 +96,7 @@ _LISTS_BYTES: LiteralString = """
 _LANDMARK_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(
-            CASE WHEN t.relation = {codes_name}::regclass THEN {lists}
+            CASE WHEN t.relation::oid = {codes_name}::regclass::oid THEN {lists}
             ELSE pg_total_relation_size(t.relation) END
         ), 0)::bigint
         FROM hashindex.index i, hashindex._tables_of(i) t WHERE i.name = {name}

@@ -31,9 +31,9 @@ _REBIND: LiteralString = """
         id_column = coalesce($4, x.id_column),
         code_schema = CASE x.layout WHEN 'column' THEN n.nspname ELSE x.code_schema END,
         code_table = CASE x.layout WHEN 'column' THEN c.relname ELSE x.code_table END
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE x.name = $1 AND c.oid = CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
-        ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE x.name = $1 AND c.oid = (CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
+        ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END)::oid
     RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
 """
 

@@ -1,6 +1,6 @@
 -- Asks pgvector's HNSW over the codes.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id {key_type})
@@ -11,7 +11,7 @@ SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF {codes_are_hidden} THEN
@@ -20,15 +20,15 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := {projection};
+        hashindex_projection {ext}.vector := {projection};
         hashindex_code bit({n_bits}) := {code};
         hashindex_codes bit varying[] := {query_codes};
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
@@ -46,7 +46,7 @@ BEGIN
         hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
         hashindex_ids := ARRAY(
             SELECT c.id FROM (
-                SELECT c.id, c.code FROM {codes} c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
+                SELECT c.id, c.code FROM {codes} c ORDER BY c.code OPERATOR({ext}.<~>) hashindex_code LIMIT hashindex_pool
             ) c ORDER BY {distance} LIMIT hashindex_n
         );
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

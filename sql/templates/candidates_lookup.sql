@@ -1,7 +1,7 @@
 -- Looks substrings of the query's code up, within a radius that grows until enough codes are found.
 -- With radius a in each of the chunks every code is found up to the distance (a + 1) chunks - 1.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id {key_type})
@@ -12,7 +12,7 @@ SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF {codes_are_hidden} THEN
@@ -21,15 +21,15 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := {projection};
+        hashindex_projection {ext}.vector := {projection};
         hashindex_code bit({n_bits}) := {code};
         hashindex_codes bit varying[] := {query_codes};
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
         -- Constants, computed once a session.
         hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});

@@ -1,6 +1,6 @@
 -- Orders the candidates by exact distance. Locks are taken on the table first, then on codes, as everything else takes them.
 CREATE OR REPLACE FUNCTION {search}(
-    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id {key_type}, distance double precision)
@@ -14,7 +14,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1 AS distance
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1::{vector_type} AS distance
     FROM {table}
     WHERE {table}.{key} = ANY (ARRAY(
         SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c

@@ -1,6 +1,6 @@
 -- Has every shard read its part of the lists of the landmarks nearest to the query, and merges the nearest codes.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id {key_type})
@@ -11,7 +11,7 @@ SET plan_cache_mode = auto
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1 ELSE hashindex._refuse_vector($1, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
     hashindex_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
@@ -21,15 +21,15 @@ BEGIN
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := {projection};
+        hashindex_projection {ext}.vector := {projection};
         hashindex_codes bit varying[] := {query_codes};
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
-        hashindex_point halfvec := {point};
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
+        hashindex_point {ext}.halfvec := {point};
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_set text;
         hashindex_lists integer[];

@@ -1,6 +1,6 @@
 -- Has the shards order the candidates by exact distance, and merges the nearest.
 CREATE OR REPLACE FUNCTION {search}(
-    query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL
 )
 RETURNS TABLE (id {key_type}, distance double precision)
@@ -17,7 +17,7 @@ DECLARE
     hashindex_locked boolean := EXISTS (SELECT FROM {table} WHERE false);
     hashindex_ids {key_type}[] := ARRAY(SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c);
 BEGIN
-    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1 AS distance
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1::{vector_type} AS distance
     FROM {table}
     WHERE {table}.{key} = ANY (hashindex_ids) AND {table}.{column} IS NOT NULL
     ORDER BY distance, id

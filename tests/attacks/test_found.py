@@ -263,6 +263,35 @@ def test_nobody_keeps_the_administrator_from_work(
     assert HashIndex.open(connection, "items_idx").encode() == 0
 
 
+def test_nobody_keeps_an_upgrade_waiting(
+    theirs: HashIndex, connection: Connection, mallory: Connection
+) -> None:
+    """It waits for locks of the schema's owner alone: for no number, and no lock of readers."""
+    engine = create_engine(connection.info.dsn)
+    with mallory.transaction():
+        mallory.execute("SELECT pg_advisory_xact_lock(%s)", [0x7067686173686978])
+        mallory.execute("LOCK TABLE hashindex.index IN ACCESS SHARE MODE")
+        mallory.execute("SELECT FROM hashindex.index, hashindex.claim")
+        for refused in (
+            "COMMENT ON SCHEMA hashindex IS 'mine'",
+            "LOCK TABLE hashindex.index IN ROW SHARE MODE",
+            "SELECT FROM hashindex.index FOR KEY SHARE",
+            "LOCK TABLE hashindex.alembic_version IN ACCESS SHARE MODE",
+        ):
+            with denied(), mallory.transaction():
+                mallory.execute(refused.encode())
+        with engine.begin() as upgrading:
+            upgrading.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
+            schema.upgrade(upgrading)
+    # A second upgrade does wait for the first.
+    with engine.begin() as first, engine.connect() as second:
+        schema.upgrade(first)
+        second.exec_driver_sql("SET lock_timeout = '100ms'")
+        with pytest.raises(HashIndexError, match="lock"):
+            schema.upgrade(second)
+    engine.dispose()
+
+
 #: Nearer matches for calls of ours than PostgreSQL's own, which are polymorphic or variadic.
 NEARER = (
     ("unnest", "bigint[]"), ("unnest", "real[]"), ("unnest", "text[]"),

@@ -1,16 +1,21 @@
 """Nothing of an attacker's is run in place of ours: not by search_path, pg_temp, or look-alikes."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import psycopg
 import pytest
-import sqlalchemy as sa
 from fixtures.checks import assert_fresh
-from fixtures.decoys import RUN_ALL, decoys
+from fixtures.commands import Run
+from fixtures.decoys import RUN_ALL, decoys, shadows
 from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import schema, store
+from pg_hashindex.db import connection as database
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.hashers import LSH
@@ -22,44 +27,88 @@ from pg_hashindex.quality.evaluate import evaluate
 pytestmark = pytest.mark.newest
 
 
+@pytest.fixture(params=["public", "ext"])
+def home(request: pytest.FixtureRequest, connection: Connection, items: str, model: Model) -> str:
+    """The schema that pgvector is in."""
+    if request.param != "public":
+        connection.execute(f"CREATE SCHEMA {request.param}".encode())
+        connection.execute(f"ALTER EXTENSION vector SET SCHEMA {request.param}".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA {request.param} TO PUBLIC".encode())
+        upgrade(connection)
+    return str(request.param)
+
+
 @pytest.fixture
-def poisoned(connection: Connection, items: str, model: Model, as_role: As) -> Connection:
-    """A session of the owner of table items, with an attacker's schema before all others."""
+def keeper(connection: Connection, home: str, as_role: As) -> Connection:
+    """A session of the owner of table items and of the schema."""
+    owner = as_role("keeper")
+    connection.execute(
+        "ALTER TABLE items OWNER TO keeper; GRANT USAGE, CREATE ON SCHEMA public TO keeper"
+    )
+    make_administrator(connection, "keeper")
+    return owner
+
+
+@pytest.fixture
+def poisoned(connection: Connection, home: str, keeper: Connection) -> Connection:
+    """The same, with an attacker's schema before all others, and decoys beside pgvector too."""
     connection.execute(RUN_ALL)
-    statements = ["CREATE SCHEMA evil", *decoys(connection)]
+    connection.execute("SET search_path TO pg_catalog")
+    statements = ["CREATE SCHEMA evil", "CREATE SEQUENCE evil.ran", *decoys(connection, home)]
     row = connection.execute("SELECT pg_temp.run_all(%s)", [statements]).fetchone()
     assert row is not None
     made = row[0]
-    assert made > 1000
+    assert made > 5000
     for table in ("model", "index", "items_idx_codes", "pg_class", "vector", "layer", "bit"):
         connection.execute(f'CREATE TABLE evil."{table}" (id int)'.encode())
         if table not in {"vector", "bit"}:
             connection.execute(f'CREATE TABLE public."{table}" (id int)'.encode())
-    owner = as_role("keeper")
     connection.execute(
-        "ALTER TABLE items OWNER TO keeper; GRANT USAGE, CREATE ON SCHEMA public TO keeper; "
-        "GRANT USAGE ON SCHEMA evil TO keeper"
+        "GRANT USAGE ON SCHEMA evil TO PUBLIC; GRANT ALL ON evil.ran TO PUBLIC; "
+        "DO $$ BEGIN EXECUTE pg_catalog.format("
+        "'ALTER DATABASE %I SET search_path TO evil, public', "
+        "pg_catalog.current_database()); END $$"
     )
-    make_administrator(connection, "keeper")
-    owner.execute("SET search_path TO evil, public")
-    return owner
+    keeper.execute("SET search_path TO evil, public")
+    return keeper
 
 
-def test_the_decoys_would_be_taken(poisoned: Connection) -> None:
+def ran(connection: Connection) -> bool:
+    """Whether any function of the attacker's ran since, in whatever session."""
+    row = connection.execute(
+        "SELECT r.is_called, pg_catalog.setval('evil.ran', 1, false) FROM evil.ran r"
+    ).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def upgrade(connection: Connection, path: str = "public") -> None:
+    engine = database.create_engine(connection.info.dsn)
+    with engine.begin() as upgrading:
+        upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")
+        schema.upgrade(upgrading)
+    engine.dispose()
+
+
+def test_the_decoys_would_be_taken(poisoned: Connection, connection: Connection, home: str) -> None:
     """Or the other tests could not fail."""
     for statement in (
         "SELECT hashtextextended('x', 0)",
-        "SELECT '[1,2]'::public.vector <-> '[1,2]'::public.vector",
+        f"SELECT '[1,2]'::{home}.vector <-> '[1,2]'::{home}.vector",
+        f"SELECT '[1,2]'::{home}.vector OPERATOR({home}.<->) '[1,2]'::{home}.halfvec",
+        f"SELECT B'1' OPERATOR({home}.<~>) B'1'::bit varying",
         "SELECT format('%s'::text, 'x'::text)",
         "SELECT 'x'::text || 1",
+        "SELECT 1::oid = 'oid'::regtype",
     ):
         with pytest.raises(psycopg.errors.RaiseException, match="HIJACKED"):
-            poisoned.execute(statement)
+            poisoned.execute(statement.encode())
+        assert ran(connection)
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_an_owner_on_an_attackers_path(
-    poisoned: Connection, vectors: NDArray[np.float32], layout: Layout
+    poisoned: Connection, connection: Connection, vectors: NDArray[np.float32], layout: Layout
 ) -> None:
     """Whatever he asks of an index, in SQL and from Python."""
     index = HashIndex.create(
@@ -123,6 +172,7 @@ def test_an_owner_on_an_attackers_path(
     assert_fresh(HashIndex.open(poisoned, "items_idx"))
     poisoned.execute("SET search_path TO evil, public")
     HashIndex.open(poisoned, "items_idx").drop()
+    assert not ran(connection)
 
 
 def _write(session: Connection) -> None:
@@ -139,7 +189,7 @@ def _write(session: Connection) -> None:
 
 
 def test_functions_whatever_comes_before_pg_catalog(
-    poisoned: Connection, vectors: NDArray[np.float32]
+    poisoned: Connection, connection: Connection, vectors: NDArray[np.float32]
 ) -> None:
     """With pg_catalog behind the attacker's schema even = is his; our functions do not care."""
     HashIndex.create(
@@ -148,6 +198,7 @@ def test_functions_whatever_comes_before_pg_catalog(
     poisoned.execute("SET search_path TO evil, pg_catalog, public")
     with pytest.raises(psycopg.errors.RaiseException, match="HIJACKED"):
         poisoned.execute("SELECT 1 = 1")
+    assert ran(connection)
     query = str(vectors[0].tolist())
     for call in (
         "hashindex.search_items_idx(%(q)s)",
@@ -164,6 +215,7 @@ def test_functions_whatever_comes_before_pg_catalog(
     ):
         poisoned.execute(f"SELECT {call}".encode(), {"q": query})
     _write(poisoned)
+    assert not ran(connection)
 
 
 def test_temporary_tables_of_the_same_names(index: HashIndex, vectors: NDArray[np.float32]) -> None:
@@ -198,10 +250,168 @@ def test_temporary_tables_of_the_same_names(index: HashIndex, vectors: NDArray[n
 
 def test_an_upgrade_on_an_attackers_path(poisoned: Connection, connection: Connection) -> None:
     """By a superuser, whose path an attacker may write to: schema public, of old."""
-    engine = sa.create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(connection.info.dsn)
+    upgrade(connection, "evil, public")
+    assert not ran(connection)
+
+
+@pytest.fixture
+def work(
+    run: Run,
+    connection: Connection,
+    keeper: Connection,
+    as_role: As,
+    url: str,
+    tmp_path: Path,
+    vectors: NDArray[np.float32],
+) -> Callable[[], None]:
+    """Do through the command line, as the administrator, all that it has for an index."""
+
+    as_role("reader")
+    connection.execute("GRANT SELECT ON public.items TO reader")
+    # For tune: its scratch tables, and as many rows as it asks for.
+    with connection.cursor() as cursor, cursor.copy("COPY public.items FROM STDIN") as copy:
+        for i in range(900):
+            copy.write_row((i + 301, "abc"[i % 3], Vector(vectors[i % 300] * (1 + i / 300))))
+    connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
+
+    def on(*arguments: object) -> str:
+        session = url.replace("postgres@", "keeper@")
+        return run(*arguments, "--database-url", session).stdout
+
+    def work() -> None:
+        source = ("--table", "public.items", "--column", "embedding")
+        quick = ("--queries", 10)
+        on("model", "train", "one", "--method", "itq", "--bits", 8, "--force", *source)
+        on(
+            "model",
+            "train",
+            "two",
+            "--method",
+            "pcah",
+            "--bits",
+            8,
+            "--levels",
+            4,
+            "--force",
+            *source,
+        )
+        on("model", "list")
+        on("model", "show", "one")
+        for layout in ("table", "column"):
+            extra = ("--filter-columns", "category") if layout == "table" else ()
+            on("index", "create", "i", *source, "--model", "one", "--layout", layout, *extra)
+            for access in ("landmarks", "lookup", "hnsw", "scan"):
+                if layout == "column" and access != "scan":
+                    continue
+                on("index", "configure", "i", "--access", access)
+                on("index", "encode", "i")
+                on("search", "i", "--query", "[1,2,3,4,5,6,7,8]")
+                # A filter is the caller's own SQL, and means what it means under his path.
+                filters = (
+                    "category OPERATOR(pg_catalog.=) 'a'",
+                    "id OPERATOR(pg_catalog.<) 9::int8",
+                )
+                for condition in filters:
+                    on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
+                on("within", "i", "--like", 7, "--radius", 3)
+                on("index", "check", "i")
+                on("evaluate", "i", *quick, "--labels", "category")
+            on("evaluate", "i", "--codes", *quick, "--save", "set")
+            on("evaluate", "i", "--set", "set", "--record")
+            on("evaluate", "i", "--history")
+            on("evaluate", "i", "--sets")
+            on("index", "swap", "i", "--model", "two", *quick, "--force")
+            on("index", "rollback", "i")
+            on("index", "prune", "i")
+            on("index", "show", "i")
+            on("index", "list")
+            on("report", "i", "--html", tmp_path / "page.html", *quick)
+            on("index", "grant", "i", "reader")
+            on("index", "revoke", "i", "reader")
+            on("index", "check", "i", "--full")
+            on("index", "repair", "i", "--full")
+            on("index", "drop", "i")
+        on("index", "repair", "--orphans")
+        on("tune", *source, "--recall", "0.1", *quick, "--sample", 1000, "--minutes", "0.1")
+        on("index", "create", "tuned", *source, "--model", "two")
+        on("index", "configure", "tuned", "--access", "landmarks")
+        on("index", "encode", "tuned")
+        on("index", "rebalance", "tuned")
+        on("index", "drop", "tuned")
+        on("jobs", "--all")
+        on("model", "drop", "two")
+
+    return work
+
+
+def test_the_command_line_on_an_attackers_path(
+    poisoned: Connection, connection: Connection, work: Callable[[], None]
+) -> None:
+    """Each of its sessions begins on that path."""
+    work()
+    assert not ran(connection)
+
+
+@pytest.mark.parametrize("home", ["public"], indirect=True)
+def test_the_command_line_among_temporary_tables(
+    keeper: Connection, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all names that a statement could mean, in each of its sessions."""
+    opened, statement = database._open, shadows()
+
+    def shadowed(url: str, *, autocommit: bool = True) -> Connection:
+        session = opened(url, autocommit=True)
+        session.execute(statement.encode())
+        session.autocommit = autocommit
+        return session
+
+    monkeypatch.setattr(database, "_open", shadowed)
+    work()
+
+
+#: What of pgvector's own a text of ours could name.
+_PGVECTORS = """
+    SELECT DISTINCT p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+    WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND d.refobjid = (
+        SELECT e.oid FROM pg_extension e WHERE e.extname = 'vector'
+    ) AND NOT EXISTS (
+        SELECT FROM pg_proc o
+        WHERE o.proname = p.proname AND o.pronamespace = 'pg_catalog'::regnamespace
     )
-    with engine.begin() as upgrading:
-        upgrading.exec_driver_sql("SET LOCAL search_path TO evil, public")
-        schema.upgrade(upgrading)
-    engine.dispose()
+"""
+
+
+def test_every_function_names_what_it_means(
+    connection: Connection, home: str, vectors: NDArray[np.float32]
+) -> None:
+    """Installed and generated: pinned to pg_catalog; pgvector in full, in text that is run too."""
+    store.save(connection, LSH(n_bits=8).fit(vectors).to_model("lsh4", levels=4))
+    connection.execute(
+        f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
+    )
+    kinds = [(access, "table") for access in ("scan", "lookup", "landmarks", "hnsw")]
+    for access, layout in [*kinds, ("scan", "column")]:
+        index = HashIndex.create(
+            connection, f"{access}_{layout}", table="public.items", column="embedding",
+            model="lsh", layout=layout, filter_columns=["category"] if layout == "table" else [],
+        )  # fmt: skip
+        index.configure(access=access).encode()
+    for name, model in (("halves", "lsh"), ("halves4", "lsh4")):
+        HashIndex.create(connection, name, table="public.halves", column="embedding", model=model)
+    functions = connection.execute(
+        "SELECT p.oid::regprocedure::text, p.prosrc, p.proconfig, p.prosqlbody IS NOT NULL "
+        "FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace"
+    ).fetchall()
+    names = "|".join(sorted(row[0] for row in connection.execute(_PGVECTORS)))
+    bare = re.compile(
+        rf"(?<![\w.\"])(?:{names})\s*\(|::\s*(?:vector|halfvec|sparsevec)\b"
+        r"|(?<!\.)(?:<->|<=>|<#>|<\+>|<~>|<%>)|(?<![\w.])(?:vector|halfvec|bit)_\w+_ops\b"
+    )
+    assert len(functions) > 150
+    for signature, text, settings, parsed in functions:
+        path = [one for one in settings or [] if one.startswith("search_path=")]
+        assert parsed or path == ["search_path=pg_catalog, pg_temp"], signature
+        code = re.sub(r"--[^\n]*", "", text)
+        # Where the operator of a metric is chosen, it stands alone; format() qualifies it.
+        code = re.sub(r"THEN '<.>'|ELSE '<.>'|THEN '<..>'", "", code)
+        assert not (found := bare.findall(code)), (signature, found)

@@ -40,7 +40,7 @@ KINDS = (
 # probed. The key of _filtered_search is any column.
 FREE = (
     r"\bbit_count\(",
-    r"code <~> ",
+    r"code OPERATOR\(\w+\.<~>\) ",
     r"\bhashindex_distance$",
     r"^\(?l\.centre ",
     r", %1\$s\.%2\$I$",

@@ -200,6 +200,7 @@ def test_migrated_tables_equal_those_of_sqlalchemy(url: str, empty_url: str) -> 
     engine = create_engine(empty_url)
     with engine.begin() as connection:
         connection.exec_driver_sql(types, execution_options={"no_parameters": True})
+        connection.exec_driver_sql("SET LOCAL search_path TO pg_catalog, public")
         tables.metadata.create_all(connection)
 
     def ours(url: str) -> dict[str, Any]:

@@ -2,39 +2,39 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_column_weighted(query vector, n 
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION) THEN
         RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
         hashindex_codes bit varying[] := hashindex._weighted_codes(hashindex._quantize(hashindex_projection, 2), hashindex._planes_of(MODEL));
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
         IF $4 IS NULL THEN
             RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-            ) c ORDER BY 15 * (c.code <~> hashindex_u1) + (c.code <~> hashindex_u2) + 2 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 8 * (c.code <~> hashindex_u5) LIMIT hashindex_n;
+                SELECT c.id, c.code FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool
+            ) c ORDER BY 15 * (c.code OPERATOR(public.<~>) hashindex_u1) + (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 8 * (c.code OPERATOR(public.<~>) hashindex_u5) LIMIT hashindex_n;
         ELSE
             RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
-) ORDER BY 15 * (public.items.column_weighted_code <~> $1) + (public.items.column_weighted_code <~> $2) + 2 * (public.items.column_weighted_code <~> $3) + 4 * (public.items.column_weighted_code <~> $4) + 8 * (public.items.column_weighted_code <~> $5) LIMIT $7', 'true', $4)
+) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $7', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
         END IF;
     END;
@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_column_weighted(query vector, k inte
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
@@ -54,7 +54,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1::public.vector AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_column_weighted($1, hashindex_n, $4, NULL, $5) c
@@ -71,7 +71,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_column_weighted()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    -- A session keeps the type that the vector had when it first wrote, until this text changes: a vector.
+    -- A session keeps the type that the vector had when it first wrote, until this text changes: a public.vector.
     IF TG_OP = 'INSERT' OR ((NEW.embedding OPERATOR(public.=) OLD.embedding) IS NOT TRUE AND (NEW.embedding IS NOT NULL OR OLD.embedding IS NOT NULL)) THEN
         NEW.column_weighted_code := NULL;
         IF NEW.embedding IS NOT NULL THEN
@@ -89,14 +89,14 @@ CREATE OR REPLACE FUNCTION hashindex.within_column_weighted(query vector, radius
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);

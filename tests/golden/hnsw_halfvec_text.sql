@@ -2,31 +2,31 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query vector, 
  RETURNS TABLE(id text)
  LANGUAGE plpgsql
  STABLE ROWS 200
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
         RETURN QUERY EXECUTE format('SELECT public.notes.slug::pg_catalog.text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (%s
-) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1) + 0, public.notes.slug LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1::public.halfvec) + 0, public.notes.slug LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
         hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
         hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
@@ -34,7 +34,7 @@ BEGIN
         hashindex_ids pg_catalog.text[];
     BEGIN
         IF $4 IS NOT NULL THEN
-            RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code <~> $1) + 2 * (c.code <~> $2) + (c.code <~> $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
+            RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
 ) ORDER BY notes.hashindex_distance LIMIT $7', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
             RETURN;
@@ -45,8 +45,8 @@ BEGIN
         hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
         hashindex_ids := ARRAY(
             SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code <~> hashindex_code LIMIT hashindex_pool
-            ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n
+                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code OPERATOR(public.<~>) hashindex_code LIMIT hashindex_pool
+            ) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
         );
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
@@ -54,8 +54,8 @@ BEGIN
             -- The graph does not lead everywhere.
             hashindex_ids := ARRAY(
                 SELECT c.id FROM (
-                    SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-                ) c ORDER BY 4 * (c.code <~> hashindex_u1) + 2 * (c.code <~> hashindex_u2) + (c.code <~> hashindex_u3) LIMIT hashindex_n
+                    SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool
+                ) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
             );
         END IF;
         RETURN QUERY SELECT unnest(hashindex_ids);
@@ -95,7 +95,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query vector, k in
  RETURNS TABLE(id text, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
@@ -104,7 +104,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) $1 AS distance
+    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) $1::public.halfvec AS distance
     FROM public.notes
     WHERE public.notes.slug = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, hashindex_n, $4, NULL, $5) c
@@ -183,14 +183,14 @@ CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query vector, radi
  RETURNS TABLE(id text, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.notes', 'embedding', 8);

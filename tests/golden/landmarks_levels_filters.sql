@@ -2,33 +2,33 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks_levels_filters(query v
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_seqscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     hashindex_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
         RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+        hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
         hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
-        hashindex_point halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
+        hashindex_point public.halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_set text;
         hashindex_lists integer[];
@@ -51,11 +51,11 @@ BEGIN
             END IF;
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code <~> hashindex_u1) + 6 * (c.code <~> hashindex_u2) + 3 * (c.code <~> hashindex_u3) + 4 * (c.code <~> hashindex_u4) + 2 * (c.code <~> hashindex_u5) + (c.code <~> hashindex_u6) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
                 );
             ELSE
                 -- The planner would look each list of $8 itself up in its statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
             END IF;
@@ -66,7 +66,7 @@ BEGIN
             hashindex_probes := 8 * hashindex_probes;
         END LOOP;
         hashindex_set := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code <~> $1) + 6 * (c.code <~> $2) + 3 * (c.code <~> $3) + 4 * (c.code <~> $4) + 2 * (c.code <~> $5) + (c.code <~> $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
     END;
@@ -105,7 +105,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks_levels_filters(query vecto
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
@@ -114,7 +114,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1::public.vector AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, hashindex_n, $4, NULL, $5) c
@@ -197,14 +197,14 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks_levels_filters(query vecto
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
-    hashindex_projection vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
+    hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);

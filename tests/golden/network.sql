@@ -2,38 +2,38 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_network(query vector, n integer 
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.network_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'network' AND x.generation = GENERATION) THEN
         RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Who may not read codes may not read models either.
     DECLARE
-        hashindex_projection vector := NULL;
+        hashindex_projection public.vector := NULL;
         hashindex_codes bit varying[] := ARRAY[hashindex._checked_code(query_code, 16)];
-        hashindex_u1 bit varying := hashindex_codes[1];
-        hashindex_u2 bit varying := hashindex_codes[2];
-        hashindex_u3 bit varying := hashindex_codes[3];
-        hashindex_u4 bit varying := hashindex_codes[4];
-        hashindex_u5 bit varying := hashindex_codes[5];
-        hashindex_u6 bit varying := hashindex_codes[6];
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := hashindex_n;
     BEGIN
         IF $4 IS NULL THEN
             RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_pool
-            ) c ORDER BY 0 + (c.code <~> hashindex_u1) LIMIT hashindex_n;
+                SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool
+            ) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n;
         ELSE
-            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code <~> $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
+            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code OPERATOR(public.<~>) $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
         END IF;
@@ -57,7 +57,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_network(query vector, k integer DEFA
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
@@ -66,7 +66,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1 AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1::public.vector AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_network($1, hashindex_n, $4, NULL, $5) c
@@ -145,14 +145,14 @@ CREATE OR REPLACE FUNCTION hashindex.within_network(query vector, radius integer
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
- SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query vector := CASE WHEN vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
-    hashindex_projection vector := NULL;
+    hashindex_projection public.vector := NULL;
     hashindex_code bit(16) := hashindex._checked_code(query_code, 16);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);

@@ -12,11 +12,10 @@ import pytest
 import sqlalchemy as sa
 from fixtures.known import OTHERS, UNKNOWN
 from numpy.typing import NDArray
-from pgvector.psycopg.vector import register_vector_info
 from psycopg.rows import dict_row
-from psycopg.types import TypeInfo
 
 from pg_hashindex import AsyncHashIndex, store
+from pg_hashindex.db import preparing
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import (
     ConnectionFailedError,
@@ -27,7 +26,6 @@ from pg_hashindex.errors import (
     UnknownIndexError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import async_index
 from pg_hashindex.index.handle import Access, HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
@@ -213,16 +211,19 @@ def test_an_open_that_was_cut_off_can_be_repeated(
     """Not all types are registered then, of which some searches need the others."""
     expected = encoded.search(OTHERS[0])
 
-    async def cut_off(connection: psycopg.AsyncConnection[Any]) -> None:
-        info = await TypeInfo.fetch(connection, "vector")
-        assert info is not None
-        register_vector_info(connection, info)
-        raise asyncio.CancelledError
+    types_of = preparing.types_of
+
+    def cut_off(connection: psycopg.AsyncConnection[Any], extension: Any) -> list[preparing.Type]:
+        def cancel(*_: Any) -> None:
+            raise asyncio.CancelledError
+
+        vector = types_of(connection, extension)[-1]
+        return [vector, (vector[0], cancel)]
 
     async def ask() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             with monkeypatch.context() as patch:
-                patch.setattr(async_index, "register_vector_async", cut_off)
+                patch.setattr(preparing, "types_of", cut_off)
                 with pytest.raises(asyncio.CancelledError):
                     await AsyncHashIndex.open(connection, "items_idx")
             assert connection.adapters.types.get("vector") is not None

@@ -131,8 +131,16 @@ def test_a_taken_code_column_is_refused(connection: Connection, items: str, mode
         ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "no primary key of one"),
         ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
         ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
-        ("id int PRIMARY KEY, embedding sparsevec(8)", None, "type sparsevec, not vector or half"),
-        ("id int PRIMARY KEY, embedding vector(8)[]", None, r"is of type vector\[\], not vector"),
+        (
+            "id int PRIMARY KEY, embedding sparsevec(8)",
+            None,
+            "type public.sparsevec, not vector or half",
+        ),
+        (
+            "id int PRIMARY KEY, embedding vector(8)[]",
+            None,
+            r"is of type public.vector\[\], not vector",
+        ),
         ("id int PRIMARY KEY, embedding real[]", None, r"is of type real\[\], not vector"),
     ],
 )

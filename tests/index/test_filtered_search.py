@@ -320,7 +320,7 @@ def test_a_filter_column_that_is_dropped(connection: Connection, index: HashInde
     look_codes_up(connection)
     connection.execute("ALTER TABLE shop DROP COLUMN price")
     assert filter_check(connection) == (
-        "broken", 'filter column "price" of shop is gone, so that writes fail',
+        "broken", 'filter column "price" of public.shop is gone, so that writes fail',
     )  # fmt: skip
     for condition in ("category = 'a'", "note LIKE 'note 1%'"):
         assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
@@ -340,8 +340,13 @@ def test_a_filter_column_whose_type_changes(connection: Connection, index: HashI
     )
     status, detail = filter_check(connection)
     assert status == "broken"
-    assert 'filter column "category" of shop is of type integer now, and was of text' in detail
-    assert '"sold" of shop is of type timestamp without time zone now, and was of date' in detail
+    assert (
+        'filter column "category" of public.shop is of type integer now, and was of text' in detail
+    )
+    assert (
+        '"sold" of public.shop is of type timestamp without time zone now, and was of date'
+        in detail
+    )
     for condition in (
         "category = 97",
         "category = '097'",

@@ -186,8 +186,8 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ('{"colour": 1}', 'names column "colour", which items has not'),
-        ('{"category\\" = category --": 1}', "which items has not"),
+        ('{"colour": 1}', 'names column "colour", which public.items has not'),
+        ('{"category\\" = category --": 1}', "which public.items has not"),
         ('{"category": ["a"]}', "Values are text, numbers"),
         ('["category"]', "not an object"),
     ],

@@ -193,7 +193,7 @@ def test_comments_say_who_encodes(queued: HashIndex) -> None:
         ).fetchone()
         assert row is not None
         assert "pg-hashindex index encode" in row[0]
-        assert row[0].endswith("triggers on items take away those of rows that change")
+        assert row[0].endswith("triggers on public.items take away those of rows that change")
 
 
 def test_dropping_leaves_nothing(queued: HashIndex) -> None:

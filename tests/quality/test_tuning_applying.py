@@ -205,7 +205,7 @@ def test_a_role_that_may_not_make_triggers(url: str, connection: Connection, doc
         ),
         (
             "CREATE DOMAIN embedding AS vector(4);CREATE TABLE t (id int PRIMARY KEY, v embedding)",
-            "of type embedding, not vector",
+            "of type public.embedding, not vector",
         ),
         ("CREATE TABLE t (id int PRIMARY KEY, v vector)", "holds vectors of 5 dimensions"),
     ],

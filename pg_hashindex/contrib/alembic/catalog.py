@@ -21,8 +21,8 @@ _INDEXES = """
            m.name AS model, m.version, m.dimension,
            m.metric AS model_metric, hashindex._default_ranking(m) AS model_ranking
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
-    LEFT JOIN pg_namespace n ON n.nspname = i.schema_name
-    LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
+    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
+    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
     WHERE i.swap_of IS NULL ORDER BY i.name
 """
 
@@ -38,13 +38,13 @@ _OBJECTS = """
         FROM hashindex.index i
         CROSS JOIN pg_catalog.unnest(ARRAY[i.access, i.building]) path
         CROSS JOIN hashindex._code_indexes(i, path) x
-        JOIN pg_class c ON c.oid = to_regclass(x.index_name)
-        JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_class t ON t.oid = to_regclass(x.relation)
+        JOIN pg_catalog.pg_class c ON c.oid = to_regclass(x.index_name)::oid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_catalog.pg_class t ON t.oid = to_regclass(x.relation)::oid
         WHERE i.layout = 'column' AND path IS NOT NULL
     ) o
-    LEFT JOIN pg_namespace n ON n.nspname = o.schema
-    LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = o.relation
+    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = o.schema
+    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = o.relation
 """
 
 _MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"

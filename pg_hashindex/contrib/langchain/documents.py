@@ -29,10 +29,11 @@ _BATCH_ROWS = 1_000
 
 _COLUMNS: LiteralString = """
     SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod
-    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    JOIN pg_namespace n ON n.oid = t.typnamespace
-    JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace s ON s.oid = c.relnamespace
-    WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+    WHERE a.attrelid = to_regclass($1)::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 _CREATE: LiteralString = """

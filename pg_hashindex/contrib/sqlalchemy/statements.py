@@ -59,8 +59,8 @@ def drop_statement(
     ).format(sql.Literal(name))
     if table is not None:
         statement += sql.SQL(
-            " AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name)) "
-            "= to_regclass({})"
+            " AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid "
+            "= to_regclass({})::oid"
         ).format(sql.Literal(qualified(schema, table)))
     return statement.as_string(None)
 

@@ -34,7 +34,9 @@ _LENGTHS: LiteralString = """
 """
 
 _SAME_TABLE: LiteralString = """
-    SELECT coalesce(to_regclass(%(one)s) = to_regclass(%(other)s), %(one)s::text = %(other)s::text)
+    SELECT coalesce(
+        to_regclass(%(one)s)::oid = to_regclass(%(other)s)::oid, %(one)s::text = %(other)s::text
+    )
 """
 
 
@@ -291,7 +293,7 @@ def _versions(index: IndexRow) -> str:
     with translated_errors():
         row = index.connection.execute(
             "SELECT current_setting('server_version'), "
-            "(SELECT x.extversion FROM pg_extension x WHERE x.extname = 'vector')"
+            "(SELECT x.extversion FROM pg_catalog.pg_extension x WHERE x.extname = 'vector')"
         ).fetchone()
     assert row is not None  # noqa: S101
     return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"

@@ -34,6 +34,11 @@ OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
 _TABLE = "items"
 _WARM_UP = 10
+_EXTENSION_SCHEMA = (
+    "SELECT n.nspname FROM pg_catalog.pg_extension e "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace "
+    "WHERE e.extname = 'vector'"
+)
 
 _numbers = itertools.count(1)
 
@@ -56,7 +61,7 @@ _MISSING_RIGHTS = """
 """
 
 _LEFT_OVER = """
-    SELECT nspname FROM pg_namespace
+    SELECT nspname FROM pg_catalog.pg_namespace
     WHERE nspname ~ ('^' || $1 || '[0-9a-f]{12}$') AND pg_has_role(nspowner, 'USAGE')
 """
 
@@ -238,10 +243,7 @@ class Bench:
         self._queries = [Vector(query) for query in drawn.Q]
         # Milliseconds of a statement that does nothing.
         self._empty_ms = 0.0
-        row = self.connection.execute(
-            "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
-            "WHERE e.extname = 'vector'"
-        ).fetchone()
+        row = self.connection.execute(_EXTENSION_SCHEMA).fetchone()
         self._extension = "public" if row is None else str(row[0])
 
     @property

@@ -211,8 +211,9 @@ def _check_table(source: TableSource) -> bool:
     """Refuse a table that no index can be made of; return whether it has partitions."""
     connection, vector = source.connection, sql.Identifier(source.vector)
     row = connection.execute(
-        "SELECT a.atttypmod, c.relkind FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
-        "WHERE a.attrelid = %s::regclass AND a.attname = %s AND a.attnum > 0",
+        "SELECT a.atttypmod, c.relkind FROM pg_catalog.pg_attribute a "
+        "JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
+        "WHERE a.attrelid = %s::regclass::oid AND a.attname = %s AND a.attnum > 0",
         [source.name, source.vector],
     ).fetchone()
     assert row is not None  # noqa: S101

@@ -1,0 +1,157 @@
+"""A table that logical replication fills: its index is fresh, or its check says that it is not."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.servers import SETTINGS, make_folder
+from pgvector import Vector
+
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.server import EmbeddedServer
+
+pytestmark = pytest.mark.slow
+
+X = np.random.default_rng(1).standard_normal((400, 8)).astype(np.float32)
+ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))"
+
+
+@pytest.fixture(scope="module")
+def both(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """A server of the same version that writes what publications need."""
+    folder = make_folder("pg_hashindex-logical-")
+    both = EmbeddedServer(folder / "data", version=server.version)
+    both.start(until_exit=True, settings=SETTINGS | {"wal_level": "logical"})
+    yield both
+    both.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def publisher(both: EmbeddedServer) -> Iterator[Connection]:
+    with fresh_database(both, "publisher") as session:
+        session.execute(ITEMS)
+        write(session, range(200))
+        session.execute("CREATE PUBLICATION all_items FOR TABLE items")
+        # In one server, making it with the subscription would wait for itself.
+        session.execute("SELECT pg_create_logical_replication_slot('copied', 'pgoutput')")
+        yield session
+
+
+@pytest.fixture
+def subscriber(both: EmbeddedServer, publisher: Connection) -> Iterator[Connection]:
+    with fresh_database(both, "subscriber") as session:
+        engine = create_engine(both.uri("subscriber"))
+        with engine.begin() as upgrading:
+            schema.upgrade(upgrading)
+        engine.dispose()
+        session.execute(ITEMS)
+        store.save(session, LSH(n_bits=16).fit(X).to_model("lsh"))
+        yield session
+        session.execute("ALTER SUBSCRIPTION copy DISABLE")
+        session.execute("ALTER SUBSCRIPTION copy SET (slot_name = NONE); DROP SUBSCRIPTION copy")
+
+
+class fresh_database:  # noqa: N801
+    """A database with pgvector, for as long as the block takes."""
+
+    def __init__(self, server: EmbeddedServer, name: str) -> None:
+        self.server, self.name = server, name
+
+    def __enter__(self) -> Connection:
+        with psycopg.connect(self.server.uri(), autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {self.name}".encode())
+        with psycopg.connect(self.server.uri(self.name), autocommit=True) as bare:
+            bare.execute("CREATE EXTENSION vector")
+        self.session = connect(self.server.uri(self.name))
+        return self.session
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+        with psycopg.connect(self.server.uri(), autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE database = %s AND NOT active",
+                [self.name],
+            )
+            admin.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
+
+
+def write(session: Connection, numbers: range) -> None:
+    with session.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        for i in numbers:
+            copy.write_row((i, Vector(X[i])))
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def content(session: Connection) -> tuple[object, ...]:
+    row = session.execute(
+        "SELECT count(*), md5(string_agg(i.id || i.embedding::text, '' ORDER BY i.id)) FROM items i"
+    ).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+@pytest.mark.parametrize("fires", ["ORIGIN", "REPLICA", "ALWAYS"])
+def test_a_subscriber(
+    both: EmbeddedServer,
+    publisher: Connection,
+    subscriber: Connection,
+    layout: Literal["table", "column"],
+    fires: str,
+) -> None:
+    """The worker that applies changes fires triggers of rows alone, and these where they say so."""
+    index = HashIndex.create(
+        subscriber, "i", table="items", column="embedding", model="lsh", layout=layout
+    )
+    if fires != "ORIGIN":
+        for (trigger,) in subscriber.execute(
+            "SELECT tgname FROM pg_trigger WHERE tgrelid = 'items'::regclass AND NOT tgisinternal"
+        ).fetchall():
+            subscriber.execute(f"ALTER TABLE items ENABLE {fires} TRIGGER {trigger}".encode())
+    subscriber.execute(
+        f"CREATE SUBSCRIPTION copy CONNECTION '{both.uri('publisher')}' PUBLICATION all_items "
+        "WITH (create_slot = false, slot_name = 'copied')".encode()
+    )
+    wait_until(lambda: content(subscriber) == content(publisher))
+    # The first rows come by COPY, which fires triggers of statements too.
+    follows = fires != "ORIGIN"
+    assert index.waiting() == (0 if follows else 200)
+    index.encode()
+    assert_fresh(index)
+
+    write(publisher, range(200, 300))
+    publisher.execute(
+        "UPDATE items SET embedding = embedding - embedding - embedding WHERE id < 50"
+    )
+    publisher.execute("DELETE FROM items WHERE id BETWEEN 50 AND 99")
+    wait_until(lambda: content(subscriber) == content(publisher))
+    follows = follows and layout == "column"
+    health = index.check(full=True)
+    # One that fires for replicas alone is told of too: the subscriber's own writers need it.
+    told = {found.check for found in health.findings if found.status != "ok"} - {"triggers"}
+    if follows:
+        assert told == set()
+    elif layout == "column":
+        assert told == {"rows_without_code", "wrong_codes"}
+    else:
+        assert told == {"rows_without_code", "wrong_codes", "codes_without_row"}
+    if not follows:
+        index.repair(full=True)
+        index.encode()
+    assert_fresh(index)
