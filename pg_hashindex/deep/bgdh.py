@@ -1,21 +1,20 @@
 """BGDH: semi-supervised deep hashing with a bipartite graph (Yan, Zhang & Li, IJCAI 2017)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..hashers._common.base import Normalize
 from ..hashers._common.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
-from ..hashers._common.checks import check_choice, check_integer, check_positive, check_within
+from ..hashers._common.checks import Factor, NotNegative, Positive, integer, number
 from ..hashers._common.kernels import check_size, choose_anchors
 from ..hashers._common.rows import RowSource
 from ..hashers._common.supervision import Supervision
 from ..models.layers import MAX_DIMENSION
-from .deep_hasher import DeepHasher, PairLoss, check_sizes
+from .dpsh import DPSH, MOST_STEPS, check_sizes
 
 if TYPE_CHECKING:
     from .learning import Schedule
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BGDH"]
 
-_MOST = 10**9
 # Contexts in a batch: a perceptron evaluates each, a free embedding is only looked up.
 _BATCH_CONTEXTS = {"inductive": 4096, "transductive": 8_192}
 _CONTEXT_RATE = {"inductive": 0.02, "transductive": 0.01}
 
 
-class BGDH(DeepHasher):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BGDH(DPSH):
     """A network that learns from few labels, and from a graph of all rows.
 
     An object of the graph is whatever joins rows: a landmark that they are near to, or what the
@@ -134,127 +133,33 @@ class BGDH(DeepHasher):
     method = "bgdh"
     takes_graph = True
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 64,
-        variant: Literal["inductive", "transductive"] = "inductive",
-        features: Literal["perceptron", "cnn-f"] = "perceptron",
-        hidden: Sequence[int] = (64,),
-        embedding_size: int = 64,
-        embedding_hidden: Sequence[int] = (512, 512),
-        graph: Literal["landmarks", "neighbours"] = "landmarks",
-        n_landmarks: int = 5000,
-        n_nearest: int = 3,
-        edge_weights: Literal["heat", "binary"] = "heat",
-        rho: float | None = None,
-        positive: float = 0.5,
-        walk_length: int = 10,
-        graph_loss: Literal["logistic", "square"] = "logistic",
-        lam: float = 0.1,
-        pretrain: int = 400,
-        graph_steps: int = 5,
-        batch_contexts: int | None = None,
-        contexts_per_row: int = 8,
-        embedding_rate: float | None = None,
-        context_rate: float | None = None,
-        image_shape: Sequence[int] | None = None,
-        input_size: int = 224,
-        dropout: float = 0.5,
-        weights: str | Path | None = None,
-        pairwise_loss: PairLoss = "dpsh",
-        theta_scale: float = 1.0,
-        eta: float = 0.5,
-        rounds: int = 50,
-        supervised_steps: int = 10,
-        batch_rows: int = 128,
-        optimizer: Literal["adam", "sgd"] = "adam",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        validation: float = 0.1,
-        patience: int = 5,
-        device: str = "auto",
-        checkpoint: str | Path | None = None,
-        progress: bool = False,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.variant = variant
-        self.features = features
-        self.hidden = hidden
-        self.embedding_size = embedding_size
-        self.embedding_hidden = embedding_hidden
-        self.graph = graph
-        self.n_landmarks = n_landmarks
-        self.n_nearest = n_nearest
-        self.edge_weights = edge_weights
-        self.rho = rho
-        self.positive = positive
-        self.walk_length = walk_length
-        self.graph_loss = graph_loss
-        self.lam = lam
-        self.pretrain = pretrain
-        self.graph_steps = graph_steps
-        self.batch_contexts = batch_contexts
-        self.contexts_per_row = contexts_per_row
-        self.embedding_rate = embedding_rate
-        self.context_rate = context_rate
-        self.image_shape = image_shape
-        self.input_size = input_size
-        self.dropout = dropout
-        self.weights = weights
-        self.pairwise_loss = pairwise_loss
-        self.theta_scale = theta_scale
-        self.eta = eta
-        self.rounds = rounds
-        self.supervised_steps = supervised_steps
-        self.batch_rows = batch_rows
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.patience = patience
-        self.device = device
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
-        self.normalize = normalize
+    variant: Literal["inductive", "transductive"] = "inductive"
+    hidden: Sequence[int] = (64,)
+    embedding_size: Annotated[int, integer(1, MOST_STEPS)] = 64
+    embedding_hidden: Sequence[int] = (512, 512)
+    graph: Literal["landmarks", "neighbours"] = "landmarks"
+    n_landmarks: Annotated[int, integer(2, MOST_STEPS)] = 5000
+    n_nearest: Annotated[int, integer(1, MOST_STEPS)] = 3
+    edge_weights: Literal["heat", "binary"] = "heat"
+    rho: Positive | None = None
+    positive: Annotated[float, number(0, 1, "()")] = 0.5
+    walk_length: Annotated[int, integer(1, MOST_STEPS)] = 10
+    graph_loss: Literal["logistic", "square"] = "logistic"
+    lam: NotNegative = 0.1
+    pretrain: Annotated[int, integer(0, MOST_STEPS)] = 400
+    graph_steps: Annotated[int, integer(0, MOST_STEPS)] = 5
+    supervised_steps: Annotated[int, integer(1, MOST_STEPS)] = 10
+    batch_contexts: Annotated[int, integer(1, MOST_STEPS)] | None = None
+    contexts_per_row: Annotated[int, integer(1, MOST_STEPS)] = 8
+    embedding_rate: Factor | None = None
+    context_rate: Factor | None = None
+
+    codes_: NDArray[np.uint8] = field(init=False)
 
     def check_parameters(self) -> None:
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("variant", self.variant, ("inductive", "transductive"))
-        check_choice("graph", self.graph, ("landmarks", "neighbours"))
-        check_choice("edge_weights", self.edge_weights, ("heat", "binary"))
-        check_choice("graph_loss", self.graph_loss, ("logistic", "square"))
-        check_sizes("embedding_hidden", self.embedding_hidden, 0)
-        for name, least in (
-            ("embedding_size", 1),
-            ("n_landmarks", 2),
-            ("n_nearest", 1),
-            ("walk_length", 1),
-            ("pretrain", 0),
-            ("graph_steps", 0),
-            ("supervised_steps", 1),
-            ("contexts_per_row", 1),
-        ):
-            check_integer(name, getattr(self, name), least, _MOST)
-        if self.batch_contexts is not None:
-            check_integer("batch_contexts", self.batch_contexts, 1, _MOST)
-        if self.rho is not None:
-            check_positive("rho", self.rho)
-        for name in ("embedding_rate", "context_rate"):
-            if getattr(self, name) is not None:
-                check_within(name, getattr(self, name))
-        if self.lam != 0:
-            check_positive("lam", self.lam)
-        check_positive("positive", self.positive)
-        if self.positive >= 1:
-            raise InvalidInputError(
-                "positive is the share of contexts among what is drawn, below 1 so that others "
-                f"are drawn too; got {self.positive}"
-            )
         super().check_parameters()
+        check_sizes("embedding_hidden", self.embedding_hidden, 0)
         self._check_widths()
 
     def _check_widths(self) -> None:

@@ -1,6 +1,7 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, affinity
 from ._common.anchor_graph import AnchorGraph, two_layers
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_integer
+from ._common.base import Hasher
+from ._common.checks import integer
 from ._common.kernels import check_size, choose_anchors
 from ._common.kmeans import sample_centres
 from ._common.rows import RowSource
@@ -21,6 +22,7 @@ __all__ = ["AGH"]
 _ROWS_PER_ANCHOR = 10
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
@@ -82,36 +84,15 @@ class AGH(Hasher):
 
     method = "agh"
 
-    anchors_: NDArray[np.float32]
-    width_: float
-    eigenvalues_: NDArray[np.float64]
-    thresholds_: NDArray[np.float64] | None
+    n_layers: Annotated[Literal[1, 2], integer(1, 2)] = 2
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_layers: Literal[1, 2] = 2,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        n_nearest: int = 3,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_layers = n_layers
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.n_nearest = n_nearest
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_layers", self.n_layers, 1, 2)
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        check_integer("n_nearest", self.n_nearest, 2, MAX_DIMENSION)
-        super().check_parameters()
+    anchors_: NDArray[np.float32] = field(init=False)
+    width_: float = field(init=False)
+    eigenvalues_: NDArray[np.float64] = field(init=False)
+    thresholds_: NDArray[np.float64] | None = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

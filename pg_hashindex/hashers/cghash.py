@@ -1,15 +1,16 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_integer, check_within
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
 from ._common.kernels import choose_anchors, gaussian, kernel_values
 from ._common.rows import RowSource
@@ -33,6 +34,7 @@ _RANDOM_TRIES = 100
 _MAX_BITS = 4096
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CGHash(Hasher):
     """Weighted bits from comparisons: row x is nearer to x+ than to x-.
 
@@ -120,62 +122,24 @@ class CGHash(Hasher):
     learns_from = ("labels", "triplets", "pairs")
     weighs_bits = True
 
-    bit_weights_: NDArray[np.float64]
-    objective_: NDArray[np.float64]
-    duality_gap_: NDArray[np.float64]
-    n_violated_: int
-    n_triplets_: int
+    n_bits: Annotated[int, integer(1, _MAX_BITS)] = 128
+    loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge"
+    regularizer: Literal["l1", "l_inf"] = "l1"
+    C: Factor | None = None
+    weak: Literal["linear", "stump", "rbf"] = "linear"
+    n_neighbours: Annotated[int, integer(1, 1000)] = 10
+    max_triplets: Annotated[int, integer(1, 100_000_000)] = 100_000
+    max_rows: Annotated[int, integer(2, 1_000_000)] = 10_000
+    n_starts: Annotated[int, integer(1, 100_000)] = 100
+    max_iter: Annotated[int, integer(0, 100_000)] = 50
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge",
-        regularizer: Literal["l1", "l_inf"] = "l1",
-        C: float | None = None,
-        weak: Literal["linear", "stump", "rbf"] = "linear",
-        n_neighbours: int = 10,
-        max_triplets: int = 100_000,
-        max_rows: int = 10_000,
-        n_starts: int = 100,
-        max_iter: int = 50,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.loss = loss
-        self.regularizer = regularizer
-        self.C = C
-        self.weak = weak
-        self.n_neighbours = n_neighbours
-        self.max_triplets = max_triplets
-        self.max_rows = max_rows
-        self.n_starts = n_starts
-        self.max_iter = max_iter
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("loss", self.loss, tuple(LOSSES))
-        check_choice("regularizer", self.regularizer, tuple(_DEFAULT_C))
-        if self.C is not None:
-            check_within("C", self.C)
-        check_choice("weak", self.weak, _WEAK)
-        check_integer("n_neighbours", self.n_neighbours, 1, 1000)
-        check_integer("max_triplets", self.max_triplets, 1, 100_000_000)
-        check_integer("max_rows", self.max_rows, 2, 1_000_000)
-        check_integer("n_starts", self.n_starts, 1, 100_000)
-        check_integer("max_iter", self.max_iter, 0, 100_000)
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        super().check_parameters()
-
-    def _check_n_bits(self) -> None:
-        check_integer("n_bits", self.n_bits, 1, _MAX_BITS)
+    bit_weights_: NDArray[np.float64] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
+    duality_gap_: NDArray[np.float64] = field(init=False)
+    n_violated_: int = field(init=False)
+    n_triplets_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         comparisons = self._comparisons(rows, given, rng)

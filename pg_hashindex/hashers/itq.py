@@ -1,15 +1,16 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine
-from ._common.checks import check_integer
+from ._common.base import Hasher, centred_affine
+from ._common.checks import integer
 from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
@@ -20,6 +21,7 @@ __all__ = ["ITQ", "learn_rotation", "random_rotation"]
 _BLOCK_ROWS = 2048
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQ(Hasher):
     """The principal directions, rotated so that the signs lose as little as possible.
 
@@ -49,25 +51,9 @@ class ITQ(Hasher):
 
     method = "itq"
 
-    quantization_loss_: NDArray[np.float64]
+    n_iter: Annotated[int, integer(0, 100_000)] = 15
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_iter: int = 15,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        super().check_parameters()
+    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:

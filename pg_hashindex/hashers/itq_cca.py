@@ -1,6 +1,7 @@
 """ITQ-CCA: iterative quantization of the directions that tell labels (Gong & Lazebnik 2011)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
@@ -8,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
-from ._common.checks import check_integer, check_within
+from ._common.base import Hasher, centred_affine, with_fixed_signs
+from ._common.checks import integer, number
 from ._common.kernels import kernel_values
 from ._common.label_sets import add_by_label, check_label_count
 from ._common.rows import RowSource
@@ -31,6 +32,7 @@ _LEAST_RIDGE = 1e-10
 _MAX_LABELS = 5000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQCCA(Hasher):
     """The directions most correlated with labels, rotated as ITQ rotates principal directions.
 
@@ -78,29 +80,11 @@ class ITQCCA(Hasher):
     method = "itq-cca"
     learns_from = ("labels",)
 
-    correlations_: NDArray[np.float64]
-    quantization_loss_: NDArray[np.float64]
+    n_iter: Annotated[int, integer(0, 100_000)] = 50
+    ridge: Annotated[float, number(_LEAST_RIDGE, 1e12)] = 0.01
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_iter: int = 50,
-        ridge: float = 0.01,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_iter = n_iter
-        self.ridge = ridge
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        check_within("ridge", self.ridge, _LEAST_RIDGE)
-        super().check_parameters()
+    correlations_: NDArray[np.float64] = field(init=False)
+    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101

@@ -1,6 +1,7 @@
 """KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
@@ -10,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
-from ._common.base import Hasher, Normalize, with_fixed_signs
-from ._common.checks import check_integer, check_within
+from ._common.base import Hasher, with_fixed_signs
+from ._common.checks import Factor, integer
 from ._common.kernels import choose_anchors, gaussian
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource
@@ -25,6 +26,7 @@ __all__ = ["KSH"]
 _NO_SPREAD = 3e-3
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KSH(Hasher):
     """Bits, one after another, whose products rebuild which labelled rows share a label.
 
@@ -76,36 +78,13 @@ class KSH(Hasher):
     method = "ksh"
     learns_from = ("labels",)
 
-    objective_: NDArray[np.float64]
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    max_labelled: Annotated[int, integer(2, 1_000_000)] = 5000
+    n_iter: Annotated[int, integer(0, 100_000)] = 50
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        max_labelled: int = 5000,
-        n_iter: int = 50,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.max_labelled = max_labelled
-        self.n_iter = n_iter
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        check_within("width", self.width)
-        check_integer("max_labelled", self.max_labelled, 2, 1_000_000)
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        super().check_parameters()
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)

@@ -1,5 +1,6 @@
 """PCAH: the signs of the leading principal components."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
+from ._common.base import Hasher, centred_affine, with_fixed_signs
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
@@ -22,6 +23,7 @@ _FEW_DIMENSIONS = 64
 _FLOAT32_SEES = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCAH(Hasher):
     """The leading principal directions, one bit each.
 
@@ -45,18 +47,7 @@ class PCAH(Hasher):
 
     method = "pcah"
 
-    explained_variance_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.random_state = random_state
-        self.normalize = normalize
+    explained_variance_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:

@@ -1,14 +1,14 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_integer, check_within
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
@@ -17,6 +17,7 @@ from ._common.supervision import Supervision, check_classes
 __all__ = ["S3PLH"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class S3PLH(Hasher):
     """Bits that each put more weight on the known pairs that the bits before them got wrong.
 
@@ -92,40 +93,15 @@ class S3PLH(Hasher):
     method = "s3plh"
     learns_from = ("labels", "pairs")
 
-    variances_: NDArray[np.float64]
-    n_neighbours_: int
-    n_others_: int
+    eta: Factor = 0.03
+    step: Factor = 4.0
+    step_by: Literal["bit", "rows"] = "bit"
+    balance: bool = True
+    max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        eta: float = 0.03,
-        step: float = 4.0,
-        step_by: Literal["bit", "rows"] = "bit",
-        balance: bool = True,
-        max_label_sets: int = 5000,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.eta = eta
-        self.step = step
-        self.step_by = step_by
-        self.balance = balance
-        self.max_label_sets = max_label_sets
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_within("eta", self.eta)
-        check_within("step", self.step)
-        check_choice("step_by", self.step_by, ("bit", "rows"))
-        if not isinstance(self.balance, bool | np.bool_):
-            raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
-        check_integer("max_label_sets", self.max_label_sets, 2, 2**31 - 1)
-        super().check_parameters()
+    variances_: NDArray[np.float64] = field(init=False)
+    n_neighbours_: int = field(init=False)
+    n_others_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = self._known_pairs(rows, given)

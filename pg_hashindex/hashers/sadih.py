@@ -1,16 +1,16 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInputError
 from ..models.codes import pack
-from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_within
-from ._common.discrete import Start, check_learning, start_codes
+from ..models.layers import MAX_DIMENSION, Layer
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
+from ._common.discrete import Start, start_codes
 from ._common.features import Features
 from ._common.label_sets import LabelSets, check_label_count
 from ._common.rows import RowSource
@@ -23,6 +23,7 @@ __all__ = ["SADIH"]
 _MAX_LABELS = 2000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SADIH(Hasher):
     """Codes whose products with a label embedding rebuild the similarity of all training rows.
 
@@ -97,55 +98,21 @@ class SADIH(Hasher):
     method = "sadih"
     learns_from = ("labels",)
 
-    codes_: NDArray[np.uint8]
-    objective_: NDArray[np.float64]
+    loss: Literal["l1", "l21"] = "l1"
+    hash_function: Literal["ridge", "encoder"] = "ridge"
+    balance: bool = True
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = 1000
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    ridge: Factor = 1e-4
+    n_iter: Annotated[int, integer(1, 100_000)] = 5
+    start: Start = "spread"
+    alpha: Factor = 1.0
+    beta: Factor = 1.0
+    gamma: Factor = 1e-3
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        loss: Literal["l1", "l21"] = "l1",
-        hash_function: Literal["ridge", "encoder"] = "ridge",
-        balance: bool = True,
-        n_anchors: int | None = 1000,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        ridge: float = 1e-4,
-        n_iter: int = 5,
-        start: Start = "spread",
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        gamma: float = 1e-3,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.loss = loss
-        self.hash_function = hash_function
-        self.balance = balance
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.start = start
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("loss", self.loss, ("l1", "l21"))
-        check_choice("hash_function", self.hash_function, ("ridge", "encoder"))
-        if not isinstance(self.balance, bool):
-            raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
-        n_anchors = 2 if self.n_anchors is None else self.n_anchors
-        check_learning(n_anchors, self.width, self.ridge, self.n_iter, self.start)
-        for name in ("alpha", "beta", "gamma"):
-            check_within(name, getattr(self, name))
-        super().check_parameters()
+    codes_: NDArray[np.uint8] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)

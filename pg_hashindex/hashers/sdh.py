@@ -1,16 +1,17 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..models.codes import pack
-from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_within
+from ..models.layers import MAX_DIMENSION, Layer
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
 from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
-from ._common.discrete import Start, check_learning, random_codes, start_codes
+from ._common.discrete import Start, random_codes, start_codes
 from ._common.features import Features
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, scratch_array
@@ -19,6 +20,7 @@ from ._common.supervision import Labels, Supervision, labelled_rows
 __all__ = ["SDH"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SDH(Hasher):
     """Codes from which a linear classifier tells the labels, and a kernel hash function to them.
 
@@ -87,42 +89,17 @@ class SDH(Hasher):
     learns_from = ("labels",)
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
-    codes_: NDArray[np.uint8]
-    objective_: NDArray[np.float64]
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    ridge: Factor = 1e-4
+    n_iter: Annotated[int, integer(1, 100_000)] = 5
+    start: Start = "random"
+    penalty: Factor = 1.0
+    nu: Factor = 1e-5
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 1000,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        ridge: float = 1e-4,
-        n_iter: int = 5,
-        start: Start = "random",
-        penalty: float = 1.0,
-        nu: float = 1e-5,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.start = start
-        self.penalty = penalty
-        self.nu = nu
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_learning(self.n_anchors, self.width, self.ridge, self.n_iter, self.start)
-        check_within("penalty", self.penalty)
-        check_within("nu", self.nu)
-        super().check_parameters()
+    codes_: NDArray[np.uint8] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)

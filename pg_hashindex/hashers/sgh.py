@@ -1,7 +1,8 @@
 """SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -9,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ._common.base import Hasher, Normalize, with_fixed_signs
-from ._common.checks import check_choice, check_integer, check_positive
+from ._common.base import Hasher, with_fixed_signs
+from ._common.checks import Positive, integer
 from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Supervision
@@ -26,6 +27,7 @@ _NO_SPREAD = 1e-4
 _ROUNDING = 1e-5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SGH(Hasher):
     """Bits that together rebuild the similarity of every pair of training rows.
 
@@ -68,34 +70,13 @@ class SGH(Hasher):
 
     method = "sgh"
 
-    anchors_: NDArray[np.float32]
-    width_: float
+    n_anchors: Annotated[int, integer(1, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    rho: Positive = 2.0
+    scale: Literal["unit"] | None = "unit"
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        rho: float = 2.0,
-        scale: Literal["unit"] | None = "unit",
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.rho = rho
-        self.scale = scale
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
-        check_positive("rho", self.rho)
-        check_choice("scale", self.scale, ("unit", None))
-        super().check_parameters()
+    anchors_: NDArray[np.float32] = field(init=False)
+    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []

@@ -1,12 +1,13 @@
 """SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.layers import Layer, affine
-from ._common.base import Hasher, Normalize, centred_affine
+from ._common.base import Hasher, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 from .pcah import principal_directions
@@ -17,6 +18,7 @@ __all__ = ["SH"]
 _NO_SPREAD = 1e-6
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SH(Hasher):
     """Waves along the principal directions, the slowest first.
 
@@ -53,20 +55,9 @@ class SH(Hasher):
 
     method = "sh"
 
-    modes_: NDArray[np.intp]
-    low_: NDArray[np.float64]
-    high_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.random_state = random_state
-        self.normalize = normalize
+    modes_: NDArray[np.intp] = field(init=False)
+    low_: NDArray[np.float64] = field(init=False)
+    high_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

@@ -1,6 +1,7 @@
 """SIKH: binary codes of shift-invariant kernels (Raginsky & Lazebnik, NIPS 2009)."""
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, affine, shift
-from ._common.base import Hasher, Normalize, centred_affine
-from ._common.checks import check_positive
+from ._common.base import Hasher, centred_affine
+from ._common.checks import Positive
 from ._common.kernels import mean_squared_distance
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
@@ -29,6 +30,7 @@ _MOST_DRAWS = 30
 _LEAST_WIDTH = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SIKH(Hasher):
     """Signs of random waves, whose Hamming distance tells the value of a Gaussian kernel.
 
@@ -67,26 +69,9 @@ class SIKH(Hasher):
 
     method = "sikh"
 
-    width_: float
+    width: Positive | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        width: float | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.width = width
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        if self.width is not None:
-            check_positive("width", self.width)
-        super().check_parameters()
+    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

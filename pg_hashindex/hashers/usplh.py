@@ -1,14 +1,14 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_integer, check_positive
+from ._common.base import Hasher
+from ._common.checks import Positive, integer, number
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
@@ -19,6 +19,7 @@ __all__ = ["USPLH"]
 _PSEUDO_SHARE = 5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
     """Bits that each mend what the bits before them did to rows near their boundaries.
 
@@ -72,34 +73,11 @@ class USPLH(Hasher):
 
     method = "usplh"
 
-    variances_: NDArray[np.float64]
+    eta: Positive = 0.01
+    decay: Annotated[float, number(0, 1, "(]")] = 0.5
+    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        eta: float = 0.01,
-        decay: float = 0.5,
-        n_pseudo: int | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.eta = eta
-        self.decay = decay
-        self.n_pseudo = n_pseudo
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_positive("eta", self.eta)
-        check_positive("decay", self.decay)
-        if self.decay > 1:
-            raise InvalidInputError(f"decay must be at most 1, got {self.decay!r}")
-        if self.n_pseudo is not None:
-            check_integer("n_pseudo", self.n_pseudo, 1, 2**63 - 1)
-        super().check_parameters()
+    variances_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace.measure(rows)

@@ -5,7 +5,8 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,7 @@ from ...models.layers import Layer, affine, normalize
 from ...models.model import MAX_BITS, Metric, Model
 from ...models.network import Network
 from ...models.quantization import Levels, check_levels
-from .checks import check_choice, check_integer
+from .checks import check_annotated, integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
@@ -25,12 +26,13 @@ __all__ = ["Hasher", "Normalize"]
 Normalize = Literal["l2"] | None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Hasher(ABC):
     """A method that learns binary codes from rows.
 
-    Subclasses store their keyword-only parameters in ``__init__`` as they come, check them in
-    `check_parameters`, and learn layers in `_learn`. What `fit` learns goes through a `Model`
-    at once, so that a hasher and the model stored from it can never disagree.
+    A subclass is a dataclass too. Its fields are its parameters, which ``__init__`` takes by
+    keyword and keeps as they come; their annotations say what they may be. `_learn` learns layers.
+    `fit` puts them into a `Model` at once, so that a hasher and its stored model cannot disagree.
 
     Attributes
     ----------
@@ -58,15 +60,15 @@ class Hasher(ABC):
     #: Parameters that say how training runs, not what it learns; models do not record them.
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
 
-    n_bits: int | None
-    random_state: int | None
-    normalize: Normalize
+    n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
+    random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
+    normalize: Normalize = None
 
-    layers_: list[Layer]
-    dimension_: int
-    n_bits_: int
-    seed_: int
-    training_: dict[str, Any]
+    layers_: list[Layer] = field(init=False)
+    dimension_: int = field(init=False)
+    n_bits_: int = field(init=False)
+    seed_: int = field(init=False)
+    training_: dict[str, Any] = field(init=False)
 
     @classmethod
     def parameter_names(cls) -> list[str]:
@@ -194,10 +196,9 @@ class Hasher(ABC):
         ------
         InvalidInputError
         """
-        self._check_n_bits()
-        if self.random_state is not None:
-            check_integer("random_state", self.random_state, 0, 2**63 - 1)
-        check_choice("normalize", self.normalize, ("l2", None))
+        annotations = get_type_hints(type(self), include_extras=True)
+        for name, value in self.get_params().items():
+            check_annotated(name, value, annotations.get(name))
 
     def check_levels(self, levels: Levels) -> None:
         """Refuse a number of levels that no model of this hasher can keep, before it learns.
@@ -213,9 +214,6 @@ class Hasher(ABC):
                 f"{self.method} {what}, so its models have 2 levels, not {levels}; use 2 levels, "
                 "or another method"
             )
-
-    def _check_n_bits(self) -> None:
-        check_integer("n_bits", self.n_bits, 1, MAX_BITS)
 
     def _bit_weights(self) -> NDArray[np.floating] | None:
         """Return what each bit counts in distances, where the method learns it."""

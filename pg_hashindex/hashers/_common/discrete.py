@@ -1,19 +1,16 @@
 """Codes that supervised methods learn first, before a hash function to them: starts and descent."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.layers import MAX_DIMENSION
-from .checks import check_choice, check_integer, check_within
 from .label_sets import LabelSets
 from .rows import row_slices
 
 __all__ = [
     "Start",
-    "check_learning",
     "cyclic_descent",
     "random_codes",
     "signs",
@@ -27,20 +24,6 @@ Start = Literal["spread", "random"]
 
 # Few, so that the codes of a block stay in the processor's cache from bit to bit.
 _DESCENT_ROWS = 1024
-
-
-def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: Any) -> None:
-    """Refuse parameters that the methods share and that are out of range.
-
-    Raises
-    ------
-    InvalidInputError
-    """
-    check_integer("n_anchors", n_anchors, 2, MAX_DIMENSION)
-    check_within("width", width)
-    check_within("ridge", ridge)
-    check_integer("n_iter", n_iter, 1, 100_000)
-    check_choice("start", start, ("spread", "random"))
 
 
 def spread_codewords(n_classes: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
