@@ -206,15 +206,7 @@ class BGDH(DPSH):
     def _schedule(self) -> "Schedule":
         return replace(
             super()._schedule(),
-            supervised_steps=int(self.supervised_steps),
-            lam=float(self.lam),
-            pretrain=int(self.pretrain),
-            graph_steps=int(self.graph_steps),
             batch_contexts=int(self.batch_contexts or _BATCH_CONTEXTS[self.variant]),
-            contexts_per_row=int(self.contexts_per_row),
-            graph_loss=self.graph_loss,
-            positive=float(self.positive),
-            walk_length=int(self.walk_length),
             embedding_rate=float(self.embedding_rate or 0.1 * self.learning_rate),
             context_rate=float(self.context_rate or _CONTEXT_RATE[self.variant]),
         )

@@ -3,10 +3,8 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
@@ -130,44 +128,6 @@ class CNNF(torch.nn.Module):
                 inputs = tuple(range(1, drawn.ndim))
                 parameter.copy_(drawn.sub_(drawn.mean(dim=inputs, keepdim=True)))
 
-    def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
-        """Say what pixels are, so that conv1 gets (pixel - mean) / scale.
-
-        Weights that were trained elsewhere want the mean and scale of that training, in the units
-        of the rows. Those of Chatfield et al. take 0 to 255 less a mean: for rows in 0 to 1, give
-        that mean divided by 255, and scale 1 / 255.
-
-        Parameters
-        ----------
-        mean : array-like
-            A number; one for each channel of the image, or for red, green and blue; or a mean
-            image, as a row or of shape ``image_shape``.
-        scale : array-like
-            A number above 0, or one for each channel.
-
-        Raises
-        ------
-        InvalidInputError
-            If a shape is none of these, or a value is not finite or a scale not above 0.
-        """
-        self.pixels.set_statistics(mean, scale)
-
-    def fit_statistics(self, X: NDArray[Any]) -> None:
-        """Set the mean of each channel, and one scale for all, from the rows to train on.
-
-        Rows in 0 to 1 and in 0 to 255 then train alike.
-
-        Parameters
-        ----------
-        X : float (n, input_dimension)
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no rows, or they have another dimension.
-        """
-        self.pixels.fit_statistics(X)
-
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         """Compute the features.
 
@@ -246,14 +206,6 @@ class CNNF(torch.nn.Module):
         """
         arrays = {name: value.cpu().numpy() for name, value in self.state_dict().items()}
         write_weights(Path(path), arrays)
-
-    def config(self) -> dict[str, Any]:
-        """Return what the constructor takes to build this network again, as JSON values."""
-        return {
-            "image_shape": list(self.image_shape),
-            "input_size": self.input_size,
-            "dropout": self.dropout,
-        }
 
     def _dropped(self, features: torch.Tensor) -> torch.Tensor:
         # torch's own dropout draws from its global generator only.

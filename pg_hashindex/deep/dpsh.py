@@ -197,17 +197,16 @@ class DPSH(Hasher):
         )
 
     def _schedule(self) -> "Schedule":
-        """Return how to train it; without a graph here."""
+        """Return how to train it: the parameters of these names."""
         from .learning import Schedule
 
+        given = {name: getattr(self, name, None) for name in Schedule.__dataclass_fields__}
         return Schedule(
-            rounds=int(self.rounds),
-            batch_rows=int(self.batch_rows),
-            optimizer=self.optimizer,
-            learning_rate=float(self.learning_rate),
-            eta=float(self.eta),
-            patience=int(self.patience),
-            weight_decay=float(self.weight_decay),
+            **{
+                name: value.item() if isinstance(value, np.generic) else value
+                for name, value in given.items()
+                if value is not None
+            }
         )
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -267,7 +266,7 @@ class DPSH(Hasher):
         if isinstance(network.phi, CNNF):
             network.phi.dropout = float(self.dropout)
             network.phi.generator = torch.Generator(device).manual_seed(int(rng.integers(2**63)))
-            network.phi.fit_statistics(X)
+            network.phi.pixels.fit_statistics(X)
             if self.weights is not None:
                 network.phi.load_weights(Path(self.weights))
         return network.to(device)

@@ -1,7 +1,5 @@
 """Trained perceptrons as the layers that SQL evaluates: parallel branches become block rows."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
@@ -49,11 +47,6 @@ def to_layers(network: HashNetwork) -> list[Layer]:
             if level
             else np.vstack(weights) / float(network.scale)
         )
-        layers += [affine(joined, _side_by_side([s[level][1] for s in stacks])), Layer("relu")]
+        layers += [affine(joined, np.concatenate([s[level][1] for s in stacks])), Layer("relu")]
     ((M, v),) = linear_layers(network.head)
     return [*layers, affine(M, v)]
-
-
-def _side_by_side(biases: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
-    result: NDArray[np.floating] = np.concatenate(biases)
-    return result

@@ -87,7 +87,6 @@ class ITQCCA(Hasher):
     quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         mean = rows.mean()

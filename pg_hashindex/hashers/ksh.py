@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
-from ._common.base import Hasher, with_fixed_signs
+from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
 from ._common.checks import Factor, integer
 from ._common.kernels import choose_anchors, gaussian
 from ._common.label_sets import LabelSets
@@ -90,7 +90,7 @@ class KSH(Hasher):
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, self.width)
-        mean = _kernel_mean(rows, kernel)
+        mean = rows.mean(kernel)
         check_classes(given.labels)
         numbers = given.labels.labelled
         if len(numbers) > self.max_labelled:
@@ -148,11 +148,7 @@ class _Bits:
 
     def next(self, n_iter: int) -> NDArray[np.float64]:
         """Learn the next bit and return its weights of the kernel values, float64 (m,)."""
-        last = len(self._matrix) - 1
-        _, vectors = scipy.linalg.eigh(
-            self._matrix, subset_by_index=[last, last], check_finite=False
-        )
-        start = with_fixed_signs(vectors.T)[0]
+        start = with_fixed_signs(leading_eigenvector(self._matrix)[None])[0]
         candidates = [start]
         if n_iter:
             found = scipy.optimize.minimize(
@@ -187,10 +183,3 @@ class _Bits:
         Rg = self._residual(g)
         n = len(g) ** 2
         return -float(g @ Rg) / n, -(self._Z.T @ (Rg * (1 - g**2))) / n
-
-
-def _kernel_mean(rows: RowSource, kernel: Layer) -> NDArray[np.float64]:
-    total = np.zeros(kernel.output_dimension(rows.dimension))
-    for block in rows.blocks():
-        total += kernel.apply(block).sum(axis=0, dtype=np.float64)
-    return total / rows.n_rows

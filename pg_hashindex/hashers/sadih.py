@@ -115,7 +115,6 @@ class SADIH(Hasher):
     objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         sets = LabelSets.of_several(labels)

@@ -102,7 +102,6 @@ class SDH(Hasher):
     objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         rows, labels = labelled_rows(rows, given.labels)
         steps = self._started(labels, rng)
         features = Features.of_anchors(

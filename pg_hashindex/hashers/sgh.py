@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ._common.base import Hasher, with_fixed_signs
+from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
 from ._common.checks import Positive, integer
 from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
@@ -149,7 +149,7 @@ class _Graph(NamedTuple):
         for bit in [*range(n_bits), *rng.permutation(n_bits)]:
             # In the first pass the term is still 0; in the second the bit's own comes back.
             residual += np.outer(terms[bit], terms[bit])
-            directions[bit] = _leading_eigenvector(residual)
+            directions[bit] = leading_eigenvector(residual)
             terms[bit] = self._term(directions[bit])
             residual -= np.outer(terms[bit], terms[bit])
         return with_fixed_signs(directions @ self.whitening.T)
@@ -207,10 +207,3 @@ def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
     linear = math.sqrt(2 * (math.e**2 - 1) / (math.e * rho)) * decay
     constant = math.sqrt((math.e**2 + 1) / math.e) * decay
     return np.column_stack([linear[:, None] * rows, constant])
-
-
-def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    last = len(matrix) - 1
-    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
-    vector: NDArray[np.float64] = vectors[:, 0]
-    return vector

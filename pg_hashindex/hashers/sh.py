@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.layers import Layer, affine
+from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
@@ -66,14 +66,9 @@ class SH(Hasher):
         modes = slowest_modes(high - low, self.n_bits)
         direction, half_periods = modes.T
         frequencies = half_periods * np.pi / (high - low)[direction]
-        waves = centred_affine(frequencies[:, None] * directions.T[direction], mean)
-        assert waves.weights is not None  # noqa: S101
-        assert waves.bias is not None  # noqa: S101
+        weights = frequencies[:, None] * directions.T[direction]
         self.modes_, self.low_, self.high_ = modes, low, high
-        return [
-            affine(waves.weights, waves.bias - frequencies * low[direction]),
-            Layer("cos"),
-        ]
+        return [centred_affine(weights, mean, -frequencies * low[direction]), Layer("cos")]
 
     def _summary(self) -> dict[str, Any]:
         return {"directions": len(np.unique(self.modes_[:, 0]))}

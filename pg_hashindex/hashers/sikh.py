@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..models.layers import Layer, affine, shift
+from ..models.layers import Layer, shift
 from ._common.base import Hasher, centred_affine
 from ._common.checks import Positive
 from ._common.kernels import mean_squared_distance
@@ -87,10 +87,7 @@ class SIKH(Hasher):
         directions, phases, thresholds = self._draw(rows, mean, rng)
         # About the mean the arguments of the cosines are small, and float32 holds them well. The
         # phases being uniform, it makes no difference to the codes otherwise.
-        waves = centred_affine(directions, mean)
-        assert waves.weights is not None  # noqa: S101
-        assert waves.bias is not None  # noqa: S101
-        return [affine(waves.weights, waves.bias + phases), Layer("cos"), shift(thresholds)]
+        return [centred_affine(directions, mean, phases), Layer("cos"), shift(thresholds)]
 
     def _draw(
         self, rows: RowSource, mean: NDArray[np.float64], rng: np.random.Generator

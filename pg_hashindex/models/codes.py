@@ -20,6 +20,7 @@ from ..errors import InvalidInputError
 __all__ = [
     "CodeArray",
     "CodeArrayDumper",
+    "check_weights",
     "code_bytes",
     "hamming_distances",
     "pack",
@@ -204,16 +205,26 @@ def weighted_distances(
     return np.ldexp(result, exponent - 1, out=result)
 
 
+def check_weights(what: str, weights: NDArray[np.floating]) -> None:
+    """Refuse what bits cannot count in distances.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise InvalidInputError(
+            f"{what} must be finite, 0 or more, and at least one above 0, got "
+            f"{weights.min()} to {weights.max()}"
+        )
+
+
 def _whole_weights(weights: ArrayLike) -> tuple[NDArray[np.float64], int]:
     """Return whole numbers, and the power of two that makes the weights of them."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise InvalidInputError(f"weights have shape {array.shape}; give one for each bit")
-    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
-        raise InvalidInputError(
-            "weights must be finite, 0 or more, and at least one above 0, got "
-            f"{array.min()} to {array.max()}"
-        )
+    check_weights("weights", array)
     # Brought below 1 first, so that the sum of the largest numbers is finite too.
     largest = int(np.frexp(array.max())[1])
     scaled = np.ldexp(array, -largest)

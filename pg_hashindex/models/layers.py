@@ -22,11 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from .vectors import MAX_DIMENSION, as_array
 
 __all__ = ["MAX_DIMENSION", "Layer", "LayerKind", "affine", "affinity", "normalize", "rbf", "shift"]
-
-#: The most dimensions a pgvector ``vector`` may have, so the most that a layer may give.
-MAX_DIMENSION = 16_000
 
 LayerKind = Literal["normalize", "shift", "affine", "rbf", "affinity", "relu", "tanh", "sin", "cos"]
 
@@ -108,12 +106,7 @@ class Layer:
             )
         if value is None:
             return
-        try:
-            given = np.asarray(value)
-        except ValueError as error:
-            raise InvalidInputError(
-                f"{what} of a layer of kind {self.kind} cannot be read as an array: {error}"
-            ) from error
+        given = as_array(f"{what} of a layer of kind {self.kind}", value)
         if given.dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{what} of a layer of kind {self.kind} must be numbers, got an array of "

@@ -355,33 +355,28 @@ class Model:
                 layers = [
                     Layer(
                         spec["kind"],
-                        _member(archive, f"weights_{position}"),
-                        _member(archive, f"bias_{position}"),
+                        archive.get(f"weights_{position}"),
+                        archive.get(f"bias_{position}"),
                         spec["scale"],
                         spec["nearest"],
                     )
                     for position, spec in enumerate(header["layers"])
                 ]
-                bit_weights = _member(archive, "bit_weights")
-                network = None
-                if "network" in header:
-                    network = Network.from_parts(header["network"], [archive["network"].data])
-                profile = None
-                if "profile" in header:
-                    profile = Profile.from_dict(header["profile"])
-            model = cls(
-                header["name"],
-                header["method"],
-                header["dimension"],
-                layers,
-                header["metric"],
-                dict(header["parameters"]),
-                dict(header["training"]),
-                bit_weights=bit_weights,
-                network=network,
-                profile=profile,
-                levels=header.get("levels", 2),
-            )
+                model = cls(
+                    header["name"],
+                    header["method"],
+                    header["dimension"],
+                    layers,
+                    header["metric"],
+                    dict(header["parameters"]),
+                    dict(header["training"]),
+                    bit_weights=archive.get("bit_weights"),
+                    network=Network.from_parts(header["network"], [archive["network"].data])
+                    if "network" in header
+                    else None,
+                    profile=Profile.from_dict(header["profile"]) if "profile" in header else None,
+                    levels=header.get("levels", 2),
+                )
         except InvalidInputError:
             raise
         except UNREADABLE as error:
@@ -400,17 +395,9 @@ def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.flo
         raise InvalidInputError(
             f"bit_weights have shape {weights.shape}, must be ({n_bits},): one for each bit"
         )
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise InvalidInputError(
-            "bit_weights must be finite, 0 or more, and at least one above 0, got "
-            f"{weights.min()} to {weights.max()}"
-        )
+    codes.check_weights("bit_weights", weights)
     weights.flags.writeable = False
     return weights
-
-
-def _member(archive: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
-    return archive.get(name)
 
 
 def check_model_name(name: str) -> None:

@@ -15,6 +15,7 @@ model that has one has no layers before it.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -238,12 +239,7 @@ class Network:
         InvalidInputError
             If they do not fit each other, or are no network; nothing in them is executed.
         """
-        if isinstance(parts, bytearray):
-            data = parts
-        else:
-            data = bytearray()
-            for part in parts:
-                data += part
+        data = parts if isinstance(parts, bytearray) else bytearray().join(parts)
         try:
             arrays, start = {}, 0
             for described in spec["arrays"]:
@@ -252,10 +248,7 @@ class Network:
                     raise InvalidInputError(
                         f"array {described['name']!r} of a network is {dtype} {shape}"
                     )
-                # In Python's integers, which do not overflow.
-                count = 1
-                for side in shape:
-                    count *= side
+                count = math.prod(shape)
                 if start + count * dtype.itemsize > len(data):
                     raise InvalidInputError(
                         f"array {described['name']!r} of a network ends beyond its {len(data)} "

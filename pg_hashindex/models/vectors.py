@@ -1,13 +1,17 @@
 """What may come in as vectors: checked here, once, for hashers, models and searches."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
 
 from ..errors import InvalidInputError
-from .layers import MAX_DIMENSION
 
-__all__ = ["as_rows", "as_vector"]
+__all__ = ["MAX_DIMENSION", "as_array", "as_rows", "as_vector"]
+
+#: The most dimensions that a pgvector ``vector`` may have.
+MAX_DIMENSION = 16_000
 
 # Rows looked at at a time, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
@@ -18,6 +22,19 @@ def as_vector(value: Vector | HalfVector) -> Vector:
     if isinstance(value, Vector):
         return value
     return Vector(value.to_numpy().astype(np.float32))
+
+
+def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
+    """Return a value as an array; lists of several lengths are none.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
 
 
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
@@ -40,10 +57,7 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     InvalidInputError
         If X is not of two dimensions, is of another d, or has NaN or infinite values.
     """
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise InvalidInputError(f"vectors cannot be read as an array: {error}") from error
+    array = as_array("vectors", X)
     if array.dtype.kind in "iub":
         array = array.astype(np.float32)
     if array.dtype.kind != "f":

@@ -125,43 +125,42 @@ def train(
     known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     check_method_takes(method, [what for what, value in known.items() if value is not None])
     if callable(X):
-        return _train_in_blocks(
-            RowSource(X), hasher, name, metric, levels, random_state, force, known
-        )
-    X = as_rows(X)
-    _check_enough(len(X), X.shape[1], hasher, force)
-    supervision = Supervision.read(len(X), y, pairs, triplets, graph)
-    hidden = held_back(len(X), supervision, random_state)
-    seen = np.setdiff1d(np.arange(len(X)), hidden)
-    if hasher.transductive:
-        # Rows that it does not see, it cannot encode.
-        rows, kept = X, replace(supervision, labels=_hidden(supervision.labels, hidden))
+        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
+        labels = None
     else:
-        rows, kept = X[seen], supervision.restricted_to(seen)
-    model = hasher.fit(
-        rows,
-        None if kept.labels is None else kept.labels.indicator,
-        pairs=kept.pairs,
-        triplets=kept.triplets,
-        graph=kept.graph,
-    ).to_model(name, metric=metric, levels=levels)
-    measured = _measure(model, X, seen, hidden, supervision.labels)
+        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
+    model = hasher.to_model(name, metric=metric, levels=levels)
     return replace(
-        hasher.to_model(name, metric=metric, training=measured, levels=levels),
+        model,
+        training={**model.training, **_measure(model, X, seen, hidden, labels)},
         profile=_profile(model, X, seen, random_state),
     )
 
 
-def _train_in_blocks(
-    source: RowSource,
-    hasher: Hasher,
-    name: str,
-    metric: Metric,
-    levels: Levels,
-    random_state: int,
-    force: bool,
-    known: Mapping[str, Any],
-) -> Model:
+def _fit(
+    X: NDArray[Any], hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp], Labels | None]:
+    """Fit on the rows that are not held back; return all rows, both parts and the labels."""
+    _check_enough(len(X), X.shape[1], hasher, force)
+    supervision = Supervision.read(len(X), *known.values())
+    hidden = held_back(len(X), supervision, random_state)
+    seen = np.setdiff1d(np.arange(len(X)), hidden)
+    if hasher.transductive:
+        # Rows that it does not see, it cannot encode.
+        labels = supervision.labels
+        rows = X
+        kept = replace(supervision, labels=None if labels is None else labels.hidden(hidden))
+    else:
+        rows, kept = X[seen], supervision.restricted_to(seen)
+    y = None if kept.labels is None else kept.labels.indicator
+    hasher.fit(rows, y, pairs=kept.pairs, triplets=kept.triplets, graph=kept.graph)
+    return X, seen, hidden, supervision.labels
+
+
+def _fit_in_blocks(
+    source: RowSource, hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
+    """Fit on the rows that are not held back; return rows to measure by, and their two parts."""
     if given := [what for what, value in known.items() if value is not None]:
         raise InvalidInputError(
             f"{' and '.join(given)} cannot be given for rows in blocks; train on an array"
@@ -174,18 +173,11 @@ def _train_in_blocks(
     _check_enough(source.n_rows, source.dimension, hasher, force)
     hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
     seen = np.setdiff1d(np.arange(source.n_rows), hidden)
-    model = hasher.fit(source.restricted_to(seen).blocks).to_model(
-        name, metric=metric, levels=levels
-    )
+    hasher.fit(source.restricted_to(seen).blocks)
     rng = np.random.default_rng(random_state)
     among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
     X = source.rows(np.concatenate([hidden, among]))
-    parts = np.split(np.arange(len(X)), [len(hidden)])
-    measured = _measure(model, X, parts[1], parts[0], None)
-    return replace(
-        hasher.to_model(name, metric=metric, training=measured, levels=levels),
-        profile=_profile(model, X, parts[1], random_state),
-    )
+    return X, np.arange(len(hidden), len(X)), np.arange(len(hidden))
 
 
 def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
@@ -224,10 +216,6 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
                 f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
                 f"that do: {', '.join(taking) or 'none'}"
             )
-
-
-def _hidden(labels: Labels | None, rows: NDArray[np.intp]) -> Labels | None:
-    return None if labels is None else labels.hidden(rows)
 
 
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError, NotFittedError
@@ -125,7 +126,7 @@ class Hasher(ABC):
         """
         before = vars(self).copy()
         try:
-            self._fit(X, y, pairs, triplets, graph)
+            self._fit(X, {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph})
         except BaseException:
             # What an earlier fit learned stays as it was, however far this one came.
             vars(self).clear()
@@ -136,19 +137,12 @@ class Hasher(ABC):
     # Most steps are short, and BLAS would split each among threads that wait for one another: on a
     # busy machine that takes 20 times as long.
     @one_blas_thread()
-    def _fit(
-        self,
-        X: RowsLike,
-        y: ArrayLike | None,
-        pairs: ArrayLike | None,
-        triplets: ArrayLike | None,
-        graph: ArrayLike | SparseRows | None,
-    ) -> None:
+    def _fit(self, X: RowsLike, known: dict[str, Any]) -> None:
         started = time.perf_counter()
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
-        given = self._supervision(rows.n_rows, y, pairs, triplets, graph)
+        given = self._supervision(rows.n_rows, known)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
         network = self._network()
@@ -163,27 +157,19 @@ class Hasher(ABC):
             **self._summary(),
         }
 
-    def _supervision(
-        self,
-        n_rows: int,
-        y: ArrayLike | None,
-        pairs: ArrayLike | None,
-        triplets: ArrayLike | None,
-        graph: ArrayLike | SparseRows | None,
-    ) -> Supervision:
-        given = {"labels": y, "pairs": pairs, "triplets": triplets}
-        for what, value in given.items():
-            if value is not None and what not in self.learns_from and what != "labels":
+    def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
+        taken = {*self.learns_from, *(["graph"] if self.takes_graph else [])}
+        for what, value in known.items():
+            # Labels are ignored, so that one call serves methods with and without them.
+            if value is not None and what not in {*taken, "labels"}:
+                what = "a graph" if what == "graph" else what
                 raise InvalidInputError(f"{self.method} does not learn from {what}")
-        if graph is not None and not self.takes_graph:
-            raise InvalidInputError(f"{self.method} does not learn from a graph")
-        if self.learns_from and all(given[what] is None for what in self.learns_from):
+        if self.learns_from and all(known[what] is None for what in self.learns_from):
             raise InvalidInputError(
                 f"{self.method} learns from {' or '.join(self.learns_from)}; give some"
             )
-        if "labels" not in self.learns_from:
-            y = None
-        return Supervision.read(n_rows, y, pairs, triplets, graph)
+        labels = known["labels"] if "labels" in taken else None
+        return Supervision.read(n_rows, labels, known["pairs"], known["triplets"], known["graph"])
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -340,14 +326,27 @@ class Hasher(ABC):
         return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
 
 
-def centred_affine(weights: NDArray[np.floating], mean: NDArray[np.float64]) -> Layer:
-    """Return the layer W (x - mean), as W x + b.
+def centred_affine(
+    weights: NDArray[np.floating],
+    mean: NDArray[np.float64],
+    offset: NDArray[np.float64] | float = 0.0,
+) -> Layer:
+    """Return the layer W (x - mean) + offset, as W x + b.
 
-    The bias is made in float64 from the float32 weights that the layer keeps, so that rounding
+    W mean is computed in float64 from the float32 weights that the layer keeps, so that rounding
     the weights does not move the centre.
     """
     kept = weights.astype(np.float32)
-    return affine(kept, -(kept.astype(np.float64) @ mean))
+    bias = -(kept.astype(np.float64) @ mean)
+    return affine(kept, bias.astype(np.float32) + offset)
+
+
+def leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the unit eigenvector of the greatest eigenvalue of a symmetric matrix."""
+    last = len(matrix) - 1
+    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
+    vector: NDArray[np.float64] = vectors[:, 0]
+    return vector
 
 
 def with_fixed_signs(directions: NDArray[np.float64]) -> NDArray[np.float64]:

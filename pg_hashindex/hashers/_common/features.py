@@ -189,10 +189,7 @@ class Features:
         if len(constant):
             self._refuse(int(constant[0]))
         if self.kernel is None:
-            layer = centred_affine(weights.T, self.mean)
-            assert layer.weights is not None  # noqa: S101
-            assert layer.bias is not None  # noqa: S101
-            return [affine(layer.weights, layer.bias + intercept)]
+            return [centred_affine(weights.T, self.mean, intercept)]
         return [self.kernel, shift(-self.mean), affine(weights.T, intercept)]
 
     def _constant_bits(

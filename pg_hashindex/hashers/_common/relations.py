@@ -7,6 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
+from ...models.vectors import as_array
 
 __all__ = ["SparseRows", "read_graph", "read_pairs", "read_triplets"]
 
@@ -47,10 +48,7 @@ def read_triplets(triplets: ArrayLike, n_rows: int) -> NDArray[np.intp]:
 
 
 def _read_integers(what: str, given: ArrayLike) -> NDArray[np.intp]:
-    try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
+    array = as_array(what, given)
     if array.ndim != 2 or array.shape[1] != 3 or not len(array) or array.dtype.kind not in "iu":
         raise InvalidInputError(
             f"{what} must be integers of shape (n, 3), with at least one line; got {array.dtype} "
@@ -125,12 +123,7 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
 
 def _as_matrix(graph: ArrayLike | SparseRows) -> Any:
     """Return an array of two dimensions, dense or sparse, of real numbers."""
-    given: Any = graph
-    if not scipy.sparse.issparse(graph):
-        try:
-            given = np.asarray(graph)
-        except ValueError as error:
-            raise InvalidInputError(f"the graph cannot be read as an array: {error}") from error
+    given: Any = graph if scipy.sparse.issparse(graph) else as_array("the graph", graph)
     if given.ndim != 2 or given.dtype.kind not in "biuf":
         raise InvalidInputError(
             "the graph must be a matrix (n, m) of weights between n rows and m objects, got "

@@ -1,10 +1,11 @@
 """Training rows: an array, or blocks read anew in each pass where rows do not fit in memory."""
 
+import copy
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,23 +94,20 @@ class RowSource:
 
     def through(self, *layers: Layer) -> "RowSource":
         """Return the same rows, put through further layers that keep their dimension."""
-        result = object.__new__(RowSource)
-        result._blocks, result._layers = self._blocks, self._layers + layers
-        result.n_rows, result.dimension = self.n_rows, self.dimension
-        return result
+        return self._with(_layers=self._layers + layers)
 
     def untransformed(self) -> "RowSource":
         """Return the same rows as they were given, without what they go through."""
-        result = self.through()
-        result._layers = ()
-        return result
+        return self._with(_layers=())
 
     def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
         """Return the rows of these distinct numbers alone, in rising order."""
-        result = object.__new__(RowSource)
-        result._blocks = partial(_selected, self._blocks, np.sort(numbers))
-        result._layers = self._layers
-        result.n_rows, result.dimension = len(numbers), self.dimension
+        blocks = partial(_selected, self._blocks, np.sort(numbers))
+        return self._with(_blocks=blocks, n_rows=len(numbers))
+
+    def _with(self, **attributes: Any) -> "RowSource":
+        result = copy.copy(self)
+        vars(result).update(attributes)
         return result
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
@@ -149,17 +147,14 @@ class RowSource:
 
     def transform(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
         """Put other rows through what these rows go through."""
-        result = X.astype(np.float32)
-        for layer in self._layers:
-            result = layer.apply(result)
-        return result
+        return next(self._through([X.astype(np.float32)], self._layers))
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean row, float64 (d,)."""
-        total = np.zeros(self.dimension)
-        for block in self.blocks():
-            total += block.sum(axis=0, dtype=np.float64)
-        return total / self.n_rows
+    def mean(self, *layers: Layer) -> NDArray[np.float64]:
+        """Return the mean row, float64 (d,), after further layers if they are given."""
+        total: NDArray[np.float64] | float = 0.0
+        for block in self._through(self.blocks(), layers):
+            total = total + block.sum(axis=0, dtype=np.float64)
+        return np.asarray(total) / self.n_rows
 
     def covariance(
         self, mean: NDArray[np.float64], dtype: type[np.floating] = np.float64
@@ -192,9 +187,15 @@ class RowSource:
         return total
 
     def _read(self, dimension: int | None) -> Iterator[NDArray[np.float32]]:
-        for block in self._regrouped(dimension):
+        return self._through(self._regrouped(dimension), self._layers)
+
+    @staticmethod
+    def _through(
+        blocks: Iterable[NDArray[np.float32]], layers: Sequence[Layer]
+    ) -> Iterator[NDArray[np.float32]]:
+        for block in blocks:
             result = block
-            for layer in self._layers:
+            for layer in layers:
                 result = layer.apply(result)
             yield result
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...models.layers import Layer
-from .base import centred_affine, with_fixed_signs
-from .rows import RowSource, scratch_array
+from .base import centred_affine, leading_eigenvector, with_fixed_signs
+from .rows import RowSource, gathered
 
 __all__ = ["DirectionSequence", "VaryingSpace"]
 
@@ -46,12 +46,8 @@ class VaryingSpace(NamedTuple):
 
     def coordinates(self, rows: RowSource) -> NDArray[np.float32]:
         """Return the coordinates of all rows, (n, r); see `scratch_array`."""
-        result = scratch_array((rows.n_rows, len(self.variances)))
-        start = 0
-        for block in rows.blocks():
-            result[start : start + len(block)] = (block - self.mean) @ self.axes
-            start += len(block)
-        return result
+        shape = (rows.n_rows, len(self.variances))
+        return gathered(((block - self.mean) @ self.axes for block in rows.blocks()), shape)
 
     def layer(self, directions: NDArray[np.float64]) -> Layer:
         """Return the layer of the projections on directions (n_bits, r) of this space."""
@@ -110,12 +106,12 @@ class DirectionSequence:
             If it would be a copy of an earlier one, and nothing is left to take instead.
         """
         earlier = self._directions[: self._n_learned]
-        direction = _leading_eigenvector(matrix)
+        direction = leading_eigenvector(matrix)
         likeness = float(np.abs(earlier @ direction).max(initial=0))
         if likeness > _NEAR_COPY:
             others = scipy.linalg.null_space(earlier, rcond=_DEPENDENT)
             if others.shape[1]:
-                direction = others @ _leading_eigenvector(others.T @ matrix @ others)
+                direction = others @ leading_eigenvector(others.T @ matrix @ others)
             elif likeness > _COPY:
                 self._refuse()
         self._directions[self._n_learned] = direction
@@ -136,10 +132,3 @@ class DirectionSequence:
             "finds only copies of earlier ones, since the rows vary in a space of dimension "
             f"{len(self.deflation)}: ask for at most {self._n_learned} bits, or use sgh or lsh"
         )
-
-
-def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    last = len(matrix) - 1
-    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
-    vector: NDArray[np.float64] = vectors[:, 0]
-    return vector

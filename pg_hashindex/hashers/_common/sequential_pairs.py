@@ -69,12 +69,9 @@ class LabelPairs:
         max_sets : int
             Of more different sets of several labels, the most frequent ones are kept.
         """
-        if labels.single:
-            one_each = scipy.sparse.eye_array(labels.n_classes, format="csr", dtype=np.float64)
-            return cls(numbers, labels.numbers(), one_each, one_each)
         found = LabelSets(labels)
         groups, sets = found.of_row, found.members
-        if len(found) > max_sets:
+        if len(found) > max_sets and not found.single:
             kept = np.sort(np.argsort(-found.counts, kind="stable")[:max_sets])
             renumbered = np.full(len(found), -1, np.intp)
             renumbered[kept] = np.arange(max_sets)

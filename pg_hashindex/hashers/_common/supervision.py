@@ -7,6 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
+from ...models.vectors import as_array
 from .relations import SparseRows, read_graph, read_pairs, read_triplets
 from .rows import RowSource
 
@@ -48,10 +49,7 @@ class Labels:
         """
         if scipy.sparse.issparse(y):
             return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
-        try:
-            array = np.asarray(y)
-        except ValueError as error:
-            raise InvalidInputError(f"labels cannot be read as an array: {error}") from error
+        array = as_array("labels", y)
         if array.ndim not in (1, 2):
             raise InvalidInputError(
                 "labels must be integers of shape (n,), or 0 and 1 of shape (n, c), got shape "
@@ -244,8 +242,8 @@ def check_classes(labels: Labels) -> None:
         )
 
 
-def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
-    """Leave out unlabelled rows, for methods that have no use for them.
+def labelled_rows(rows: RowSource, labels: Labels | None) -> tuple[RowSource, Labels]:
+    """Leave out unlabelled rows, for methods that need labels and have no use for other rows.
 
     Returns
     -------
@@ -257,6 +255,7 @@ def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
     InvalidInputError
         If fewer than two classes are left.
     """
+    assert labels is not None  # noqa: S101  (`Hasher.fit` asks for what a method learns from)
     check_classes(labels)
     numbers = labels.labelled
     if len(numbers) == rows.n_rows:
