@@ -52,23 +52,23 @@ _MOST_UNITS = 16_000
 MOST_STEPS = 10**9
 _MOST_HELD_BACK = 1_000
 
-#: A function of projections (n, n_bits) and of which rows share a label, bool (n, n), both
-#: tensors, that gives the sum of the losses of all ordered pairs of two rows.
+#: #: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
+#: bool (n, n). It returns the sum of the losses of all ordered pairs of two rows.
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPSH(Hasher):
-    """A network whose codes say which labelled rows share a label.
+    """A network whose codes tell which rows share a label.
 
-    The baseline of `BGDH`, and what that is with ``lam=0``: codes are the signs of
-    u = M' phi(x) + v, and training steps down
+    It is the baseline of `BGDH`, which equals it with ``lam=0``. Codes are the signs of u = M'
+    phi(x) + v, and training minimises
 
         L_s = sum log(1 + exp(Theta_ij)) - s_ij Theta_ij + eta sum ||b_i - u_i||^2
 
-    over pairs of labelled rows, Theta_ij = u_i'u_j / 2, b = sgn(u) and s_ij 1 where two rows share
-    a label (equation 4 of the paper on BGDH). Unlabelled rows say what rows are like on average,
-    nothing else.
+    over pairs of labelled rows, Theta_ij = u_i'u_j / 2, b = sgn(u) and s_ij = 1 if two rows share a
+    label (equation 4 of the paper on BGDH). Unlabelled rows only count in the mean and scale of the
+    rows.
 
     phi is a perceptron by default, which SQL evaluates; with ``features="cnn-f"`` it is the
     convolutional network of the papers, and rows are encoded in Python.
@@ -78,46 +78,46 @@ class DPSH(Hasher):
     n_bits : int
     features : {"perceptron", "cnn-f"}
     hidden : sequence of int
-        Sizes of the perceptron's hidden layers, one or more; not used by CNN-F.
+        Sizes of the perceptron's hidden layers, one or more; CNN-F does not use them.
     image_shape : (int, int, int), optional
         For CNN-F: height, width and channels of the images that rows hold, pixel by pixel.
     input_size : int
-        Side in pixels that CNN-F stretches images to, 39 or more; full6 has one cell of each
+        Side in pixels that CNN-F stretches images to, 39 or more; full6 takes one cell of each
         channel at 64, and 36 at 224 as in the paper.
     dropout : float
-        Of CNN-F, while training.
+        Dropout of CNN-F, while training.
     weights : path, optional
         A file of weights that CNN-F starts from; see `pg_hashindex.deep.cnn.CNNF.load_weights`.
     pairwise_loss : {"dpsh", "balanced"} or callable
-        The first sum above; with pairs that share a label counting half of it; or a function of
-        u, float32 tensor (n, n_bits), and of which rows share a label, bool tensor (n, n), that
-        gives the sum of the losses of all ordered pairs of two rows.
+        "dpsh" is the first sum above; "balanced" gives half of its weight to pairs that share a
+        label. A function takes u, float32 tensor (n, n_bits), and which rows share a label, bool
+        tensor (n, n), and returns the sum of the losses of all ordered pairs of two rows.
     theta_scale : float
-        What Theta is multiplied by in the named losses. With many bits Theta of a similar pair is
-        large long before all bits agree; with less than 1, the loss goes on to ask for them.
+        Factor of Theta in the named losses. With many bits, Theta of a similar pair is large long
+        before all bits agree; a factor below 1 keeps the loss at work until they do.
     eta : float
-        What the distance of u from its signs counts.
+        Weight of the distance of u from its signs.
     rounds : int
-        Rounds of ten batches, at the most.
+        Most rounds of ten batches.
     batch_rows : int
-        Labelled rows in a batch; all pairs among them are looked at.
+        Labelled rows in a batch; all pairs among them count.
     optimizer : {"adam", "sgd"}
         sgd has a momentum of 0.9.
     learning_rate : float
     weight_decay : float
-        With adam, what each weight loses at each step, as a part of it and of the learning rate
-        (Loshchilov & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.
+        With adam, the part of a weight that each step removes, times the learning rate (Loshchilov
+        & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.
     validation : float
-        Share of the labelled rows held back to tell when to stop, up to 0.5 and 1,000 rows; 0 for
-        none.
+        Share of the labelled rows, up to 0.5 and 1,000 rows, that are held back to decide when to
+        stop; 0 for none.
     patience : int
-        Training ends when so many looks, one in five rounds, found no network that ranks the rows
-        of the held-back ones' labels as well as the best did (MAP), which is kept.
+        Every five rounds the MAP of the held-back rows is measured. Training ends after this many
+        measurements below the best, and keeps the network that had the best.
     device : str
-        "auto" for a GPU where there is one, or a name that torch knows.
+        "auto" for a GPU if there is one, or a name that torch knows.
     checkpoint : path, optional
-        A file to keep the state of the training in, every 20 seconds or less often where it is
-        large; where it is there, training goes on from it. Needs a random_state.
+        A file for the state of the training, written every 20 seconds, or less often if it is
+        large. If the file exists, training continues from it. Needs a random_state.
     progress : bool
         Whether to draw a bar on stderr, with the losses.
     random_state : int, optional
@@ -164,24 +164,24 @@ class DPSH(Hasher):
             number(0, 1, "[)")("dropout", self.dropout)
         elif self.image_shape is not None or self.weights is not None:
             raise InvalidInputError(
-                "image_shape and weights are for features='cnn-f', which takes rows for images"
+                "image_shape and weights are for images, so they need features='cnn-f'"
             )
         for name, path in (("weights", self.weights), ("checkpoint", self.checkpoint)):
             if not isinstance(path, str | Path | None):
                 raise InvalidInputError(f"{name} must be a path, got {path!r}")
         if self.checkpoint is not None and self.random_state is None:
             raise InvalidInputError(
-                "checkpoint needs a random_state: without one every training is another one"
+                "checkpoint needs a random_state: without it each training is different"
             )
 
     def _graph(
         self, rows: RowSource, given: Supervision, rng: np.random.Generator
     ) -> BipartiteGraph | None:
-        """Return the graph to learn from; without one, as here, the labelled rows are enough."""
+        """Return the graph to learn from; None uses the labelled rows only."""
         return None
 
     def _architecture(self, dimension: int, n_rows: int) -> "Architecture":
-        """Return the sizes of the network; without an embedding here."""
+        """Return the sizes of the network."""
         from .networks import Architecture
 
         shape = None
@@ -197,7 +197,7 @@ class DPSH(Hasher):
         )
 
     def _schedule(self) -> "Schedule":
-        """Return how to train it: the parameters of these names."""
+        """Return the schedule, made of the parameters that have its names."""
         from .learning import Schedule
 
         given = {name: getattr(self, name, None) for name in Schedule.__dataclass_fields__}
@@ -219,11 +219,11 @@ class DPSH(Hasher):
 
         device = find_device(self.device)
         if self.checkpoint is not None:
-            # A folder that is of no use is refused before any work.
+            # Refuse a folder that cannot be written to before any work.
             Checkpoint(Path(self.checkpoint), {})
         every, labels = rows, given.labels
         mean = every.mean()
-        # The root mean square of the values of the rows about their mean.
+        # The root mean square of the centred values.
         scale = math.sqrt(mean_squared_distance(every, mean[None]) / every.dimension)
         graph = self._graph(rows, given, rng)
         if graph is None:
@@ -280,7 +280,7 @@ class DPSH(Hasher):
         return functools.partial(loss, scale=float(self.theta_scale))
 
     def _held_back(self, labels: Labels, rng: np.random.Generator) -> NDArray[np.intp]:
-        """Draw labelled rows to stop by; never the last row of a label."""
+        """Draw labelled rows to hold back, never the last row of a label."""
         order = rng.permutation(labels.labelled)
         n_held = min(round(self.validation * len(order)), _MOST_HELD_BACK)
         held, kept = order[:n_held], order[n_held:]
@@ -343,7 +343,7 @@ class DPSH(Hasher):
 
 
 def check_sizes(name: str, sizes: Any, least: int) -> None:
-    """Refuse what is not a sequence of sizes of layers.
+    """Refuse a value that is not a sequence of layer sizes.
 
     Raises
     ------
@@ -369,7 +369,7 @@ def _check_image_shape(shape: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as a JSON value; a function by its name."""
+    """Return a parameter as a JSON value; functions become their names."""
     if isinstance(value, list | tuple):
         return [int(size) for size in value]
     if callable(value):
@@ -395,6 +395,6 @@ def _digest(*arrays: NDArray[Any]) -> str:
 
 
 def _digest_of_sparse(matrix: SparseRows) -> str:
-    # Whether indices have 32 bits or 64 depends on what the matrix was made from.
+    # Indices may have 32 or 64 bits, depending on how the matrix was made.
     places = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
     return _digest(*places, matrix.data)

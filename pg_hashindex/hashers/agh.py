@@ -18,7 +18,7 @@ from ._common.supervision import Supervision
 
 __all__ = ["AGH"]
 
-# Rows for each anchor, where there are too few for all that are asked for.
+# Rows for each anchor, if there are too few rows for ``n_anchors``.
 _ROWS_PER_ANCHOR = 10
 
 
@@ -26,29 +26,30 @@ _ROWS_PER_ANCHOR = 10
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
-    Each row is shared out among its `n_nearest` anchors by exp(-distance^2 / t), divided by the
-    sum: Z, n x m and sparse. Two rows are as near as Z Lambda^-1 Z', Lambda being the column sums
-    of Z, and the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from
-    the eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 and the diagonal matrix Sigma
-    of their eigenvalues (the paper's part on anchor graphs). The one that is the same for every
-    row is left out. A new row has the shares of its own anchors (its part on eigenfunctions), so
-    SQL evaluates the layers `affinity` and `affine`.
+    Each row has shares in its `n_nearest` anchors, exp(-distance^2 / t) divided by their sum: Z, n
+    x m and sparse. The similarity of rows is Z Lambda^-1 Z', Lambda being the column sums of Z, and
+    the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from the
+    eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 and the diagonal matrix Sigma of
+    their eigenvalues (the paper's part on anchor graphs). The constant eigenvector is left out. A
+    new row has shares in its own anchors (the part on eigenfunctions), so SQL evaluates the layers
+    `affinity` and `affine`.
 
-    One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up
-    the graph's clusters, so two layers take half as many and a second bit of each: of the rows
-    above 0, whether they are above a threshold b+, and of the others, whether they are below b-
-    (its part on hierarchical hashing). The two thresholds minimise f'Lf for the graph's Laplacian
-    L, f being how far rows are beyond their threshold, under the condition that f sums to 0, and
-    one that the paper leaves to chance: b+ >= 0 >= b-. Bits of the first layer come first.
+    One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up the
+    graph's clusters, so two layers take half as many eigenvectors and give each a second bit (the
+    part on hierarchical hashing). For rows above 0 it says whether they are above a threshold b+,
+    for the others whether they are below b-. The two thresholds minimise f'Lf for the graph's
+    Laplacian L, f being the distance of rows beyond their threshold, under the condition that f
+    sums to 0. Here b+ >= 0 >= b- is a condition too; the paper leaves it to chance. Bits of the
+    first layer come first.
 
     The paper does not say what t is; here as in the authors' program it is the square of the mean
     distance to the last of the nearest anchors. That program also drops every eigenvector with an
-    eigenvalue above 0.999: those of parts of the graph that hardly a row joins. Here they are
-    kept, since nothing else tells the parts apart; which splits of the parts they are, rounding
-    would decide, so they are turned to split those that are far apart first.
+    eigenvalue above 0.999, which separate parts of the graph that few rows join. Here they are
+    kept, since nothing else separates these parts. Rounding would decide how they split the parts,
+    so they are rotated to separate distant parts first.
 
-    Training holds n_nearest shares and places of each row. The rows themselves are read four
-    times and never held.
+    Training holds n_nearest shares and anchor numbers for each row. It reads the rows four times
+    and never holds them.
 
     Parameters
     ----------
@@ -56,15 +57,15 @@ class AGH(Hasher):
         One layer: below the number of anchors. Two layers: below twice that number; where it is
         odd, the last eigenvector has no second bit.
     n_layers : {1, 2}
-        Two give far better neighbours by label, and about the same by distance.
+        Two layers find far better neighbours by label, and about the same by distance.
     n_anchors : int
-        Found by k-means on a sample, of five rounds. Where there are fewer than ten rows for each,
-        less: a tenth of the rows, though not less than twice the eigenvectors asked for.
+        Anchors, found by five rounds of k-means on a sample. If there are fewer than ten rows for
+        each, a tenth of the rows, but at least twice the number of eigenvectors.
     anchors : array-like (m, d), optional
         Anchors to use instead, as rows of the input space; those that are never among the nearest
         are left out.
     n_nearest : int
-        In how many anchors a row has a share, at least 2.
+        Anchors in which a row has a share, at least 2.
     random_state : int, optional
         Seed of the k-means; None draws one and records it.
     normalize : {"l2"}, optional
@@ -77,7 +78,7 @@ class AGH(Hasher):
     width_ : float
         The t above.
     eigenvalues_ : float64 (k,)
-        Of the eigenvectors used, falling, at most 1.
+        Eigenvalues of the eigenvectors used, falling, at most 1.
     thresholds_ : float64 (2, k) or None
         b+ and b- of the eigenvectors, which have unit variance; None for one layer.
     """

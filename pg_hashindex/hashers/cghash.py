@@ -22,15 +22,14 @@ __all__ = ["CGHash"]
 
 _DEFAULT_C = {"l1": 0.01, "l_inf": 0.3}
 _WEAK = ("linear", "stump", "rbf")
-# How far above its price a function's worth must be, as a part of it, to count as more than
-# rounding.
+# Worth of a function above its price, as a part of the price, that counts as more than rounding.
 _VIOLATION = 1e-3
-# A bit that no violated constraint gives is learned from this part of the triplets, if that is a
-# new one within so many tries, and drawn at random otherwise.
+# If no constraint is violated, a bit is learned from this part of the triplets. If that many tries
+# give no new bit, bits are drawn at random.
 _FURTHER_PART = 0.1
 _FURTHER_TRIES = 5
 _RANDOM_TRIES = 100
-# What training holds is in proportion to the bits, and so is the time of each of them.
+# Memory and the time for each bit grow with the number of bits.
 _MAX_BITS = 4096
 
 
@@ -45,29 +44,28 @@ class CGHash(Hasher):
         mean f(rho_i), all w_j at most C          regularizer "l_inf" (equation 15)
 
     over all weights of all functions of a family, by column generation (Algorithm 1). Triplets get
-    equal weights u at first; each step adds the function that splits the most of u's weight of
-    (x, x-) beyond that of (x, x+), solves for w by L-BFGS-B, and takes u_i = -f'(rho_i). For the
+    equal weights u at first; each step adds the function that splits the most weight of pairs (x,
+    x-) less that of pairs (x, x+), solves for w by L-BFGS-B, and takes u_i = -f'(rho_i). For the
     hinge loss w and u come from linear programs (equations 4 and 6).
 
-    Triplets are given, or made from labels, or both: each labelled row with each of its K nearest
-    rows of the same class and each of its K nearest of other classes. No triplet of labels compares
-    two classes of which no row is among the nearest of the other's, so these may get the same code;
-    given triplets can compare them. Pairs of neighbours, beside them, are the paper's duplets: the
-    price of a function is then not C, but C times the part of the duplets that it splits.
+    Triplets are given, or made from labels, or both. Labels join each row with each of its K
+    nearest rows of the same class and each of its K nearest of other classes. If two classes are
+    never among each other's nearest, no such triplet compares them and they may get the same code;
+    given triplets can compare them. Pairs of neighbours may be given besides: the paper's duplets.
+    The price of a function is then C times the part of the duplets that it splits, not C.
 
-    Bits have weights, which belong to the model: search orders by them. Where no function is worth
-    its price any more before ``n_bits`` are found, the optimum over the family is reached, as
-    ``duality_gap_`` shows. Further bits then come from random parts of the triplets or, where
-    these give no new one, are drawn at random; the weights that the problem gives to them are 0 or
-    near it. On classes that lie far apart that happens after a few bits.
+    Bits have weights, which belong to the model: search orders by them. If no further function is
+    worth its price, the optimum over the family is reached, as ``duality_gap_`` shows. Further bits
+    then come from random parts of the triplets or, if these give no new bit, are drawn at random;
+    their weights are 0 or near it. With classes that are far apart that happens after a few bits.
 
     Three things go beyond the paper. The terms are means, so that C means the same for any number
     of triplets. Functions of the linear family keep the direction that the relaxation finds, but
-    their threshold is chosen anew, exactly. Beyond ``max_triplets``, a random part is used; given
-    triplets come first, and those of labels fill up.
+    then get the exact best threshold. Beyond ``max_triplets`` a random part is used; given triplets
+    come first.
 
-    Training holds, beside the rows that triplets name, n_bits x p float32 values, p being the
-    number of distinct pairs of rows in them; with labels p is at most 2 K rows.
+    Training holds the rows that triplets name and n_bits x p float32 values, p being the number of
+    distinct pairs of rows in triplets; with labels it is at most 2 K times the rows.
 
     Parameters
     ----------
@@ -88,11 +86,10 @@ class CGHash(Hasher):
         K, of triplets made from labels; 30 suits a few thousand rows, as the paper has it.
     max_triplets : int
     max_rows : int
-        Beyond it, triplets are made of that many labelled rows, drawn at random: finding their
-        neighbours takes time with the square of it.
+        Labelled rows that triplets are made from, drawn at random if there are more: finding their
+        neighbours takes time with the square of them.
     n_starts, max_iter : int
-        Random starts, of which the best is improved by so many iterations of L-BFGS (linear and
-        RBF).
+        Random starts, and iterations of L-BFGS that improve the best of them ("linear", "rbf").
     n_anchors : int
         Kernel bases, drawn from all rows ("rbf").
     anchors : array-like (m, d), optional
@@ -107,13 +104,13 @@ class CGHash(Hasher):
     bit_weights_ : float64 (n_bits,)
         w.
     objective_ : float64 (n_bits,)
-        With so many bits; it never rises.
+        The objective with 1 to n_bits bits; it never rises.
     duality_gap_ : float64 (n_bits,)
-        How far the objective can be above that of all functions of the family; see
+        The most that the objective can be above the optimum over the family; see
         `RestrictedProblem.gap`. For stumps it is a bound, for the others an estimate: their search
         finds a local optimum.
     n_violated_ : int
-        Bits that were found by a violated constraint, not as further ones.
+        Bits that a violated constraint gave.
     n_triplets_ : int
         Triplets that were learned from.
     """
@@ -190,7 +187,7 @@ class CGHash(Hasher):
         if self.regularizer != "l1":
             raise InvalidInputError(
                 f"pairs change the price of functions, which {self.regularizer!r} does not have; "
-                "leave out the pairs, or take the regularizer 'l1'"
+                "leave out the pairs, or use the regularizer 'l1'"
             )
         if n_others := int(np.count_nonzero(given.pairs[:, 2] != 1)):
             raise InvalidInputError(
@@ -203,7 +200,7 @@ class CGHash(Hasher):
     def _family(
         self, rows: RowSource, numbers: NDArray[np.intp], rng: np.random.Generator
     ) -> tuple[list[Layer], WeakFunctions]:
-        """Return the layers that make features, and the functions of them, over some rows."""
+        """Return the layers that make features, and the family of functions over some rows."""
         if self.weak == "stump":
             return [], Stumps(rows.rows(numbers))
         if self.weak == "linear":
@@ -211,7 +208,7 @@ class CGHash(Hasher):
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, 2.0)
         values = kernel_values(rows.restricted_to(numbers), kernel)
-        # Kernel values lie close together; about their mean, float32 projections hold them well.
+        # Kernel values are close together; centred, float32 holds their projections well.
         centre = shift(-values.mean(axis=0, dtype=np.float64))
         features = LinearFunctions(centre.apply(values), self.n_starts, self.max_iter)
         return [kernel, centre], features
@@ -264,7 +261,7 @@ class CGHash(Hasher):
         return float(_DEFAULT_C[self.regularizer] if self.C is None else self.C)
 
     def _check_worth(self, problem: RestrictedProblem, found: WeakFunction | None) -> None:
-        """Refuse what would end with weights of 0, from the best function at w = 0."""
+        """Refuse training that would end with weights of 0, by the best function at w = 0."""
         if found is not None and problem.violated_by(found.bits, _VIOLATION):
             return
         worth = 0.0 if found is None else problem.worth(found.bits, problem.solution.duals)
@@ -288,7 +285,7 @@ class CGHash(Hasher):
         n_triplets: int,
         rng: np.random.Generator,
     ) -> WeakFunction:
-        """Find a function unlike all so far, where none is worth its price any more."""
+        """Find a function unlike all so far, though none is worth its price any more."""
         for attempt in range(_FURTHER_TRIES + _RANDOM_TRIES):
             if attempt < _FURTHER_TRIES:
                 part = rng.random(n_triplets) < _FURTHER_PART
@@ -299,9 +296,9 @@ class CGHash(Hasher):
             if found is not None and _is_new(found, functions):
                 return found
         raise InvalidInputError(
-            f"{len(functions)} different {self.weak} functions are all that could be found of the "
-            f"{len(functions[0].bits)} rows that triplets name, {self.n_bits} are needed; ask for "
-            "fewer bits, or give triplets of more rows"
+            f"only {len(functions)} different {self.weak} functions could be found over the "
+            f"{len(functions[0].bits)} rows that triplets name, but n_bits is {self.n_bits}; ask "
+            "for fewer bits, or give triplets of more rows"
         )
 
     def _bit_weights(self) -> NDArray[np.floating]:
@@ -322,7 +319,7 @@ def _ends(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _is_new(found: WeakFunction, functions: list[WeakFunction]) -> bool:
-    """Tell whether a function splits other pairs of rows than each of some functions."""
+    """Return whether a function splits the rows unlike each of the others."""
     return not any(
         np.array_equal(found.bits, known.bits) or np.array_equal(found.bits, ~known.bits)
         for known in functions

@@ -20,9 +20,8 @@ from ._common.supervision import Labels, Supervision, check_classes
 
 __all__ = ["KSH"]
 
-# A combination of kernel values that varies less than this (standard deviation, unit weights) is
-# too near to the rounding of float32, about 1e-7, for a bit to be made of it. Three times as
-# much costs precision at search.
+# Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
+# rounding of float32, about 1e-7, to make a bit. Three times as much costs precision at search.
 _NO_SPREAD = 3e-3
 
 
@@ -32,26 +31,26 @@ class KSH(Hasher):
 
     With kernel values K of l labelled rows, centred, and S_ij = 1 where rows i and j share a label,
     else -1, it minimises ||sum_k h_k h_k' - r S||^2, r bits, greedily: bit k is h = sgn(K a) that
-    maximises h'R h, R = r S - (sum of the h h' before). Its start is the spectral relaxation: the a
-    of greatest a'K'R K a for a'K'K a = l. From there a smooth surrogate is minimised, -g'R g with
-    g = 2 / (1 + exp(-K a)) - 1; the better one of the two by h'R h is kept.
+    maximises h'R h, R = r S - (sum of the h h' before). It starts from the spectral relaxation: the
+    a of greatest a'K'R K a for a'K'K a = l. Then a smooth surrogate is minimised, -g'R g with g = 2
+    / (1 + exp(-K a)) - 1; the better one of the two by h'R h is kept.
 
     Differences from the paper: L-BFGS minimises the surrogate, not Nesterov's method, with the same
-    gradient; R is never built, since S is a matter of label sets and the rest of r vectors; K is
-    whitened first, which leaves directions out in which it does not vary.
+    gradient; R is never built, since S follows from label sets and the rest of R from the bits so
+    far; K is whitened first, which removes directions in which it does not vary.
 
     Training holds 2 x max_labelled x n_anchors and max_labelled x n_bits float64 values. With one
-    label a row, time does not grow with the number of labels; where rows have several, each step
-    takes time for every pair of their label sets that share a label. Once bits tell all classes
-    apart, as one bit does with two classes far from each other, further bits are nearly copies.
+    label a row, time does not grow with the number of labels; if rows have several, each step takes
+    time for every pair of label sets that share a label. Once the bits separate all classes, as one
+    bit does with two distant classes, further bits are nearly copies.
 
     Parameters
     ----------
     n_bits : int
         1 to 16,000.
     n_anchors : int
-        Kernel bases, 2 or more, drawn at random from the training rows, equal ones once; where
-        there are fewer rows, all of them.
+        Kernel bases, 2 or more, drawn at random from the training rows, equal rows once; if there
+        are fewer rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
@@ -107,7 +106,7 @@ class KSH(Hasher):
 
 
 class _Bits:
-    """What the bits so far leave of the similarities, and the step to the next one."""
+    """The similarities that the bits so far leave unexplained, and the step to the next bit."""
 
     def __init__(self, K: NDArray[np.float64], labels: Labels, n_bits: int) -> None:
         squares, directions = scipy.linalg.eigh(K.T @ K, check_finite=False)
@@ -131,7 +130,7 @@ class _Bits:
 
     @property
     def objective(self) -> NDArray[np.float64]:
-        """The loss before the first bit and after each, in parts of the first."""
+        """The loss before the first bit and after each, relative to the first."""
         return np.array(self._values) / self._values[0]
 
     def _scale_similar(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -161,7 +160,7 @@ class _Bits:
             candidates.append(found.x)
         bits = [np.where(self._Z @ a > 0, 1.0, -1.0) for a in candidates]
         gains = [float(h @ self._residual(h)) for h in bits]
-        # A bit that is the same for all rows would tell nothing.
+        # A bit that is the same for all rows is useless.
         best = int(
             np.argmax([-np.inf if np.ptp(h) == 0 else g for h, g in zip(bits, gains, strict=True)])
         )
@@ -172,7 +171,7 @@ class _Bits:
         self._n_learned += 1
         term = self._Z.T @ h
         self._matrix -= np.outer(term, term)
-        # Only signs matter: unit variance is a size that float32 evaluation is at ease with.
+        # Only signs matter; float32 evaluates unit variance well.
         direction = candidates[best] / np.linalg.norm(candidates[best])
         weights: NDArray[np.float64] = self._whitening @ direction
         return weights

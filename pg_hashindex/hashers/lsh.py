@@ -13,8 +13,8 @@ __all__ = ["LSH"]
 class LSH(Hasher):
     """Random Gaussian directions after centring: it learns nothing but the mean.
 
-    The share of differing bits of two rows tends to the angle between them, seen from the mean,
-    over pi.
+    As bits are added, the share of differing bits of two rows tends to the angle between them, seen
+    from the mean, divided by pi.
 
     Parameters
     ----------

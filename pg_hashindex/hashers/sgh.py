@@ -18,10 +18,10 @@ from ._common.supervision import Supervision
 
 __all__ = ["SGH"]
 
-# Added to the diagonal of Z; the papers' value.
+# Added to the diagonal of Z, as in the paper.
 _RIDGE = 1e-6
-# A combination of kernel values that varies less than this (standard deviation, unit weights) is
-# too near to the rounding of float32, about 1e-7, for a bit to be made of it.
+# Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
+# rounding of float32, about 1e-7, to make a bit.
 _NO_SPREAD = 1e-4
 # Unit rows of float32 may be this much longer than 1.
 _ROUNDING = 1e-5
@@ -33,8 +33,8 @@ class SGH(Hasher):
 
     The similarity is S~_ij = 2 exp(-||x_i - x_j||^2 / rho) - 1, which P(x_i)'Q(x_j) approximates
     with vectors of d + 2 numbers, so the n x n matrix never exists. A bit is the sign of a
-    combination of kernel values to the anchors; bits are learned one after another, each on what
-    the others leave unexplained, and then once more in random order.
+    combination of kernel values to the anchors; bits are learned one after another, each on the
+    similarity that the others leave unexplained, and then once more in random order.
 
     Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
     file. The rows themselves are read five times and never held.
@@ -44,16 +44,16 @@ class SGH(Hasher):
     n_bits : int
         1 to 16,000; it may exceed d.
     n_anchors : int
-        Kernel bases, drawn at random from the training rows, equal ones once; where there are
-        fewer rows, all of them.
+        Kernel bases, drawn at random from the training rows, equal rows once; if there are fewer
+        rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     rho : float
         Width of the similarity. The approximation holds where ``|2 x'y| <= rho``, so rho must be
         at least twice the greatest squared length of a (scaled) row: 2 for unit rows.
     scale : {"unit"} or None
-        "unit" centres the rows by their mean and scales them to unit length; None takes them as
-        they come.
+        "unit" centres the rows by their mean and scales them to unit length; None leaves them as
+        they are.
     random_state : int, optional
         Seed of the anchors and of the order of the second pass; None draws one and records it.
     normalize : {"l2"}, optional
@@ -87,7 +87,7 @@ class SGH(Hasher):
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
         weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
-        # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.
+        # Only signs matter; float32 evaluates unit weights well.
         weights /= np.linalg.norm(weights, axis=1, keepdims=True)
         return [*scaling, kernel, shift(-graph.kernel_mean), affine(weights)]
 
@@ -96,13 +96,13 @@ class SGH(Hasher):
 
 
 class _Graph(NamedTuple):
-    """The similarity of all training rows, as the eigenproblem of a bit sees it.
+    """The similarity of all training rows, in the form that the eigenproblem of a bit needs.
 
     With T such that T'ZT = I, substituting w = T u turns the generalised eigenproblem of (A, Z)
-    into that of T'AT alone and K into KT, so that taking away a bit's term is a rank-one update.
-    The inverse Cholesky factor of Z is one such T. This one comes from the eigenvectors of Z,
-    because they also tell which directions to leave out: those in which the kernel does not vary.
-    There eigenvalues are 0, which would be the greatest once bits have explained all the rest.
+    into that of T'AT alone and K into KT, so that removing a bit's term is a rank-one update. The
+    inverse Cholesky factor of Z is one such T. Here T comes from the eigenvectors of Z, because
+    they also show the directions in which the kernel does not vary. These are left out: their
+    eigenvalues of 0 would be the greatest once bits have explained all the rest.
     """
 
     kernel: NDArray[np.float32]  # (n, r) KT, K centred
@@ -115,7 +115,7 @@ class _Graph(NamedTuple):
         cls, scaled: RowSource, rbf_layer: Layer, anchors: NDArray[np.float32], rho: float
     ) -> "_Graph":
         n, m, d = scaled.n_rows, len(anchors), scaled.dimension
-        # Sums are taken about a centre near the mean, which is known only afterwards.
+        # The mean is known only afterwards, so sums are taken about a centre near it.
         centre = rbf_layer.apply(anchors).mean(axis=0, dtype=np.float64)
         kernel = scratch_array((n, m))
         total, products = np.zeros(m), np.zeros((m, m))
@@ -135,8 +135,8 @@ class _Graph(NamedTuple):
         products -= n * np.outer(offset, offset)
         KP -= np.outer(offset, P_total)
         whitening = _whitening(products, n)
-        # P and Q differ in the sign of a last number, 1; centred kernel columns sum to 0 and so
-        # take no notice of it: what is left is symmetric.
+        # P and Q differ only in the sign of their last number, 1. It cancels, since centred kernel
+        # columns sum to 0, so the result is symmetric.
         KP = whitening.T @ KP
         mean = centre + offset
         return cls(_whiten(kernel, mean, whitening), mean, KP @ KP.T, whitening)
@@ -147,7 +147,7 @@ class _Graph(NamedTuple):
         directions = np.empty((n_bits, len(residual)))
         terms = np.zeros_like(directions)
         for bit in [*range(n_bits), *rng.permutation(n_bits)]:
-            # In the first pass the term is still 0; in the second the bit's own comes back.
+            # The term is 0 in the first pass; the second puts the bit's own term back first.
             residual += np.outer(terms[bit], terms[bit])
             directions[bit] = leading_eigenvector(residual)
             terms[bit] = self._term(directions[bit])
@@ -181,7 +181,7 @@ def _whiten(
 ) -> NDArray[np.float32]:
     """Return (kernel - mean) T, in the memory of ``kernel``."""
     n, r = len(kernel), whitening.shape[1]
-    # T has no more columns than rows, so what is written never reaches what is still to be read.
+    # T has no more columns than rows, so no value is overwritten before it is read.
     result = kernel.reshape(-1)[: n * r].reshape(n, r)
     for rows in row_slices(n):
         result[rows] = (kernel[rows] - mean) @ whitening

@@ -1,4 +1,4 @@
-"""Sign: the sign of each dimension, the baseline that learning has to beat."""
+"""Sign: the sign of each dimension, the baseline for all methods that learn."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from ._common.supervision import Supervision
 
 __all__ = ["Sign"]
 
-# Rows for a median are held at once, up to this many values (1 GiB of float32).
+# Most values that a median holds at once (1 GiB of float32).
 _MEDIAN_VALUES = 1 << 28
 
 
@@ -29,9 +29,9 @@ class Sign(Hasher):
     n_bits : int, optional
         None means one bit for each dimension; no other number is possible.
     center : {"mean", "median"} or None
-        What each dimension is compared with. None is 0: pgvector's ``binary_quantize``. The median
-        gives every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), and of more
-        rows a uniform random sample of that size is taken.
+        The threshold of each dimension. None is 0: pgvector's ``binary_quantize``. The median gives
+        every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), beyond that it is
+        the median of a uniform sample of that size.
     random_state : int, optional
         Seed of that sample.
     normalize : {"l2"}, optional

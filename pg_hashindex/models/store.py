@@ -1,8 +1,8 @@
 """Models in the database: the only reader and writer of ``hashindex.model`` and its parts.
 
-A model is named as ``name`` (its latest version) or ``name:version``. Where a network follows the
-layers, the stored layers end in one of kind ``network``, which SQL refuses to evaluate; what the
-network is stands in column ``network``, and the numbers of its arrays in ``hashindex.model_part``.
+A reference is ``name`` (the latest version) or ``name:version``. If a network follows the layers,
+the stored layers end in one of kind ``network``, which SQL refuses to evaluate. Column ``network``
+describes the network, and ``hashindex.model_part`` holds its arrays.
 """
 
 from dataclasses import dataclass, replace
@@ -35,21 +35,21 @@ __all__ = [
     "save",
 ]
 
-#: Where a model is evaluated: SQL can do it unless the model has a network.
+#: #: The language that evaluates a model: SQL unless it has a network.
 EvaluatedIn = Literal["sql", "python"]
 
 _NETWORK = "network"
-# Far below the 1 GB that one value of PostgreSQL's may take, and what a client holds twice.
+# Far below 1 GB, PostgreSQL's limit of a value; a client holds a part twice.
 _PART_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What the database knows about a model, without its layers.
+    """A stored model without its layers.
 
-    ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
-    ``size_bytes`` counts layers and network. ``profile_rows`` is how many rows its profile was made
-    of, None where it has none. ``levels`` are those that codes keep of each projection.
+    ``network`` is the kind of its network, or None; Python evaluates models that have one.
+    ``size_bytes`` counts layers and network. ``profile_rows`` is the number of rows of its profile,
+    or None. ``levels`` are the levels of each projection that codes keep.
     """
 
     name: str
@@ -107,7 +107,7 @@ def save(connection: Connection, model: Model) -> Model:
     with translated_errors():
         prepare(connection)
         with connection.transaction():
-            # Two savers of one name must not both compute the same next version.
+            # Two concurrent saves of one name must not get the same version.
             connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
             row = connection.execute(
                 f"""
@@ -142,7 +142,7 @@ def save(connection: Connection, model: Model) -> Model:
             assert row is not None  # noqa: S101
             if model.network is not None:
                 for number, part in enumerate(model.network.parts(_PART_BYTES)):
-                    # Binary: as text it would be twice as long.
+                    # Binary, since text would be twice as long.
                     connection.execute(
                         "INSERT INTO hashindex.model_part (model_id, part, data) "
                         "VALUES (%s, %s, %b)",
@@ -152,7 +152,7 @@ def save(connection: Connection, model: Model) -> Model:
 
 
 def check_may_save(connection: Connection) -> None:
-    """Refuse a role that may not save models, before it trains one.
+    """Refuse a role that may not save models; called before training.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def load(connection: Connection, reference: str) -> Model:
     UnknownModelError
         If there is none.
     DatabaseStateError
-        If its layers or its network are not what was saved.
+        If layers or network do not match the saved checksum.
     """
     with translated_errors():
         prepare(connection)
@@ -190,7 +190,7 @@ def load(connection: Connection, reference: str) -> Model:
 
 
 def loading(reference: str) -> Steps[Model]:
-    """Read a model, on whatever kind of connection; see `load`."""
+    """Return the steps that read a model, on any kind of connection; see `load`."""
     with translated_errors():
         rows = yield Statement(
             "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
@@ -206,14 +206,14 @@ def loading(reference: str) -> Steps[Model]:
             [row[0]],
             binary=True,
         )
-        # Models never change, so the parts need not be read in one snapshot with the rest.
+        # Models never change, so parts may be read in another snapshot than the rest.
         data = None if row[10] is None else (yield from _parts(row[0]))
     model: Model = yield Work(lambda: _assembled(reference, row, layers, data))
     return model
 
 
 def _parts(model_id: int) -> Steps[bytearray]:
-    """Read the parts of a network one by one: together they may be hundreds of megabytes."""
+    """Read the parts of a network one by one, since they may have hundreds of megabytes."""
     numbers = yield Statement(
         "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part", [model_id]
     )
@@ -234,12 +234,12 @@ def _assembled(
     layers: list[tuple[Any, ...]],
     data: bytearray | None,
 ) -> Model:
-    remedy = "import it again from a file, or train it anew"
+    remedy = "import it again from a file, or train it again"
     try:
         network = None
         if data is not None:
             network = Network.from_parts(row[10], data)
-            # Python's model has no such layer. Where it is missing, its checksum shows it.
+            # Models in Python have no such layer. If it is missing, the checksum fails.
             layers = [layer for layer in layers if layer[0] != _NETWORK]
         model = Model(
             name=row[1],
@@ -287,7 +287,7 @@ def list_models(connection: Connection) -> list[StoredModel]:
 
 
 def describe(connection: Connection, reference: str) -> StoredModel:
-    """Return what is known about one model.
+    """Return one model without its layers.
 
     Raises
     ------
@@ -337,7 +337,7 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
     Returns
     -------
     list of StoredModel
-        What was dropped.
+        The models that were dropped.
 
     Raises
     ------

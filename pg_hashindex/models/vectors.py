@@ -1,4 +1,4 @@
-"""What may come in as vectors: checked here, once, for hashers, models and searches."""
+"""Checks of input vectors, shared by hashers, models and searches."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ __all__ = ["MAX_DIMENSION", "as_array", "as_rows", "as_vector"]
 #: The most dimensions that a pgvector ``vector`` may have.
 MAX_DIMENSION = 16_000
 
-# Rows looked at at a time, so that memory does not grow with the input.
+# Rows in a block, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
 
 
 def as_vector(value: Vector | HalfVector) -> Vector:
-    """Return what was read of a column of type ``vector`` or ``halfvec`` as the first of them."""
+    """Return a value of a ``vector`` or ``halfvec`` column as a `Vector`."""
     if isinstance(value, Vector):
         return value
     return Vector(value.to_numpy().astype(np.float32))
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
-    """Return a value as an array; lists of several lengths are none.
+    """Return a value as an array; refuse nested lists of different lengths.
 
     Raises
     ------
@@ -45,17 +45,17 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     X : array-like (n, d)
         float16, float32 or float64; anything else numeric becomes float32.
     dimension : int, optional
-        The d that is asked for.
+        The d that X must have.
 
     Returns
     -------
     floating (n, d)
-        X itself where it is of a float type already.
+        X itself if it has a float type.
 
     Raises
     ------
     InvalidInputError
-        If X is not of two dimensions, is of another d, or has NaN or infinite values.
+        If X does not have two dimensions, has another d, or has NaN or infinite values.
     """
     array = as_array("vectors", X)
     if array.dtype.kind in "iub":
@@ -71,7 +71,7 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     if not 1 <= array.shape[1] <= MAX_DIMENSION:
         raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
     for start in range(0, len(array), _BLOCK_ROWS):
-        # Vectors are float32, here and in pgvector: a float64 beyond its range becomes infinite.
+        # Vectors are float32, as in pgvector, so a float64 beyond its range becomes infinite.
         with np.errstate(over="ignore"):
             finite = np.isfinite(array[start : start + _BLOCK_ROWS].astype(np.float32, copy=False))
         if not finite.all():

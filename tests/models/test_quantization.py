@@ -153,7 +153,7 @@ def test_models_without_projections_are_refused():
     with pytest.raises(InvalidInputError, match="its network of kind rows gives codes"):
         Model("m", "x", 24, [], network=network, levels=4)
     layers = [affine(np.eye(2))]
-    with pytest.raises(InvalidInputError, match="weights of bits, which do not go together"):
+    with pytest.raises(InvalidInputError, match="weights of bits, so it cannot have 4 levels"):
         Model("m", "x", 2, layers, bit_weights=np.ones(4), levels=4)
     with pytest.raises(InvalidInputError, match=f"more than the {MAX_BITS} of a code"):
         Model("m", "x", 1, [affine(np.ones((8001, 1)))], levels=4)

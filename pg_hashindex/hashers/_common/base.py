@@ -1,4 +1,4 @@
-"""What all hashers share: checked parameters, training rows, and a model of what was learned."""
+"""The base class of all hashers: it checks parameters, reads rows and makes the model."""
 
 import inspect
 import secrets
@@ -38,27 +38,27 @@ class Hasher(ABC):
     Attributes
     ----------
     layers_ : list of Layer
-        What was learned; none where a network of kind ``rows`` says it all.
+        The learned layers; empty if a network of kind ``rows`` stands for the whole model.
     dimension_ : int
         Dimensions of the rows.
     n_bits_ : int
         Bits of a code.
     seed_ : int
-        ``random_state``, or the seed that was drawn in its place; it repeats the training.
+        ``random_state``, or the seed that was drawn if that is None; it repeats the training.
     training_ : dict
-        What training saw and measured, as JSON values; models carry it.
+        Facts about the training, as JSON values; models carry them.
     """
 
     #: The name in the registry and in stored models.
     method: ClassVar[str]
-    #: What it learns from beside the rows, of "labels", "pairs" and "triplets": one of them must
-    #: be given. Empty for methods that need the rows alone.
+    #: The kinds of supervision that it takes: "labels", "pairs", "triplets". At least one of them
+    #: must be given. Empty for methods that need only rows.
     learns_from: ClassVar[tuple[str, ...]] = ()
-    #: Whether it can learn from a graph too; it never needs one.
+    #: Whether it also takes a graph; it never needs one.
     takes_graph: ClassVar[bool] = False
-    #: Whether it learns what each bit counts in distances.
+    #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
-    #: Parameters that say how training runs, not what it learns; models do not record them.
+    #: Parameters that do not change what is learned; models do not record them.
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
 
     n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
@@ -128,14 +128,14 @@ class Hasher(ABC):
         try:
             self._fit(X, {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph})
         except BaseException:
-            # What an earlier fit learned stays as it was, however far this one came.
+            # A fit that fails leaves the hasher as it was before.
             vars(self).clear()
             vars(self).update(before)
             raise
         return self
 
-    # Most steps are short, and BLAS would split each among threads that wait for one another: on a
-    # busy machine that takes 20 times as long.
+    # BLAS would split each short step among threads that wait for one another. On a busy machine
+    # that takes 20 times as long.
     @one_blas_thread()
     def _fit(self, X: RowsLike, known: dict[str, Any]) -> None:
         started = time.perf_counter()
@@ -146,7 +146,7 @@ class Hasher(ABC):
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
         network = self._network()
-        # Known rows are known by what they are in the table, before any layer.
+        # A network of kind rows knows rows as they are in the table, before any layer.
         layers = [] if network is not None and network.kind == "rows" else [*first, *learned]
         n_bits = Model(self.method, self.method, rows.dimension, layers, network=network).n_bits
         self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
@@ -176,7 +176,7 @@ class Hasher(ABC):
         """Learn the layers that follow the normalisation."""
 
     def check_parameters(self) -> None:
-        """Refuse parameters that no rows can make usable; `fit` does it too.
+        """Refuse parameters that are out of range; `fit` calls this first.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class Hasher(ABC):
             check_annotated(name, value, annotations.get(name))
 
     def check_levels(self, levels: Levels) -> None:
-        """Refuse a number of levels that no model of this hasher can keep, before it learns.
+        """Refuse a number of levels that models of this hasher cannot have.
 
         Raises
         ------
@@ -202,26 +202,26 @@ class Hasher(ABC):
             )
 
     def _bit_weights(self) -> NDArray[np.floating] | None:
-        """Return what each bit counts in distances, where the method learns it."""
+        """Return the learned weight of each bit, or None."""
         return None
 
     def _network(self) -> Network | None:
-        """Return what comes after the layers and only Python evaluates, where the method has it.
+        """Return the network that follows the layers, which only Python evaluates, or None.
 
-        Of kind ``rows`` it stands alone: layers that `_learn` returned are left out then.
+        A network of kind ``rows`` stands alone: `fit` drops the layers that `_learn` returned.
         """
         return None
 
     @property
     def transductive(self) -> bool:
-        """Whether only the rows of the training get codes; a query that is none of them is refused.
+        """Whether only training rows have codes, so that other queries are refused.
 
-        It may depend on the parameters, and so is known before `fit`.
+        It depends on the parameters alone, so it is known before `fit`.
         """
         return False
 
     def _summary(self) -> dict[str, Any]:
-        """Return what the method itself measured, as JSON values."""
+        """Return measurements of the method, as JSON values."""
         return {}
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -273,7 +273,7 @@ class Hasher(ABC):
         training: Mapping[str, Any] | None = None,
         levels: Levels = 2,
     ) -> Model:
-        """Return what was learned, under a name, ready to be stored.
+        """Return a model of what was learned, ready to be stored.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class Hasher(ABC):
             if isinstance(value, np.generic):
                 value = value.item()
             elif not isinstance(value, str | int | float | None):
-                # Given arrays are in the layers already; their shape tells the rest.
+                # The layers already hold the array, so its shape is enough.
                 value = f"given, {' x '.join(map(str, np.shape(value)))}"
             result[name] = value
         return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
@@ -352,7 +352,7 @@ def leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 def with_fixed_signs(directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows (k, d), each with its largest entry above 0.
 
-    An eigenvector has no sign of its own; without one fixed, models would differ by machine.
+    The sign of an eigenvector is arbitrary: unless it is fixed, models differ between machines.
     """
     largest = np.abs(directions).argmax(axis=1)
     flipped = directions[np.arange(len(directions)), largest] < 0

@@ -1,4 +1,4 @@
-"""What parameters may be. Their annotations say it: ``decay: Annotated[float, number(0, 1)]``."""
+"""Checks of parameters by their annotations, as in ``decay: Annotated[float, number(0, 1)]``."""
 
 import math
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def number(low: float, high: float, bounds: Literal["[]", "()", "(]", "[)"] = "[
 
 Positive: TypeAlias = Annotated[float, number(0, math.inf, "()")]
 NotNegative: TypeAlias = Annotated[float, number(0, math.inf, "[)")]
-#: A number that rounding does not lose beside others.
+#: Beyond this range, rounding takes over.
 Factor: TypeAlias = Annotated[float, number(1e-12, 1e12)]
 
 

@@ -1,4 +1,4 @@
-"""The known pairs that S3PLH learns from, and sums over them that need no matrix of pairs."""
+"""The known pairs that S3PLH learns from, and sums over them without a matrix of pairs."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,16 +15,16 @@ from .supervision import Labels, SparseRows
 __all__ = ["GivenPairs", "KnownPairs", "LabelPairs", "PairWeights"]
 
 
-#: What each pair of neighbours weighs, and each pair of others.
+#: The weights of a pair of neighbours and of a pair of others.
 PairWeights = tuple[float, float]
 
 
 class KnownPairs(Protocol):
-    """Pairs S_ij of some rows, whose coordinates X, float32 (l, r), the methods are given."""
+    """Known pairs S_ij of some rows; methods take their coordinates X, float32 (l, r)."""
 
     @property
     def numbers(self) -> NDArray[np.intp]:
-        """The rows that the pairs are of, intp (l,), rising."""
+        """The numbers of the rows in pairs, intp (l,), rising."""
 
     @property
     def n_neighbours(self) -> int:
@@ -40,12 +40,12 @@ class KnownPairs(Protocol):
     def wrong_pairs(
         self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the same sum over the pairs whose bits contradict S, each times |w'x_i w'x_j|."""
+        """Return the sum over the pairs whose bits contradict S, each times |w'x_i w'x_j|."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelPairs:
-    """All pairs of labelled rows: neighbours where they share a label.
+    """All pairs of labelled rows; rows that share a label are neighbours.
 
     Rows are grouped by their sets of labels, so that sums over pairs of rows become sums over
     pairs of groups.
@@ -63,11 +63,11 @@ class LabelPairs:
         Parameters
         ----------
         numbers : intp (l,)
-            Of rows that all have a label.
+            Numbers of rows that have a label.
         labels : Labels
-            Theirs.
+            Labels of these rows.
         max_sets : int
-            Of more different sets of several labels, the most frequent ones are kept.
+            If rows have several labels, only this many of the most frequent sets are kept.
         """
         found = LabelSets(labels)
         groups, sets = found.of_row, found.members
@@ -128,8 +128,8 @@ class LabelPairs:
             places = self.groups[part] + n_groups * (projections > 0)
             totals += _by_place(places, np.abs(projections), len(totals)) @ block
         below, above = totals[:n_groups], totals[n_groups:]
-        # Neighbours on different sides, and others on the same side, where a row is no pair with
-        # itself because its group shares its labels.
+        # Neighbours on different sides, and others on the same side. A group shares its own labels,
+        # so no row is paired with itself here.
         apart = below.T @ (self.sharing @ above)
         together = np.zeros_like(apart)
         for side in (below, above):
@@ -143,8 +143,8 @@ class LabelPairs:
 class GivenPairs:
     """Pairs that were given one by one.
 
-    A pair that contradicts the labels stands here twice: as it was given, and as the labels have
-    it with a count of -1, which takes it out of the sums over the pairs of labels.
+    A pair that contradicts the labels is held twice: as it was given, and as the labels say with a
+    count of -1, which removes it from the sums over label pairs.
     """
 
     numbers: NDArray[np.intp]
@@ -155,12 +155,12 @@ class GivenPairs:
 
     @classmethod
     def read(cls, pairs: NDArray[np.intp], by_label: LabelPairs | None) -> "GivenPairs | None":
-        """Take what pairs say beyond labels; None if that is nothing.
+        """Keep the pairs that add to the labels; None if there are none.
 
         Raises
         ------
         InvalidInputError
-            If a pair is given twice, in contradiction.
+            If a pair is given both as neighbours and as others.
         """
         ends = np.sort(pairs[:, :2], axis=1)
         ends, first, places = np.unique(ends, axis=0, return_index=True, return_inverse=True)
