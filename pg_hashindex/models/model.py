@@ -145,8 +145,8 @@ class Model:
     def _check_takes_levels(self) -> None:
         if self.network is not None and self.network.kind == "rows":
             raise InvalidInputError(
-                f"{self.levels} levels need projections, but the network of model {self.name!r} is of "
-                "kind rows and gives codes; use 2 levels"
+                f"{self.levels} levels need projections, but the network of model {self.name!r} is "
+                "of kind rows and gives codes; use 2 levels"
             )
         if self.bit_weights is not None:
             raise InvalidInputError(
@@ -336,8 +336,8 @@ class Model:
                 packed = any(member.compress_type for member in members.infolist())
             if packed or sum(sizes) > len(data):
                 raise InvalidInputError(
-                    f"not a model file of pg_hashindex: it claims to hold {sum(sizes)} bytes, but has "
-                    f"{len(data)}"
+                    "not a model file of pg_hashindex: it claims to hold "
+                    f"{sum(sizes)} bytes, but has {len(data)}"
                 )
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())

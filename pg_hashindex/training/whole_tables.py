@@ -1,4 +1,4 @@
-"""Training on every row of a table, read in blocks as often as the method wants to see them."""
+"""Training on every row of a table, read in blocks in each pass of the method."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -33,8 +33,8 @@ def train_on_table(
 ) -> Model:
     """Fit a hasher on all rows of a table that have a vector, which need not fit in memory.
 
-    One read-only transaction, so that each pass sees the same rows; VACUUM cannot remove what
-    others delete meanwhile. It reads the table three times more than the method does.
+    It runs in one read-only transaction, so that each pass sees the same rows; meanwhile VACUUM
+    cannot remove deleted rows. It reads the table three times more often than the method does.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def train_on_table(
     Raises
     ------
     InvalidInputError
-        If there is no such table or column, its vectors are of several dimensions, or as `train`.
+        If there is no such table or column, its vectors have several dimensions, or as for `train`.
     """
     with translated_errors():
         prepare(connection)
