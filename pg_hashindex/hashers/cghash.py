@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
-from ._common.base import Hasher
+from ._common.base import Hasher, first_and_last
 from ._common.checks import Factor, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
 from ._common.kernels import choose_anchors, gaussian, kernel_values
@@ -309,13 +309,9 @@ class CGHash(Hasher):
             "C": self._regularization(),
             "triplets": self.n_triplets_,
             "violated": self.n_violated_,
-            "objective": _ends(self.objective_),
-            "duality_gap": _ends(self.duality_gap_),
+            "objective": first_and_last(self.objective_),
+            "duality_gap": first_and_last(self.duality_gap_),
         }
-
-
-def _ends(values: NDArray[np.float64]) -> dict[str, float]:
-    return {"first": float(values[0]), "last": float(values[-1])}
 
 
 def _is_new(found: WeakFunction, functions: list[WeakFunction]) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine
+from ._common.base import Hasher, centred_affine, first_and_last
 from ._common.checks import integer
 from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
@@ -70,8 +70,7 @@ class ITQ(Hasher):
         return [centred_affine((directions @ rotation).T, mean)]
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.quantization_loss_[[0, -1]]
-        return {"quantization_loss": {"first": float(first), "last": float(last)}}
+        return {"quantization_loss": first_and_last(self.quantization_loss_)}
 
 
 def learn_rotation(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine, with_fixed_signs
+from ._common.base import Hasher, centred_affine, first_and_last, with_fixed_signs
 from ._common.checks import integer, number
 from ._common.kernels import kernel_values
 from ._common.label_sets import add_by_label, check_label_count
@@ -101,11 +101,10 @@ class ITQCCA(Hasher):
         return [centred_affine((scaled @ rotation).T, mean)]
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.quantization_loss_[[0, -1]]
         return {
             "directions": len(self.correlations_),
             "greatest_correlation": float(self.correlations_[0]),
-            "quantization_loss": {"first": float(first), "last": float(last)},
+            "quantization_loss": first_and_last(self.quantization_loss_),
         }
 
 

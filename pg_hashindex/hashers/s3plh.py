@@ -11,7 +11,7 @@ from ._common.base import Hasher
 from ._common.checks import Factor, integer
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
-from ._common.sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
+from ._common.sequential_pairs import GivenPairs, LabelPairs, PairWeights
 from ._common.supervision import Supervision, check_classes
 
 __all__ = ["S3PLH"]
@@ -120,8 +120,8 @@ class S3PLH(Hasher):
         self.variances_ = sequence.variances
         return [sequence.layer()]
 
-    def _known_pairs(self, rows: RowSource, given: Supervision) -> list[KnownPairs]:
-        by_label, result = None, list[KnownPairs]()
+    def _known_pairs(self, rows: RowSource, given: Supervision) -> list[LabelPairs | GivenPairs]:
+        by_label, result = None, list[LabelPairs | GivenPairs]()
         # If pairs are given, labels alone need not be enough.
         if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
             if given.pairs is None:
@@ -134,7 +134,7 @@ class S3PLH(Hasher):
             result.append(by_pair)
         return result
 
-    def _weights(self, kinds: list[KnownPairs]) -> PairWeights:
+    def _weights(self, kinds: list[LabelPairs | GivenPairs]) -> PairWeights:
         self.n_neighbours_ = sum(kind.n_neighbours for kind in kinds)
         self.n_others_ = sum(kind.n_others for kind in kinds)
         if self.balance and self.n_neighbours_ and self.n_others_:

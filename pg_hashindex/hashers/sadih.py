@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import Hasher
+from ._common.base import Hasher, first_and_last
 from ._common.checks import Factor, integer
 from ._common.discrete import Start, start_codes
 from ._common.features import Features
@@ -154,5 +154,4 @@ class SADIH(Hasher):
         return features.layers(encoder, -mean @ encoder)
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.objective_[[0, -1], -1]
-        return {"objective": {"first": float(first), "last": float(last)}}
+        return {"objective": first_and_last(self.objective_[:, -1])}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pg_hashindex.db import table_source
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
-from pg_hashindex.training import table_source
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 
 pytestmark = pytest.mark.newest

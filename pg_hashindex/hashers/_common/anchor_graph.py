@@ -13,8 +13,6 @@ from .base import with_fixed_signs
 from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 
-__all__ = ["AnchorGraph", "two_layers"]
-
 # The greatest eigenvalue is 1. Shares in float32 cannot tell directions below this.
 _NO_SPREAD = 1e-6
 # Weights below this part of the greatest are rounding; they are set to 0.

@@ -22,8 +22,6 @@ from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
 
-__all__ = ["Hasher", "Normalize"]
-
 Normalize = Literal["l2"] | None
 
 
@@ -324,6 +322,11 @@ class Hasher(ABC):
                 value = f"given, {' x '.join(map(str, np.shape(value)))}"
             result[name] = value
         return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
+
+
+def first_and_last(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return the first and the last value of a training, as JSON values."""
+    return {"first": float(values[0]), "last": float(values[-1])}
 
 
 def centred_affine(

@@ -12,8 +12,6 @@ from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 from .supervision import SparseRows
 
-__all__ = ["BipartiteGraph", "Contexts", "anchor_graph", "neighbour_graph"]
-
 # Draws of a walk that visits no other row, at most.
 _MOST_DRAWS = 100
 # exp() of less is 0, which would delete the edge.

@@ -10,16 +10,6 @@ import numpy as np
 
 from ...errors import InvalidInputError
 
-__all__ = [
-    "Factor",
-    "NotNegative",
-    "Positive",
-    "check_annotated",
-    "check_integer",
-    "integer",
-    "number",
-]
-
 _Check = Callable[[str, Any], None]
 
 

@@ -12,8 +12,6 @@ from .label_sets import add_by_label, check_label_count
 from .rows import row_slices
 from .supervision import Labels
 
-__all__ = ["CodeSteps", "CodesToLabels", "LabelsToCodes", "squared_distance"]
-
 _MAX_SWEEPS = 10
 # Least penalty, as a part of the trace of the matrix that it is added to. Less is lost in rounding.
 _LEAST_PENALTY = 1e-12

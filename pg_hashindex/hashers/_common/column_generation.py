@@ -11,8 +11,6 @@ from scipy.special import expit, xlogy
 
 from .triplets import Comparisons
 
-__all__ = ["LOSSES", "Loss", "RestrictedProblem", "Solution"]
-
 # L-BFGS-B stops at this relative change of the objective, and at this gradient.
 _OBJECTIVE_TOLERANCE = 1e-9
 _GRADIENT_TOLERANCE = 1e-7

@@ -9,16 +9,6 @@ from numpy.typing import NDArray
 from .label_sets import LabelSets
 from .rows import row_slices
 
-__all__ = [
-    "Start",
-    "cyclic_descent",
-    "random_codes",
-    "signs",
-    "spread_codewords",
-    "start_codes",
-    "without_constant_bits",
-]
-
 #: Starting codes: codewords far from each other, or random signs.
 Start = Literal["spread", "random"]
 

@@ -15,8 +15,6 @@ from .label_sets import add_by_label
 from .rows import RowSource, row_slices, scratch_array
 from .supervision import Labels
 
-__all__ = ["Features"]
-
 _BLOCK_ROWS = 4096
 # Kernel values with a smaller standard deviation are too near to the rounding of float32, about
 # 1e-7, to learn from. For other features it is relative to the greatest deviation.

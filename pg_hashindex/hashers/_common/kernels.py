@@ -8,14 +8,6 @@ from ...models.layers import Layer, rbf
 from ...models.vectors import as_rows
 from .rows import RowSource, gathered
 
-__all__ = [
-    "check_size",
-    "choose_anchors",
-    "gaussian",
-    "kernel_values",
-    "mean_squared_distance",
-]
-
 # In this range float32 holds squares and their sums, here and in the database, and the scale of a
 # kernel of any allowed width.
 _SQUARED_DISTANCES = (1e-24, 1e24)

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ...models.layers import squared_distances
 from .rows import RowSource, row_slices
 
-__all__ = ["nearest_centres", "nearest_to_rows", "sample_centres"]
-
 _ROUNDS = 5
 _ROWS_PER_CENTRE = 20
 # float32 loses the digits of squared distances below this part of the squared length.

@@ -8,8 +8,6 @@ from ...errors import InvalidInputError
 from .rows import row_slices
 from .supervision import Labels, SparseRows
 
-__all__ = ["LabelSets", "add_by_label", "check_label_count"]
-
 # Up to this many pairs of sets that share a label are held (48 MB); more are computed in blocks of
 # this size.
 _SHARING_PAIRS = 1 << 22

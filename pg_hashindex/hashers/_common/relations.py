@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import InvalidInputError
 from ...models.vectors import as_array
 
-__all__ = ["SparseRows", "read_graph", "read_pairs", "read_triplets"]
-
 #: scipy.sparse.csr_array, which has no types of its own.
 SparseRows: TypeAlias = Any
 

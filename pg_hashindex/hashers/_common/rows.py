@@ -14,15 +14,6 @@ from ...errors import InvalidInputError
 from ...models.layers import Layer
 from ...models.vectors import as_rows
 
-__all__ = [
-    "BlockSource",
-    "RowSource",
-    "RowsLike",
-    "gathered",
-    "row_slices",
-    "scratch_array",
-]
-
 #: A function without arguments that returns a fresh iterator of blocks (n_i, d) at every call.
 BlockSource: TypeAlias = Callable[[], Iterable[ArrayLike]]
 #: The rows that ``fit`` takes.

@@ -48,8 +48,6 @@ from numpy.typing import NDArray
 from .discrete import cyclic_descent, signs, without_constant_bits
 from .label_sets import LabelSets
 
-__all__ = ["Alternation"]
-
 _MAX_SWEEPS = 10
 # Least norm of a row of the residual, as a part of l sqrt(n), the norm of a row of l S.
 _LEAST_RESIDUAL = 1e-6

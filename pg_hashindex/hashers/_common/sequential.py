@@ -11,8 +11,6 @@ from ...models.layers import Layer
 from .base import centred_affine, leading_eigenvector, with_fixed_signs
 from .rows import RowSource, gathered
 
-__all__ = ["DirectionSequence", "VaryingSpace"]
-
 # A direction with a variance below this part of the greatest is near to the rounding of float32:
 # its spread is 1e-4 of the widest, and float32 rounds to about 1e-7.
 _NO_VARIANCE = 1e-8

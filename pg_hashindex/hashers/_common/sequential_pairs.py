@@ -1,7 +1,10 @@
-"""The known pairs that S3PLH learns from, and sums over them without a matrix of pairs."""
+"""The known pairs that S3PLH learns from, and sums over them without a matrix of pairs.
+
+`LabelPairs` and `GivenPairs` have the same members. ``numbers``, intp (l,), are the rows in pairs,
+rising. Methods take the coordinates X of these rows, float32 (l, r).
+"""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse
@@ -12,35 +15,8 @@ from .label_sets import LabelSets
 from .rows import row_slices
 from .supervision import Labels, SparseRows
 
-__all__ = ["GivenPairs", "KnownPairs", "LabelPairs", "PairWeights"]
-
-
 #: The weights of a pair of neighbours and of a pair of others.
 PairWeights = tuple[float, float]
-
-
-class KnownPairs(Protocol):
-    """Known pairs S_ij of some rows; methods take their coordinates X, float32 (l, r)."""
-
-    @property
-    def numbers(self) -> NDArray[np.intp]:
-        """The numbers of the rows in pairs, intp (l,), rising."""
-
-    @property
-    def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1."""
-
-    @property
-    def n_others(self) -> int:
-        """How many pairs have S_ij = -1."""
-
-    def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2, (r, r)."""
-
-    def wrong_pairs(
-        self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return the sum over the pairs whose bits contradict S, each times |w'x_i w'x_j|."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +59,13 @@ class LabelPairs:
 
     @property
     def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1; see `KnownPairs`."""
+        """How many pairs have S_ij = 1."""
         sizes = np.bincount(self.groups, minlength=self.sharing.shape[0])
         return (int(sizes @ (self.sharing @ sizes)) - len(self.groups)) // 2
 
     @property
     def n_others(self) -> int:
-        """How many pairs have S_ij = -1; see `KnownPairs`."""
+        """How many pairs have S_ij = -1."""
         return len(self.groups) * (len(self.groups) - 1) // 2 - self.n_neighbours
 
     def signs(self, left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -102,7 +78,7 @@ class LabelPairs:
         return np.where(labelled, np.where(shared, 1, -1), 0)
 
     def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the sum over all pairs; see `KnownPairs`."""
+        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2 over all pairs, (r, r)."""
         totals = np.zeros((self.sharing.shape[0], X.shape[1]))
         itself = np.zeros((X.shape[1], X.shape[1]))
         for part in row_slices(len(X)):
@@ -119,7 +95,7 @@ class LabelPairs:
     def wrong_pairs(
         self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the sum over contradicting pairs; see `KnownPairs`."""
+        """Return this sum over pairs whose bits contradict S, each times |w'x_i w'x_j|, (r, r)."""
         n_groups = self.sharing.shape[0]
         totals = np.zeros((2 * n_groups, X.shape[1]))
         for part in row_slices(len(X)):
@@ -182,22 +158,22 @@ class GivenPairs:
 
     @property
     def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1; see `KnownPairs`."""
+        """How many pairs have S_ij = 1."""
         return int(self.counts[self.signs > 0].sum())
 
     @property
     def n_others(self) -> int:
-        """How many pairs have S_ij = -1; see `KnownPairs`."""
+        """How many pairs have S_ij = -1."""
         return int(self.counts[self.signs < 0].sum())
 
     def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the sum over all pairs; see `KnownPairs`."""
+        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2 over all pairs, (r, r)."""
         return self._sum(X, weights, np.ones(len(self.signs)))
 
     def wrong_pairs(
         self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the sum over contradicting pairs; see `KnownPairs`."""
+        """Return this sum over pairs whose bits contradict S, each times |w'x_i w'x_j|, (r, r)."""
         projections = np.empty(len(X))
         for part in row_slices(len(X)):
             projections[part] = X[part].astype(np.float64) @ direction

@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
 from ...models.vectors import as_array
-from .relations import SparseRows, read_graph, read_pairs, read_triplets
+from .relations import SparseRows as SparseRows
+from .relations import read_graph, read_pairs, read_triplets
 from .rows import RowSource
-
-__all__ = ["Labels", "SparseRows", "Supervision", "check_classes", "labelled_rows"]
 
 UNLABELLED = -1
 _EVERY = slice(None)

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["one_blas_thread"]
-
 _LIMIT = threading.Lock()
 
 

@@ -9,8 +9,6 @@ from ...errors import InvalidInputError
 from .rows import row_slices
 from .supervision import Labels
 
-__all__ = ["Comparisons", "label_triplets"]
-
 # Rows whose distances to all others are computed at a time.
 _BLOCK_ROWS = 1000
 # Combinations of two neighbours that are handled at a time.

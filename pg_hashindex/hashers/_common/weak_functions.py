@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ...models.layers import Layer, affine
 from .supervision import SparseRows
 
-__all__ = ["Cut", "LinearFunctions", "Stumps", "WeakFunction", "WeakFunctions"]
-
 # A projection with a smaller standard deviation, for unit weights and features of unit length, is
 # rounding of float32.
 _NO_SPREAD = 1e-5
