@@ -5,7 +5,7 @@ Recall@10 counts ties as correct; bytes are what a system adds to the table; bui
 training and encoding.
 
 Run: python benchmarks/packages.py (about 6 minutes; needs ../shared/data/packages.npz), then
-python benchmarks/readme_tables.py for the README.
+python benchmarks/tables.py for the pages.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from pgvector import Vector
 from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.measuring import Answers, ask
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.training import train
 
@@ -39,7 +40,7 @@ SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "1GB"}
 OURS = [("sign", None), ("lsh", 256), ("pcah", 256), ("sgh", 128), ("sgh", 256), ("itq", 128),
         ("itq", 256)]  # fmt: skip
 
-Search = Callable[[Vector], list[float]]
+Search = Callable[[Vector], Sequence[Sequence[Any]]]
 
 
 def load(connection: Connection, X: NDArray[np.float32]) -> None:
@@ -55,27 +56,14 @@ def load(connection: Connection, X: NDArray[np.float32]) -> None:
 
 
 def statement(connection: Connection, query: str) -> Search:
-    def search(vector: Vector) -> list[float]:
-        rows = connection.execute(query, {"q": vector}, prepare=True, binary=True).fetchall()
-        return [row[1] for row in rows]
-
-    return search
+    return lambda vector: connection.execute(
+        query, {"q": vector}, prepare=True, binary=True
+    ).fetchall()
 
 
-def measure(search: Search, queries: list[Vector], worst: NDArray[np.float64]) -> dict[str, float]:
-    for vector in queries[:20]:
-        search(vector)
-    correct, milliseconds = 0, []
-    for vector, limit in zip(queries, worst, strict=True):
-        start = time.perf_counter()
-        distances = search(vector)
-        milliseconds.append(1000 * (time.perf_counter() - start))
-        correct += sum(distance <= limit for distance in distances[:K])
-    return {
-        "recall": correct / (K * len(queries)),
-        "p50_ms": float(np.percentile(milliseconds, 50)),
-        "p95_ms": float(np.percentile(milliseconds, 95)),
-    }
+def measure(search: Search, queries: list[Vector], exact: Answers) -> dict[str, float]:
+    found = ask(search, queries, warm_up=20)
+    return {"recall": found.recall(exact, K), "p50_ms": found.p50_ms, "p95_ms": found.p95_ms}
 
 
 def relation_bytes(connection: Connection, name: str) -> int:
@@ -111,12 +99,12 @@ def run(connection: Connection, X: NDArray[np.float32], quick: bool) -> list[dic
     exact = statement(
         connection, f"SELECT id, embedding <=> %(q)s AS d FROM items ORDER BY d LIMIT {K}"
     )
-    worst = np.array([exact(vector)[-1] for vector in queries])
+    truth = ask(exact, queries)
     rows: list[dict[str, Any]] = []
 
     def add(system: str, seconds: float, size: int, search: Search) -> None:
         rows.append(
-            {"system": system, "build_s": seconds, "bytes": size} | measure(search, queries, worst)
+            {"system": system, "build_s": seconds, "bytes": size} | measure(search, queries, truth)
         )
         print(
             "{system:36} build {build_s:6.1f} s  {mb:6.1f} MB  recall@10 {recall:.4f}  "
@@ -139,8 +127,8 @@ def run(connection: Connection, X: NDArray[np.float32], quick: bool) -> list[dic
         seconds = time.perf_counter() - start
         encoded_s = rows_encoded / (time.perf_counter() - encoding)
 
-        def ours(vector: Vector, index: HashIndex = index) -> list[float]:
-            return [hit.distance for hit in index.search(vector, K, candidates=CANDIDATES)]
+        def ours(vector: Vector, index: HashIndex = index) -> Sequence[Sequence[Any]]:
+            return index.search(vector, K, candidates=CANDIDATES)
 
         add(
             f"{method} {bits or 384} bits, re-rank 200",

@@ -1,7 +1,7 @@
 """Compare pg_hashindex with pgvector's HNSW: speed at a recall, memory, filters, builds, writes.
 
     python benchmarks/retrieval.py [--data packages synthetic-300k] [--only search filters]
-    python benchmarks/readme_tables.py && python docs/make_tables.py
+    python benchmarks/tables.py
 
 One embedded server has one database for each data set, which holds all systems. Each part is saved
 as soon as it is measured, one file for each data set; a later run replaces the parts that it

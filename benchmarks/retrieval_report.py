@@ -64,7 +64,7 @@ def bars(whole: Whole) -> Iterator[list[str]]:
         ]
         yield [
             bar["what"],
-            *("not reached" if bar[who] is None else _figure(bar[who]) for who in ("hnsw", "ours")),
+            *("not reached" if bar[who] is None else figure(bar[who]) for who in ("hnsw", "ours")),
             "" if bar["ratio"] is None else f"{bar['ratio']:.2f}",
             *shown,
             bar["result"] or "",
@@ -88,7 +88,8 @@ def _filtered(point: Mapping[str, Any] | None) -> str:
     return _pair(point) + ("" if point["reached"] else f" ({point['recall']:.3f})")
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """Format a figure for people."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 

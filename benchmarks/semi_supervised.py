@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/semi_supervised.py --part 1/2 &
     OMP_NUM_THREADS=1 python benchmarks/semi_supervised.py --part 2/2 & wait
-    python benchmarks/semi_supervised.py, then python benchmarks/readme_tables.py
+    python benchmarks/semi_supervised.py, then python benchmarks/tables.py
 
 1,000 queries; 60,000 rows of MNIST, or 59,000 packages, as database, drawn by the seed, of which 50
 or 250 a class, or 20 a section, are labelled. The score is MAP within the first 5,000: rows of the

@@ -1,7 +1,7 @@
 """Bytes of an index for each row, by bits and access path.
 
 Run: python benchmarks/sizing.py (about 3 minutes; needs ../shared/data/packages.npz), then
-python docs/make_tables.py for the page.
+python benchmarks/tables.py for the page.
 """
 
 import json

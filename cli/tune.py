@@ -1,20 +1,18 @@
 """``pg-hashindex tune``: which settings reach a recall the fastest, tried on a sample."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
-from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.quality.plots import check_plot, save_frontier
 from pg_hashindex.quality.tuning import (
     Advice,
     Effort,
     Goal,
-    Trial,
     apply,
     frontier,
     tune_index,
@@ -108,10 +106,10 @@ def tune(
 ) -> None:
     """Find what reaches a recall the fastest: settings of INDEX, or codes for --table.
 
-    Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end;
-    recall, times and bytes are those that the full table is predicted to show. Plain codes,
-    pgvector's own HNSW and the exact scan are among what is tried. Exit code 1 where nothing
-    reaches the recall within the limits.
+    Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end:
+    first the exact scan and pgvector's own HNSW and binary_quantize, then codes. Of a table larger
+    than the sample recall, times and bytes are estimates. Exit code 1 where nothing reaches the
+    recall within the limits.
     """
     _check_usage(index, table, column, id_column, metric, applied, name)
     goal = Goal(recall, k, max_ms, max_bytes)
@@ -201,9 +199,10 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
 def _print(advice: Advice, applied: bool) -> None:
     for reason in advice.left_out:
         note(f"left out: {reason}")
+    words = "estimated for" if advice.sample_rows + advice.queries < advice.rows else "measured on"
     note(
-        f"predicted for {advice.rows} rows, from {advice.sample_rows} of them and "
-        f"{advice.queries} queries"
+        f"{words} {advice.rows} rows, from {advice.sample_rows} of them and {advice.queries} "
+        "queries"
     )
     print_table(
         ["", "system", "setting", f"recall@{advice.goal.k}", "p50 ms", "p95 ms", "MB", "build s"],
@@ -212,39 +211,23 @@ def _print(advice: Advice, applied: bool) -> None:
                 "*" if trial == advice.recommended else "",
                 trial.system,
                 trial.setting,
-                *_figures(trial),
+                trial.recall,
+                trial.p50_ms,
+                trial.p95_ms,
+                trial.bytes / 1e6,
+                trial.build_s,
             ]
             for trial in frontier(advice.trials)
         ],
     )
     echo()
     echo(("recommended: " if advice.recommended else "") + advice.reason)
-    if advice.recommended is not None and not (applied and advice.applicable):
-        note(_how(advice, advice.recommended))
-
-
-def _how(advice: Advice, chosen: Trial) -> str:
-    if chosen.kind == "exact":
-        return "to have it: ORDER BY pgvector's distance, without an index"
-    if chosen.kind == "pgvector":
-        return f"to have it: {advice.statements}"
+    chosen = advice.recommended
+    if chosen is None or (applied and advice.applicable):
+        return
+    how = advice.statements
     if chosen.own:
-        return "to have it: the same command with --apply"
-    if advice.index is None:
-        return "to have it: the same command with --apply --name NAME"
-    levels = chosen.levels or 2
-    return (
-        f"to have it: pg-hashindex model train NAME --method {chosen.method} "
-        f"--bits {(chosen.bits or 0) // bits_of(levels)} --levels {levels}, and an index by that "
-        "model"
-    )
-
-
-def _figures(trial: Trial) -> list[Any]:
-    return [
-        trial.recall,
-        trial.p50_ms,
-        trial.p95_ms,
-        trial.bytes / 1e6,
-        trial.build_s,
-    ]
+        how = "the same command with --apply"
+    elif chosen.kind == "codes" and advice.index is None:
+        how = "the same command with --apply --name NAME"
+    note(f"to have it: {how}")

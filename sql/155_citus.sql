@@ -418,20 +418,11 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._locked_index(_begin_shard_landmarks.name);
-    later hashindex.index;
-    dropped regclass;
+    i hashindex.index;
 BEGIN
     PERFORM hashindex._allow_shard_changes();
-    i.next_generation := NULL;
-    FOR dropped IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use LOOP
-        EXECUTE format('DROP TABLE %s', dropped);
-    END LOOP;
-    i.next_generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x SET next_generation = i.next_generation WHERE x.name = i.name;
-    later := hashindex._next_of(i);
-    PERFORM hashindex._create_landmark_table(later);
-    EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
+    i := hashindex._begin_generation(_begin_shard_landmarks.name);
+    EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', (hashindex._next_of(i)).landmark_table);
     RETURN i.next_generation;
 END
 $$;

@@ -5,6 +5,7 @@ import pytest
 pytest_plugins = (
     "fixtures.books",
     "fixtures.canary",
+    "fixtures.clusters",
     "fixtures.commands",
     "fixtures.servers",
     "fixtures.databases",

@@ -22,22 +22,12 @@ def script(path: str) -> ModuleType:
 
 
 def test_the_figures_are_those_of_the_committed_runs() -> None:
-    tables = script("benchmarks/readme_tables.py")
+    tables = script("benchmarks/tables.py")
     pages = [page.read_text() for page in tables.PAGES]
     for name in tables.TABLES:
         assert any(f"<!-- {name} -->" in text for text in pages), name
     for text in pages:
-        assert text == tables.with_tables(text), "run: python benchmarks/readme_tables.py"
-
-
-def test_the_figures_of_the_guides_are_those_of_the_committed_runs() -> None:
-    tables = script("docs/make_tables.py")
-    text = "".join(page.read_text() for page in tables.PAGES)
-    assert all(f"<!-- {name} -->" in text for name in tables.TABLES)
-    for page in tables.PAGES:
-        assert page.read_text() == tables.with_tables(page.read_text()), (
-            "run: python docs/make_tables.py"
-        )
+        assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
 
 
 def test_the_page_of_commands_is_current() -> None:

@@ -15,8 +15,8 @@ from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import DATABASE, create_database
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-# A page with this line goes on where the five minutes of the README end.
-GOES_ON = "<!-- goes on from the five minutes of the README -->"
+# A page with this line goes on where the commands of docs/start.md end.
+GOES_ON = "<!-- goes on from Start -->"
 
 
 # A page with this line is run by tests/citus.
@@ -39,11 +39,11 @@ def demo_template(server: EmbeddedServer) -> str:
 
 @pytest.fixture(scope="module")
 def after_template(server: EmbeddedServer, demo_template: str) -> str:
-    """The same, once the first commands of the README were given."""
+    """The same, once the commands of docs/start.md were given."""
     run_as_admin(server, f"CREATE DATABASE template_after TEMPLATE {demo_template}")
     commands = next(
         block
-        for block in blocks_of(REPOSITORY / "README.md")
+        for block in blocks_of(REPOSITORY / "docs" / "start.md")
         if block.language == "sh" and "index create packages_idx" in block.code
     )
     with pytest.MonkeyPatch.context() as patch:

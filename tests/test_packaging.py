@@ -26,12 +26,15 @@ INSTALLED = {
 }
 
 
+SHIPPED = {".py", ".sql", ".mako", ".npz", ".html", ".css", ".typed"}
+
+
 def shipped_files() -> dict[str, Path]:
     """Every file that has to be in the wheel, by its path there."""
     files = {}
     for folder, installed in INSTALLED.items():
         for path in sorted((REPOSITORY / folder).rglob("*")):
-            if path.is_file() and path.suffix in {".py", ".sql", ".mako", ".npz", ".typed"}:
+            if path.is_file() and path.suffix in SHIPPED:
                 files[f"{installed}/{path.relative_to(REPOSITORY / folder)}"] = path
     return files
 

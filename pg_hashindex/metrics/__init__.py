@@ -13,12 +13,12 @@ from .classification import neighbour_error
 from .radius import precision_recall_by_radius, precision_within_radius
 from .ranking import (
     Curve,
+    Ties,
     mean_average_precision,
     precision_at_k,
     precision_recall_by_rank,
     share_found_at_k,
 )
-from .ranks import Ties
 from .search import recall_at_k
 from .truth import nearest_fraction, nearest_k, same_label
 

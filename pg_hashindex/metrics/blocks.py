@@ -1,14 +1,23 @@
-"""What all measures share: blocks of queries, the k smallest of a line, and checks."""
+"""What all measures share: blocks of queries, distances, the k smallest of a line, and checks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from ..models.layers import squared_distances
+from ..models.model import Metric
 from ..models.vectors import as_rows
 
-__all__ = ["as_vectors", "check_count", "check_relevant", "mark_nearest", "query_blocks"]
+__all__ = [
+    "as_vectors",
+    "check_count",
+    "check_relevant",
+    "distances_from",
+    "mark_nearest",
+    "query_blocks",
+]
 
 # About this many pairs of a query and a row are worked on at a time.
 _BLOCK_PAIRS = 1 << 21
@@ -39,6 +48,33 @@ def as_vectors(
     Q = as_rows(queries, dimension=rows.shape[1])
     _check_some(len(Q), len(rows))
     return Q, rows
+
+
+def distances_from(
+    X: NDArray[np.floating], metric: Metric
+) -> Callable[[NDArray[np.floating]], NDArray[np.float64]]:
+    """Return a function for the distances of queries to rows; norms are computed once."""
+    if metric == "l2":
+        return lambda queries: squared_distances(queries, X)
+    if metric not in ("ip", "cosine"):
+        raise InvalidInputError(f"metric {metric!r} is unknown; use l2, cosine or ip")
+    rows = X.astype(np.float64)
+    norms = np.linalg.norm(rows, axis=1)
+
+    def distances(queries: NDArray[np.floating]) -> NDArray[np.float64]:
+        Q = queries.astype(np.float64)
+        products: NDArray[np.float64] = -(Q @ rows.T)
+        if metric == "ip":
+            return products
+        query_norms = np.linalg.norm(Q, axis=1)
+        if not query_norms.all():
+            raise InvalidInputError("a query is the zero vector, which has no cosine distance")
+        # The zero vector has no cosine distance either; in the database it comes last.
+        products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
+        products[:, norms == 0] = np.inf
+        return products
+
+    return distances
 
 
 def check_relevant(

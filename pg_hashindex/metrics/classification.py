@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from .blocks import check_count, mark_nearest, query_blocks
-from .ranks import ranking_distances
+from .ranking import ranking_distances
 
 __all__ = ["neighbour_error"]
 

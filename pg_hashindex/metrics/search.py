@@ -1,20 +1,24 @@
-"""The recall of a search that ranks candidates by true distance."""
+"""The recall of searches that rank candidates by true distance, for one number of them or any."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..models.layers import squared_distances
+from ..models import codes as packed_codes
 from ..models.model import Metric
-from .blocks import as_vectors, check_count, mark_nearest, query_blocks
-from .ranks import ranking_distances
+from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
+from .ranking import ranking_distances
 
-__all__ = ["recall_at_k"]
+__all__ = ["CodeRanks", "recall_at_k"]
 
 # Distances this near, as a part of the query's greatest, are ties that rounding has split.
 _ROUNDING = 1e-12
+
+_BLOCK_ROWS = 4096
+_QUERIES = 64
 
 
 def recall_at_k(
@@ -56,7 +60,7 @@ def recall_at_k(
             raise InvalidInputError(f"there are {len(given)} {what} codes for {len(wanted)} rows")
     check_count("k", k, len(rows))
     check_count("candidates", candidates, len(rows))
-    distances_of = _distances_from(rows, metric)
+    distances_of = distances_from(rows, metric)
     found = 0
     for block in query_blocks(len(Q), len(rows)):
         distances = distances_of(Q[block])
@@ -70,28 +74,80 @@ def recall_at_k(
     return found / (k * len(Q))
 
 
-def _distances_from(
-    X: NDArray[np.floating], metric: Metric
-) -> Callable[[NDArray[np.floating]], NDArray[np.float64]]:
-    """Return a function for the distances of queries to rows; norms are computed once."""
-    if metric == "l2":
-        return lambda queries: squared_distances(queries, X)
-    if metric not in ("ip", "cosine"):
-        raise InvalidInputError(f"metric {metric!r} is unknown; use l2, cosine or ip")
-    rows = X.astype(np.float64)
-    norms = np.linalg.norm(rows, axis=1)
+class CodeRanks:
+    """Places of the true neighbours of queries in each order of all codes.
 
-    def distances(queries: NDArray[np.floating]) -> NDArray[np.float64]:
-        Q = queries.astype(np.float64)
-        products: NDArray[np.float64] = -(Q @ rows.T)
-        if metric == "ip":
-            return products
-        query_norms = np.linalg.norm(Q, axis=1)
-        if not query_norms.all():
-            raise InvalidInputError("a query is the zero vector, which has no cosine distance")
-        # The zero vector has no cosine distance either; in the database it comes last.
-        products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
-        products[:, norms == 0] = np.inf
-        return products
+    Parameters
+    ----------
+    orders : mapping
+        Codes of queries, uint8 (m, c, width), and the weights (c,) of each, by a name.
+    packed : uint8 (n, ceil(n_bits / 8))
+        Codes of the rows.
+    neighbours : intp (m, j)
+        Numbers of rows.
+    right : bool or float64 (m, j)
+        Which of them are right answers, or for how many right ones each stands.
+    k : int
+        Answers of a query, at most j.
+    """
 
-    return distances
+    def __init__(
+        self,
+        orders: Mapping[Any, tuple[NDArray[np.uint8], NDArray[np.int64]]],
+        packed: NDArray[np.uint8],
+        neighbours: NDArray[np.intp],
+        right: NDArray[np.bool_] | NDArray[np.float64],
+        k: int,
+    ) -> None:
+        self.n_rows = len(packed)
+        self._right, self._k = right, min(k, neighbours.shape[1])
+        self._places = {
+            name: _places(asked, weights, packed, neighbours)
+            for name, (asked, weights) in orders.items()
+        }
+
+    def recall(self, candidates: float, order: str) -> float:
+        """Return the recall of a search that keeps so many rows by code, expected over ties.
+
+        Parameters
+        ----------
+        candidates : float
+        order : str
+        """
+        before, same = self._places[order]
+        hits = np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0) * self._right
+        return float(np.minimum(hits.sum(axis=1), self._k).mean() / self._k)
+
+
+def _places(
+    asked: NDArray[np.uint8],
+    weights: NDArray[np.int64],
+    packed: NDArray[np.uint8],
+    neighbours: NDArray[np.intp],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count for each neighbour the rows before it, and those at its own distance."""
+    before, same = np.zeros(neighbours.shape, np.int64), np.zeros(neighbours.shape, np.int64)
+    n_bits = 8 * packed.shape[1]
+    for first in range(0, len(asked), _QUERIES):
+        bits = np.unpackbits(asked[first : first + _QUERIES], axis=2).astype(np.float32)
+        # |x - u| of bits x and u is u + x (1 - 2 u): the distance is a constant and x times these.
+        # They are whole, and their sums below 2**24, so that float32 adds them exactly.
+        factors = np.einsum("k,qkn->nq", weights.astype(np.float32), 1 - 2 * bits)
+        # The least that there can be counts as 0.
+        start = -np.minimum(factors, 0).sum(axis=0)
+        width = int(np.abs(factors).sum(axis=0).max()) + 1
+        n_part = len(start)
+        counts = np.zeros(n_part * width, np.int64)
+        offsets = np.arange(n_part) * width
+        for block in range(0, len(packed), _BLOCK_ROWS):
+            of_rows = packed_codes.unpack(packed[block : block + _BLOCK_ROWS], n_bits)
+            distances = (of_rows.astype(np.float32) @ factors + start).astype(np.int64) + offsets
+            counts += np.bincount(distances.ravel(), minlength=len(counts))
+        table = counts.reshape(n_part, width)
+        up_to = table.cumsum(axis=1)
+        for row in range(n_part):
+            of_rows = packed_codes.unpack(packed[neighbours[first + row]], n_bits)
+            own = (of_rows.astype(np.float32) @ factors[:, row] + start[row]).astype(np.int64)
+            same[first + row] = table[row, own]
+            before[first + row] = up_to[row, own] - table[row, own]
+    return before, same

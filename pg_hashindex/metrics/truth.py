@@ -8,12 +8,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import squared_distances
-from .blocks import as_vectors, check_count, mark_nearest, query_blocks
+from ..models.model import Metric
+from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 
-__all__ = ["nearest_fraction", "nearest_k", "same_label"]
+__all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
 
 # About this many values of the rows are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
+# Rows kept beyond the k-th, of which those at its distance are as good.
+_MORE = 16
+# What float64 products are off by, as a part of the squares that they are made of.
+_ROUNDING = 1e-12
 
 
 def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -115,3 +120,94 @@ def _nearest(Q: NDArray[np.floating], rows: NDArray[np.floating], k: int) -> NDA
             distances[:, part] = squared_distances(Q[block], rows[part])
         result[block] = mark_nearest(distances, k)
     return result
+
+
+class NearestRows:
+    """Find the k nearest rows of each query by the exact distance.
+
+    Parameters
+    ----------
+    queries : float32 (m, d)
+    k : int
+    metric : {"l2", "cosine", "ip"}
+
+    Attributes
+    ----------
+    n_rows : int
+        Seen so far.
+    """
+
+    def __init__(self, queries: NDArray[np.float32], k: int, metric: Metric) -> None:
+        self.k, self.n_rows = k, 0
+        self._metric: Metric = metric
+        self._queries = queries.astype(np.float64)
+        self._far = np.full((len(queries), 0), np.inf)
+        self._numbers = np.full((len(queries), 0), -1)
+        self._scale = np.full(len(queries), float(metric == "cosine"))
+        # Rows at the distance of the k-th that are not kept.
+        self._more = np.zeros(len(queries), np.int64)
+
+    def add(self, rows: NDArray[np.float32]) -> None:
+        """See more rows (b, d); they are numbered on."""
+        rows = rows.astype(np.float64)
+        far = distances_from(rows, self._metric)(self._queries)
+        if self._metric != "cosine":
+            squares = np.einsum("ij,ij->i", rows, rows).max(initial=0)
+            own = np.einsum("ij,ij->i", self._queries, self._queries)
+            self._scale = np.maximum(self._scale, own + squares)
+        numbers = np.broadcast_to(np.arange(len(rows)) + self.n_rows, far.shape)
+        self.n_rows += len(rows)
+        far = np.concatenate([self._far, far], axis=1)
+        numbers = np.concatenate([self._numbers, numbers], axis=1)
+        most = min(self.k + _MORE, far.shape[1])
+        # In order of the rows among equals, as far as the partition does not choose.
+        places = np.argpartition(far, most - 1, axis=1)[:, :most]
+        places.sort(axis=1)
+        near = np.take_along_axis(far, places, axis=1)
+        order = np.argsort(near, axis=1, kind="stable")
+        before, self._far = self._far, np.take_along_axis(near, order, axis=1)
+        self._count_more(before, far)
+        self._numbers = np.take_along_axis(
+            np.take_along_axis(numbers, places, axis=1), order, axis=1
+        )
+
+    def found(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the nearest rows, and which of them are right answers.
+
+        Returns
+        -------
+        numbers : intp (m, j)
+            k or a few more, the nearest first.
+        right : bool (m, j)
+            Those no farther than the k-th: of rows at its distance any will do.
+        """
+        return self._numbers, self._far <= self._last(self._far) + self._rounding
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return for how many rows each of those found stands (m, j).
+
+        More than 1 where more rows are at the distance of the k-th than are kept, and for these.
+        """
+        ties = np.abs(self._far - self._last(self._far)) <= self._rounding
+        kept = np.maximum(ties.sum(axis=1), 1)
+        result: NDArray[np.float64] = np.where(ties, ((kept + self._more) / kept)[:, None], 1.0)
+        return result
+
+    @property
+    def _rounding(self) -> NDArray[np.float64]:
+        return _ROUNDING * self._scale[:, None]
+
+    def _last(self, far: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distance of the k-th row (m, 1)."""
+        last: NDArray[np.float64] = far[:, [min(self.k, far.shape[1]) - 1]]
+        # Where fewer have a distance, the others are no answers.
+        return np.where(np.isfinite(last), last, np.finfo(np.float64).max)
+
+    def _count_more(self, before: NDArray[np.float64], far: NDArray[np.float64]) -> None:
+        """Count ties that are not kept; those before where the k-th row is as far as it was."""
+        last = self._last(self._far)
+        if before.shape[1] >= self.k:
+            nearer = (last < self._last(before) - self._rounding)[:, 0]
+            self._more[nearer] = 0
+        most = last + self._rounding
+        self._more += (far <= most).sum(axis=1) - (self._far <= most).sum(axis=1)

@@ -1,9 +1,9 @@
-"""Recall and latency of searches, for the same queries by each index and setting."""
+"""Recall and times of searches: the one measure of evaluations, tuning, reports and benchmarks."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,110 @@ from ..db.steps import run
 from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexEntry, Ranking
 from ..index.search import Hit, nearest
-from .queries import QuerySet
+from .query_sets import QuerySet
 
-__all__ = ["Measured", "Measuring", "OperatingPoint"]
+__all__ = ["Answers", "Measured", "Measuring", "OperatingPoint", "ask"]
+
+Query = TypeVar("Query")
+
+# A search that takes very long is timed by so many queries at the least.
+_LEAST_ASKED = 30
+
+
+class Answers(NamedTuple):
+    """What searches answered, and how long they took.
+
+    Attributes
+    ----------
+    distances : list of float64 (j,)
+        Of the answers to each query, the nearest first.
+    milliseconds : list of float
+        Of each query, as the client sees it.
+    """
+
+    distances: list[NDArray[np.float64]]
+    milliseconds: list[float]
+
+    @property
+    def p50_ms(self) -> float:
+        """The median."""
+        return self._percentile(50)
+
+    @property
+    def p95_ms(self) -> float:
+        """The 95th percentile."""
+        return self._percentile(95)
+
+    def _percentile(self, share: int) -> float:
+        return float(np.percentile(self.milliseconds, share)) if self.milliseconds else 0.0
+
+    def recall(self, exact: "Answers", k: int) -> float:
+        """Return the share of the k true neighbours that are among the first k answers.
+
+        Parameters
+        ----------
+        exact : Answers
+            Of exact search, to the same queries; to more of them where the search was cut short.
+        k : int
+
+        Returns
+        -------
+        float
+            An answer is right if it is no farther than the last true neighbour: among ties any
+            will do. 0 where there are no true neighbours.
+        """
+        found = wanted = 0
+        for own, right in zip(self.distances, exact.distances, strict=False):
+            # A row of zeros has no distance by cosine, and is nobody's neighbour.
+            n_right = min(k, int(np.isfinite(right).sum()))
+            if n_right:
+                found += min(n_right, int((own[:k] <= right[n_right - 1]).sum()))
+                wanted += n_right
+        return found / max(wanted, 1)
+
+
+def ask(
+    search: Callable[[Query], Sequence[Sequence[Any]]],
+    queries: Sequence[Query],
+    *,
+    warm_up: int = 0,
+    most_seconds: float | None = None,
+    done: Callable[[], object] | None = None,
+) -> Answers:
+    """Ask queries one after the other, and time each.
+
+    Parameters
+    ----------
+    search : callable
+        Returns rows of a key and a distance, the nearest first.
+    queries : sequence
+    warm_up : int
+        Queries that are asked before, and not timed.
+    most_seconds : float, optional
+        After so many the rest is not asked, but 30 queries are in any case.
+    done : callable, optional
+        Called after each query.
+
+    Returns
+    -------
+    Answers
+    """
+    for query in queries[:warm_up]:
+        search(query)
+    answers = Answers([], [])
+    began = time.perf_counter()
+    for query in queries:
+        start = time.perf_counter()
+        rows = search(query)
+        end = time.perf_counter()
+        answers.milliseconds.append(1000 * (end - start))
+        answers.distances.append(np.array([row[1] for row in rows], np.float64))
+        if done is not None:
+            done()
+        slow = most_seconds is not None and end - began > most_seconds
+        if slow and len(answers.distances) >= _LEAST_ASKED:
+            break
+    return answers
 
 
 @dataclass(frozen=True)
@@ -67,7 +168,7 @@ class _Asked(NamedTuple):
 
 
 class Measuring:
-    """Queries, and what the right answers to them are.
+    """Queries of an index, and what the right answers to them are.
 
     Parameters
     ----------
@@ -100,10 +201,8 @@ class Measuring:
         self.asked = [query for query, usable in zip(asked, known, strict=True) if usable]
         #: Queries that an index has no code for.
         self.skipped = len(asked) - len(self.asked)
-        #: The distance of the last right answer to each query.
-        self.limits: list[float] = []
-        #: Right answers to all of them.
-        self.wanted = 0
+        #: The right answers.
+        self.exact = Answers([], [])
         #: What each query took in the last search.
         self.milliseconds: list[float] = []
         self._index = first
@@ -126,11 +225,10 @@ class Measuring:
         InvalidInputError
             If there are none.
         """
-        hits, p50, p95 = self._timed(lambda query: self._exact(query), done)
-        self.limits = [found[-1].distance if found else -np.inf for found in hits]
-        self.wanted = sum(map(len, hits))
-        if self.wanted:
-            return p50, p95
+        with translated_errors():
+            self.exact = ask(self._exact, self.asked, done=done)
+        if any(map(len, self.exact.distances)):
+            return self.exact.p50_ms, self.exact.p95_ms
         if self.skipped and not self.asked:
             raise InvalidInputError(
                 f"none of the {self.skipped} queries has a code by every model: give others, or "
@@ -155,22 +253,21 @@ class Measuring:
         Returns
         -------
         Measured
-            An answer counts as correct if it is at most as far as the true k-th: among ties any
-            will do.
+            Recall is as `Answers.recall` has it.
         """
         if index.encoded_in == "python":
             # Read before anything is timed.
             _ = index.loaded_model
-        hits, p50, p95 = self._timed(lambda query: self._search(index, query, candidates), done)
-        correct = sum(
-            sum(hit.distance <= limit for hit in found)
-            for found, limit in zip(hits, self.limits, strict=True)
-        )
+        with translated_errors():
+            answers = ask(
+                lambda query: self._search(index, query, candidates), self.asked, done=done
+            )
+        self.milliseconds = answers.milliseconds
         return Measured(
             candidates=candidates,
-            recall=correct / self.wanted,
-            p50_ms=p50,
-            p95_ms=p95,
+            recall=answers.recall(self.exact, self.k),
+            p50_ms=answers.p50_ms,
+            p95_ms=answers.p95_ms,
             index=index.name,
             model=f"{index.model}:{index.model_version}",
             access=index.access,
@@ -196,21 +293,6 @@ class Measuring:
         steps = nearest(index, query.vector, self.k + more, candidates=candidates + more)
         hits = run(index.connection, steps)
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
-
-    def _timed(
-        self, ask: Callable[[_Asked], list[Hit]], done: Callable[[], object]
-    ) -> tuple[list[list[Hit]], float, float]:
-        hits, milliseconds = [], []
-        for query in self.asked:
-            start = time.perf_counter()
-            with translated_errors():
-                hits.append(ask(query))
-            milliseconds.append((time.perf_counter() - start) * 1000)
-            done()
-        self.milliseconds = milliseconds
-        if not hits:
-            return [], 0.0, 0.0
-        return hits, float(np.percentile(milliseconds, 50)), float(np.percentile(milliseconds, 95))
 
 
 def _searched(index: IndexEntry) -> tuple[str, ...]:

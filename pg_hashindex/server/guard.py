@@ -1,11 +1,11 @@
 """The process that stops an embedded server when the process that asked for it is gone.
 
 Run as a script, with ``python -I -S``: it imports nothing but the standard library, so that it
-starts in milliseconds and weighs little. It starts the server itself, so that there is no moment
-at which the server runs unguarded, and says how that went on its standard output. Then it waits
-for the end of its standard input, a pipe whose other end only the owner holds: the kernel closes it
-however the owner dies. What it does then depends on its mark, a file in the data directory: a
-server whose mark is gone or changed is no longer the guard's to stop.
+starts in milliseconds. It starts the server itself, so that there is no moment at which the server
+runs unguarded, and says how that went on its standard output. Then it waits for the end of its
+standard input, a pipe whose other end only the owner holds: the kernel closes it however the owner
+dies. A server whose mark, a file in the data directory, is gone or changed is no longer the guard's
+to stop.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,15 @@ def main(order: dict[str, Any]) -> None:
         file's path), ``owner`` (the process id).
     """
     data_dir, mark = Path(order["data_dir"]), Path(order["mark"])
-    returncode, output = _run(order["start"], order["options"])
+    returncode, output = run(order["start"], order["options"])
     content = ""
     if returncode == 0:
         pid = (data_dir / "postmaster.pid").read_text().split(maxsplit=1)[0]
         content = f"{order['owner']} {pid}\n"
-        write_mark(mark, content)
+        # Never through a link that the server's user may have put there.
+        mark.unlink(missing_ok=True)
+        with os.fdopen(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(content)
     # Closing sys.stdout would not close the pipe, which the owner reads to its end. An owner that
     # was killed meanwhile reads nothing, and its server is to be stopped all the same.
     with contextlib.suppress(BrokenPipeError), os.fdopen(1, "w") as owner:
@@ -45,25 +49,14 @@ def main(order: dict[str, Any]) -> None:
     if returncode:
         return
     sys.stdin.read()
+    # Looked at without the lock first: whoever holds it may wait for this process to end.
     if read_mark(mark) != content:
         return
     lock = os.open(data_dir, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    # Again: another start or stop may have come first.
-    if read_mark(mark) != content:
-        return
-    for command in order["stop"]:
-        if _run(command, order["options"])[0] == 0:
-            break
-    mark.unlink(missing_ok=True)
-
-
-def write_mark(mark: Path, content: str) -> None:
-    """Write the mark anew, never through a link that the server's user may have put there."""
-    mark.unlink(missing_ok=True)
-    descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
+    if read_mark(mark) == content:
+        any(run(command, order["options"])[0] == 0 for command in order["stop"])
+        mark.unlink(missing_ok=True)
 
 
 def read_mark(mark: Path) -> str:
@@ -74,7 +67,8 @@ def read_mark(mark: Path) -> str:
         return ""
 
 
-def _run(command: list[str], options: dict[str, Any]) -> tuple[int, str]:
+def run(command: Sequence[str], options: dict[str, Any]) -> tuple[int, str]:
+    """Run a program, showing nothing; return its exit status and what it wrote."""
     result = subprocess.run(  # noqa: S603
         command,
         stdin=subprocess.DEVNULL,
@@ -83,7 +77,7 @@ def _run(command: list[str], options: dict[str, Any]) -> tuple[int, str]:
         check=False,
         **options,
     )
-    return result.returncode, result.stdout.decode(errors="replace")
+    return result.returncode, os.fsdecode(result.stdout).strip()
 
 
 if __name__ == "__main__":

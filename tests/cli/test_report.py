@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.report import saving
-from pg_hashindex.operations.report.gathering import gather
+from pg_hashindex.operations.report import gather, save_page
 from pg_hashindex.quality.tuning import Goal, Trial
 from pg_hashindex.quality.tuning.advice import Advice
 
@@ -99,6 +98,32 @@ def test_its_numbers_are_those_of_the_database(
     ]
     assert [line["recommended"] for line in page.table("frontier")] == ["", "yes", "", ""]
     assert "Recommended: it is the fastest." in words(page.by_id("tune"))
+
+
+def test_text_of_advice_is_no_html(
+    on: Run,
+    write: Callable[..., Page],
+    connection: Connection,
+    items: str,
+    model: Model,
+    tmp_path: Path,
+) -> None:
+    index = create(connection)
+    index.encode()
+    trial = Trial(
+        "codes", 0.9, 4_000, 0.5, 0.9, 0.5, 0.7, method="<b>&$x_$\x01", bits=12, access="scan"
+    )
+    tuned = tmp_path / "tune.json"
+    given = advice(
+        index, trials=[trial], recommended=trial, reason="</p><script>\x01\ud800</script>"
+    )
+    tuned.write_text(json.dumps(given.as_dict()))
+    page = write("i", "--queries", 5, "--candidates", 20, "--tune", tuned)
+    assert not {one.tag for one in page.root.iter()} & {"script", "b"}
+    assert "Recommended: </p><script>\ufffd\ufffd</script>." in words(page.by_id("tune"))
+    (line,) = page.table("frontier")
+    assert line["system"] == "<b>&$x_$\ufffd 12 bits, scan"
+    assert "<b>&$x_$" in words(next(page.by_id("frontier").iter("svg")))
 
 
 def check_facts(page: Page, connection: Connection) -> None:
@@ -292,7 +317,7 @@ def test_what_is_there_stays_where_writing_fails(
     path = tmp_path / "page.html"
     path.write_text("before")
     (tmp_path / "link.html").symlink_to(path)
-    saving.save_page("first", tmp_path / "link.html")
+    save_page("first", tmp_path / "link.html")
     assert (path.read_text(), (tmp_path / "link.html").is_symlink()) == ("first", True)
 
     def half(self: Path, text: str, **more: Any) -> int:
@@ -303,6 +328,6 @@ def test_what_is_there_stays_where_writing_fails(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", half)
         with pytest.raises(OSError, match="No space left"):
-            saving.save_page("second", path)
+            save_page("second", path)
     assert path.read_text() == "first"
     assert len(list(tmp_path.iterdir())) == 2

@@ -13,7 +13,7 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.report.gathering import gather
+from pg_hashindex.operations.report import gather
 
 pytestmark = pytest.mark.newest
 

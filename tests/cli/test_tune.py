@@ -1,6 +1,7 @@
 """The command of the advisor."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from pgvector import Vector
+from psycopg import RawCursor
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
@@ -52,7 +54,7 @@ def test_a_table(on: Run, docs: str, connection: Connection, tmp_path: Path) -> 
     assert result.stdout.splitlines()[-1].startswith("recommended: ")
     assert "\n*" in result.stdout
     assert "training lsh 64 bits on 1170 rows" in result.stderr
-    assert "predicted for 1200 rows, from 1170 of them and 30 queries" in result.stderr
+    assert "measured on 1200 rows, from 1170 of them and 30 queries" in result.stderr
     assert "wrote" in result.stderr
     # Letters are drawn as shapes; what they spell stands beside them.
     for words in (b"<!-- exact scan -->", b"<!-- recommended -->", b"<!-- recall"):
@@ -75,7 +77,9 @@ def test_json(on: Run, docs: str) -> None:
     assert (printed["rows"], printed["sample_rows"], printed["queries"]) == (1200, 1170, 30)
     fields = {"label", "frontier", "recall", "p50_ms", "p95_ms", "bytes", "build_s", "kind"}
     assert all(fields <= set(trial) for trial in printed["trials"])
-    assert {trial["kind"] for trial in printed["trials"]} == {"codes", "pgvector", "exact"}
+    kinds = {"codes", "pgvector", "binary_quantize", "exact"}
+    assert {trial["kind"] for trial in printed["trials"]} == kinds
+    assert printed["statements"]
     assert sum(trial["frontier"] for trial in printed["trials"]) >= 1
 
 
@@ -114,6 +118,27 @@ def test_apply_to_a_table(
     assert (made.model, made.method, made.candidates) == ("made", "lsh", 30)
     assert made.summary().codes == 1200
     assert "exists already" in on(*source, "--name", "made", code=1).stderr
+
+
+def test_the_statements_for_codes_make_them(
+    on: Run, docs: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Trial(
+        "codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="landmarks",
+        ranking="asymmetric", candidates=30, probes=8,
+    )  # fmt: skip
+    monkeypatch.setattr(running, "recommend", lambda trials, goal: (chosen, "the test says so"))
+    source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", "--json", *QUICK)
+    *commands, search = json.loads(on(*source).stdout)["statements"].split("; ")
+    for command in commands:
+        program, *words = shlex.split(command.replace("NAME", "made"))
+        assert program == "pg-hashindex"
+        on(*words)
+    made = HashIndex.open(connection, "made")
+    assert (made.access, made.candidates, made.probes) == ("landmarks", 30, 8)
+    query = Vector(np.ones(8, np.float32))
+    found = RawCursor(connection).execute(search.replace("NAME", "made").encode(), [query])
+    assert len(found.fetchall()) == 10
 
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("the disk is full"), KeyboardInterrupt()])

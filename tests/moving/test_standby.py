@@ -17,7 +17,6 @@ from pgvector import Vector
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer, files
-from pg_hashindex.server import user as users
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ def house(server: EmbeddedServer, schema_template: str) -> Iterator[House]:
 @pytest.fixture(scope="module")
 def standby(server: EmbeddedServer, house: House) -> Iterator[EmbeddedServer]:
     folder = make_folder("pg_hashindex-standby-")
-    user = users.owner(server.data_dir)
+    user = files.owner(server.data_dir)
     data_dir = folder / "data"
     data_dir.mkdir(mode=0o700)
     user.own(data_dir)

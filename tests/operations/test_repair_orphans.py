@@ -13,7 +13,7 @@ from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.orphans import Orphan, drop_orphans, list_orphans
-from pg_hashindex.quality.tuning.scratch import scratch
+from pg_hashindex.quality.tuning.bench import scratch
 
 pytestmark = pytest.mark.newest
 

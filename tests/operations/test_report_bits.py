@@ -7,7 +7,7 @@ from fixtures.code_indexes import fill, save_signs, vectors_of
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.report import bits
+from pg_hashindex.operations.report import gathering
 from pg_hashindex.operations.report.charts import of_bits
 
 pytestmark = pytest.mark.newest
@@ -22,17 +22,17 @@ def test_a_sample_of_large_tables(
         "FROM generate_series(1000, 4000) n"
     )
     index.encode()
-    monkeypatch.setattr(bits, "_PAGES", 8)
-    drawn = [bits.read_bits(index, seed) for seed in (1, 1, 2)]
+    monkeypatch.setattr(gathering, "_PAGES", 8)
+    drawn = [gathering.read_bits(index, seed) for seed in (1, 1, 2)]
     counts = [0 if one is None else one.codes for one in drawn]
     assert 100 < counts[0] < 3000
     assert counts[0] == counts[1] != counts[2]
     ones = [one.ones.tolist() for one in drawn if one is not None]
     assert ones[0] == ones[1] != ones[2]
     # Fewer than there are on a page, by what they hash to.
-    monkeypatch.setattr(bits, "_MOST_CODES", 50)
-    monkeypatch.setattr(bits, "_PAGES", 1e6)
-    few = [bits.read_bits(index, seed) for seed in (1, 1, 2)]
+    monkeypatch.setattr(gathering, "_MOST_CODES", 50)
+    monkeypatch.setattr(gathering, "_PAGES", 1e6)
+    few = [gathering.read_bits(index, seed) for seed in (1, 1, 2)]
     assert [one.codes for one in few if one is not None] == [50, 50, 50]
     ones = [one.ones.tolist() for one in few if one is not None]
     assert ones[0] == ones[1] != ones[2]
@@ -41,7 +41,7 @@ def test_a_sample_of_large_tables(
 def test_of_many_bits_some_are_correlated(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bits, "_MOST_CORRELATED", 8)
+    monkeypatch.setattr(gathering, "_MOST_CORRELATED", 8)
     rng = np.random.default_rng(3)
     codes = rng.random((60, 20)) < 0.4
     codes[:, 19] = codes[:, 0]
@@ -51,7 +51,7 @@ def test_of_many_bits_some_are_correlated(
         connection, "i", table="t", column="embedding", model="signs", layout="column"
     )
     index.encode()
-    found = bits.read_bits(index)
+    found = gathering.read_bits(index)
     assert found is not None
     assert (found.codes, len(found.numbers)) == (60, 8)
     assert found.ones == pytest.approx(codes.mean(axis=0))

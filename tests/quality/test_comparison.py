@@ -23,7 +23,7 @@ from pg_hashindex.quality.comparison import (
     default_methods,
     draw_split,
     load_split,
-    running,
+    outcomes,
 )
 
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.05)
@@ -303,7 +303,7 @@ def test_without_training_rows_that_differ(rows):
     ],
 )
 def test_refuses_before_any_work(split, methods, options, message, monkeypatch):
-    monkeypatch.setattr(running, "_outcomes", None)
+    monkeypatch.setattr(outcomes, "_outcomes", None)
     with pytest.raises(InvalidInputError, match=message):
         run(split, *methods, **options)
 
@@ -343,7 +343,7 @@ def test_learned_codes_stand_at_their_rows(split):
     )
     hasher = Learning(n_bits=8, random_state=0).fit(partly.train, partly.train_labels)
     hashed = hasher.encode(partly.database)
-    codes = running._learned(partly, Method("learning"), hasher, partly.train_labels, hashed)
+    codes = outcomes._learned(partly, Method("learning"), hasher, partly.train_labels, hashed)
     assert np.array_equal(codes[y < 0], hashed[y < 0])
     for number in range(8):
         assert len(np.unique(codes[y == number], axis=0)) == 1

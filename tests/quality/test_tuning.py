@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from pg_hashindex.quality.tuning import (
     Goal,
     Trial,
     apply,
-    choosing,
     frontier,
     recommend,
     running,
@@ -32,12 +32,13 @@ from pg_hashindex.quality.tuning import (
     tune_table,
 )
 from pg_hashindex.quality.tuning import models as tried_models
-from pg_hashindex.quality.tuning.scratch import Scratch, scratch
+from pg_hashindex.quality.tuning.bench import Scratch, scratch
 from pg_hashindex.server.data import load_packages
 
 pytestmark = pytest.mark.newest
 
 ROWS, DIMENSION = 1500, 16
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 QUICK = Effort(sample=2000, queries=40, minutes=2)
 
 
@@ -112,6 +113,17 @@ def test_the_fastest_that_reaches_the_recall_within_the_limits() -> None:
     assert recommend([], Goal(0.9)) == (None, "nothing reaches recall 0.9: nothing was tried")
 
 
+def test_whether_hnsw_was_tried_is_said() -> None:
+    codes = trial(0.96, 3.0, method="itq", bits=128, access="scan")
+    hnsw = trial(0.97, 9.0, kind="pgvector", ef_search=40)
+    signs = trial(0.96, 5.0, 7_000_000, kind="binary_quantize", candidates=80, ef_search=80)
+    assert recommend([codes], Goal(0.95))[1].endswith("; not compared with HNSW")
+    reason = recommend([codes, hnsw, signs], Goal(0.95))[1]
+    assert "not compared" not in reason
+    assert "pgvector's HNSW takes 9 ms" in reason
+    assert "pgvector's binary_quantize takes 5 ms, 7 MB instead of 0" in reason
+
+
 def test_of_equally_fast_ones_the_smallest() -> None:
     trials = [trial(0.97, 2.0, 9_000), trial(0.97, 2.1, 5_000), trial(0.99, 2.4, 10)]
     assert recommend(trials, Goal(0.95))[0] is trials[1]
@@ -147,6 +159,18 @@ def test_a_table_is_tuned_applied_and_left_as_it_was(
     assert all(one.recall == one.sample_recall for one in advice.trials)
     assert any(step.startswith("training itq 16 bits") for step in steps)
     assert any(step == "measuring sign 16 x 2 bits by scan" for step in steps)
+    # What pgvector has by itself comes first.
+    assert [step.partition(" of ")[0] for step in steps[1:6]] == [
+        "copying 1460",
+        "building pgvector's HNSW",
+        "measuring pgvector's HNSW",
+        "building pgvector's binary_quantize",
+        "measuring pgvector's binary_quantize",
+    ]
+    assert all(
+        one.candidates == one.ef_search for one in advice.trials if one.kind == "binary_quantize"
+    )
+    assert advice.statements is not None
     of_two_bits = next(one for one in advice.trials if one.method == "sign")
     assert (of_two_bits.bits, of_two_bits.levels) == (32, 4)
     assert of_two_bits.system == "sign 16 x 2 bits, scan"
@@ -200,19 +224,32 @@ def test_queries_from_a_log(
     assert (advice.queries, advice.sample_rows) == (25, 1500)
 
 
+def rows_of(name: str) -> NDArray[np.float32]:
+    """5,000 unit rows of a data set."""
+    if name == "packages":
+        X = load_packages().embedding
+    else:
+        path = SHARED / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"{path} is not there")
+        with np.load(path) as arrays:
+            X = arrays["base" if name == "sift10k" else "X"].astype(np.float32)
+    X = X[np.random.default_rng(1).permutation(len(X))][:5000]
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True), np.float32)
+
+
 @pytest.mark.slow
 @pytest.mark.newest
-def test_the_full_table_shows_what_was_predicted(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("data", ["packages", "sift10k", "usps"])
+def test_the_full_table_shows_what_was_estimated(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, data: str
 ) -> None:
     """A sample of two thirds of the rows, against the whole table."""
-    X = load_packages().embedding
-    X = X[np.random.default_rng(1).permutation(len(X))]
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X = rows_of(data)
     load(connection, "packages", X[500:])
     load(connection, "log", X[:200])
     only(monkeypatch, "itq 128 bits")
-    monkeypatch.setattr(choosing, "_LEAST_FOR_PATHS", 1000)
+    monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
     effort = Effort(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
     advice = tune_table(connection, "packages", "v", Goal(0.95), effort, metric="cosine")
     assert (advice.rows, advice.sample_rows) == (4500, 3000)
@@ -369,6 +406,20 @@ def test_missing_rights_are_named(connection: Connection, docs: str) -> None:
     finally:
         connection.execute("RESET ROLE")
         connection.execute("DROP OWNED BY advised_reader; DROP ROLE advised_reader")
+
+
+def test_hnsw_that_takes_too_long_is_left_out(
+    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "sign 16 x 2 bits")
+    monkeypatch.setattr(running, "_HNSW_SHARE", 1e-5)
+    advice = tune_table(connection, docs, "v", Goal(0.9), QUICK)
+    assert {one.kind for one in advice.trials} == {"exact", "codes"}
+    assert "pgvector's HNSW: to build it takes more than 0 s" in advice.left_out
+    row = connection.execute("SHOW statement_timeout").fetchone()
+    assert row == ("0",)
+    codes = [one for one in advice.trials if one.kind == "codes"]
+    assert "not compared with HNSW" in recommend(codes, advice.goal)[1]
 
 
 def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> None:

@@ -30,7 +30,7 @@ from pg_hashindex.quality.tuning import (
     tune_table,
 )
 from pg_hashindex.quality.tuning.applying import check_free
-from pg_hashindex.quality.tuning.scratch import Scratch
+from pg_hashindex.quality.tuning.bench import Scratch
 
 pytestmark = pytest.mark.newest
 

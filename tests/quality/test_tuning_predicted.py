@@ -1,4 +1,4 @@
-"""What the advisor predicts: true neighbours, their places by code, and how figures grow."""
+"""What the advisor estimates: true neighbours, their places by code, and how figures grow."""
 
 from typing import Any
 
@@ -7,13 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import ITQ
+from pg_hashindex.metrics.search import CodeRanks
+from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.quantization import Levels
-from pg_hashindex.quality.tuning.code_ranks import CodeRanks
-from pg_hashindex.quality.tuning.neighbours import NearestRows
-from pg_hashindex.quality.tuning.pgvector_trials import _values
-from pg_hashindex.quality.tuning.scale import FALL, KNEE, Scale
+from pg_hashindex.quality.tuning.models import Candidate, Coded, orders
 
 ROWS, DIMENSION = 1500, 16
 
@@ -52,11 +51,12 @@ def test_places_are_those_of_brute_force(clusters: NDArray[np.float32], levels: 
     true = np.argsort(exact, axis=1)[:, :5]
     assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
     assert (right.sum(axis=1) == 5).all()
-    ranks = CodeRanks(model, Q, model.encode(X), numbers, right, 5)
+    ranks = CodeRanks(orders(model, Q), model.encode(X), numbers, right, 5)
     hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
     asymmetric = _distances(model, Q, X)
-    assert ranks.rankings == (("asymmetric", "hamming") if levels == 2 else ("asymmetric",))
-    for ranking, far in zip(ranks.rankings, (asymmetric, hamming), strict=False):
+    rankings = tuple(orders(model, Q))
+    assert rankings == (("asymmetric", "hamming") if levels == 2 else ("asymmetric",))
+    for ranking, far in zip(rankings, (asymmetric, hamming), strict=False):
         # Among ties any order may come: the mean over many.
         found = []
         for seed in range(40):
@@ -85,46 +85,6 @@ def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
     assert numbers[0][right[0]].tolist() == [0, 1, 2, 3]
 
 
-def test_how_measurements_go_on() -> None:
-    scale = Scale(1000, 8000, whole=False)
-    assert scale.recall(0.95) == pytest.approx(0.95 - FALL * np.log(8))
-    assert scale.recall(1 - KNEE / 8) == pytest.approx(1 - KNEE / 8 - FALL / 2 * np.log(8))
-    assert scale.recall(1.01) == 1
-    assert scale.scan_time(3.0, 0.001) == pytest.approx(10.0)
-    assert scale.amount(10) == 80
-    assert scale.size(450_000, 1) == 50_000 + 8 * 400_000
-    assert scale.search_time(2.0) > 2
-    whole = Scale(1000, 1100, whole=True)
-    assert (whole.recall(0.95), whole.scan_time(3.0, 1), whole.search_time(2.0)) == (0.95, 3, 2)
-
-
-def test_next_to_nothing_lost_stays_next_to_nothing() -> None:
-    """A goal of 0.99 is within reach of a million rows, and more recall is never less."""
-    scale = Scale(50_000, 10_000_000, whole=False)
-    predicted = [scale.recall(recall) for recall in np.linspace(0, 1, 2001)]
-    assert predicted[-1] == 1
-    assert Scale(50_000, 1_000_000, whole=False).recall(0.999) > 0.99
-    assert (np.diff(predicted) >= 0).all()
-
-
-def test_hnsw_as_measured_above_the_knee() -> None:
-    """Recalls of pgvector's HNSW among 10,000 and 59,000 package descriptions."""
-    scale = Scale(10_000, 59_000, whole=False)
-    for sample, full in (
-        (0.9827, 0.9730),
-        (0.9927, 0.9813),
-        (0.9980, 0.9900),
-        (0.9993, 0.9937),
-        (1.0, 0.9957),
-    ):
-        assert scale.recall(sample) == pytest.approx(full, abs=0.005)
-
-
-def test_values_of_ef_search() -> None:
-    assert list(_values(10)) == [10, 20, 40, 80, 160, 320, 640, 1000]
-    assert list(_values(700)) == list(_values(1000)) == list(_values(2000)) == [1000]
-
-
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 @pytest.mark.parametrize("order", ["nearest first", "nearest last", "mixed"])
 def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
@@ -143,7 +103,7 @@ def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
     weights = right * nearest.weights()
     assert weights.sum(axis=1) == pytest.approx([100] * 5)
     model = ITQ(n_bits=8, random_state=0).fit(distinct).to_model("itq")
-    ranks = CodeRanks(model, Q, model.encode(X), numbers, weights, 10)
+    ranks = CodeRanks(orders(model, Q), model.encode(X), numbers, weights, 10)
     same = (hamming_distances(model.encode(Q), model.encode(X)) == 0).sum(axis=1)
     # As many candidates as rows of the query's own code: a hundred of them are right.
     expected = np.minimum(20 * 100 / same, 10).mean() / 10
@@ -171,3 +131,27 @@ def test_rows_of_zeros_are_no_answers_by_cosine() -> None:
     numbers, right = nearest.found()
     assert numbers[0][right[0]].tolist() == [0, 10, 20, 30, 40]
     assert (right * nearest.weights()).sum() == 5
+
+
+def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table() -> None:
+    rng = np.random.default_rng(0)
+    X, Q = rng.standard_normal((2, 900, 16)).astype(np.float32)
+    Q = Q[:50]
+    model = ITQ(n_bits=16, random_state=0).fit(X).to_model("itq")
+    ranks = []
+    for rows in (X, X[:300]):
+        nearest = NearestRows(Q, 10, "l2")
+        nearest.add(rows)
+        ranks.append(CodeRanks(orders(model, Q), model.encode(rows), *nearest.found(), 10))
+    full, sample = ranks
+    coded = Coded(Candidate("itq", lambda: model), model, 0.0, ("asymmetric",), full, 1.0, sample)
+    by_scan, on_sample = (one.recall(30, "asymmetric") for one in ranks)
+    assert by_scan < on_sample
+    assert coded.recall(30, "asymmetric") == by_scan
+    assert coded.recall(30, "asymmetric", on_sample) == by_scan
+    assert coded.recall(30, "asymmetric", 0.9 * on_sample) == pytest.approx(0.9 * by_scan)
+    # No more than all codes: what was found beyond is chance.
+    assert coded.recall(30, "asymmetric", 1.0) == by_scan
+    least = coded.least(by_scan, "asymmetric", (10, 20, 30, 50))
+    assert least == 30
+    assert coded.least(2.0, "asymmetric", (10, 20, 30, 50)) == 50

@@ -13,19 +13,10 @@ from psycopg import RawCursor
 from pg_hashindex import schema
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.quality.tuning import (
-    Effort,
-    Goal,
-    Trial,
-    bench,
-    choosing,
-    models,
-    running,
-    timing,
-    tune_table,
-)
-from pg_hashindex.quality.tuning.code_trials import Coded
-from pg_hashindex.quality.tuning.neighbours import NearestRows
+from pg_hashindex.metrics.truth import NearestRows
+from pg_hashindex.quality.measuring import Answers
+from pg_hashindex.quality.tuning import Effort, Goal, Trial, bench, models, running, tune_table
+from pg_hashindex.quality.tuning.models import Coded
 
 pytestmark = pytest.mark.newest
 
@@ -147,12 +138,12 @@ def test_times_without_the_way_to_the_server_and_back(
     def some(*arguments: Any) -> Any:
         return [one for one in every(*arguments) if one.name == "sign 4 bits"]
 
-    def as_long(*arguments: Any) -> timing.Asked:
-        return ask(*arguments)._replace(p50_ms=5.0, p95_ms=5.0)
+    def as_long(*arguments: Any, **more: Any) -> Answers:
+        return ask(*arguments, **more)._replace(milliseconds=[5.0])
 
     monkeypatch.setattr(running, "of_table", some)
     monkeypatch.setattr(bench, "ask", as_long)
-    monkeypatch.setattr(choosing, "_LEAST_FOR_PATHS", 1000)
+    monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
     advice = tune_table(connection, "docs", "v", Goal(0.9), QUICK)
     scans = [one for one in advice.trials if one.kind == "exact" or one.access == "scan"]
     assert {one.p50_ms for one in scans} == {5.0}
@@ -210,14 +201,15 @@ def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Code
     assert tune_table(connection, "docs", "v", Goal(0.9), zeros).queries == 1
 
 
-def _by_pgvector(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
-    return next(one for one in trials if one.kind == "pgvector"), "the test says so"
-
-
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
 @pytest.mark.parametrize("kind", ["vector(8)", "vector(2001)", "halfvec(2001)"])
+@pytest.mark.parametrize("system", ["pgvector", "binary_quantize"])
 def test_how_to_have_hnsw(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, kind: str, partitions: str
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    kind: str,
+    partitions: str,
 ) -> None:
     """What is said makes the index, and the query uses it."""
     dimension = int(kind.partition("(")[2][:-1])
@@ -234,15 +226,22 @@ def test_how_to_have_hnsw(
         [dimension],
     )
     monkeypatch.setattr(running, "of_table", lambda *arguments: [])
-    monkeypatch.setattr(running, "recommend", _by_pgvector)
+
+    def wanted(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
+        return next(one for one in trials if one.kind == system), "the test says so"
+
+    monkeypatch.setattr(running, "recommend", wanted)
     effort = replace(QUICK, queries=20)
     advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), effort)
     assert advice.statements is not None
     create, setting, search = advice.statements.split("; ")
     assert ("CONCURRENTLY" in create) is (not partitions)
     # More than 2000 numbers are indexed in half precision: a column of that as it is.
-    assert ("halfvec_l2_ops" in create) is (dimension > 2000)
-    assert ("::" in create + search) is (kind == "vector(2001)")
+    if system == "pgvector":
+        assert ("halfvec_l2_ops" in create) is (dimension > 2000)
+        assert ("::" in create + search) is (kind == "vector(2001)")
+    else:
+        assert "bit_hamming_ops" in create
     connection.execute(create.encode())
     connection.execute(setting.encode())
     connection.execute("SET enable_seqscan = off; SET enable_sort = off")

@@ -6,7 +6,7 @@ database. The functions themselves are for code that is checked with mypy, which
 methods.
 """
 
-from . import comparing, rendering, running  # noqa: F401
+from . import comparing  # noqa: F401
 from .functions import (
     configure_hash_index,
     create_hash_index,

@@ -1,6 +1,7 @@
 """What a database has of indexes, for autogenerate to compare with what is declared."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,8 @@ from ..sqlalchemy.specification import IndexSpec
 __all__ = ["Existing", "ModelSize", "existing_indexes", "model_sizes", "objects_in_tables"]
 
 _INDEXES = """
-    SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.metric, i.layout,
+    SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
+           i.id_column AS key, i.metric, i.layout,
            coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
            CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
            i.filter_columns,
@@ -67,56 +69,41 @@ class Existing:
 ModelSize = dict[tuple[str, int], int]
 
 
-def _installed(connection: sa.Connection) -> bool:
-    return bool(connection.scalar(sa.text("SELECT to_regclass('hashindex.index') IS NOT NULL")))
+def _read(connection: sa.Connection, statement: str) -> Sequence[sa.RowMapping]:
+    """Read rows of the catalog; none where schema hashindex is not installed."""
+    with translated_errors():
+        if connection.scalar(sa.text("SELECT to_regclass('hashindex.index')")) is None:
+            return []
+        return connection.execute(sa.text(statement)).mappings().all()
 
 
 def existing_indexes(connection: sa.Connection, default_schema: str | None) -> dict[str, Existing]:
     """Read the indexes of a database; schema is None in the default one, as alembic has it."""
-    with translated_errors():
-        if not _installed(connection):
-            return {}
-        rows = connection.execute(sa.text(_INDEXES)).all()
-    return {
-        row.name: Existing(
-            IndexSpec(
-                row.name,
-                row.table_name,
-                row.column_name,
-                row.model,
-                schema=None if row.schema_name == default_schema else row.schema_name,
-                key=row.id_column,
-                metric=row.metric,
-                layout=row.layout,
-                access=row.access,
-                ranking=row.ranking,
-                candidates=row.candidates,
-                probes=row.probes,
-                filter_columns=row.filter_columns,
-            ),
-            row.version,
-            row.dimension,
-            {
-                "metric": row.model_metric,
-                "access": "scan",
-                "ranking": row.model_ranking,
-                "candidates": 200,
-                "filter_columns": [],
-            },
-            row.is_there,
-            row.visible,
+    found = {}
+    for row in _read(connection, _INDEXES):
+        # Its columns are named as the fields are.
+        spec = IndexSpec(
+            **{field.name: row[field.name] for field in fields(IndexSpec) if field.name in row}
         )
-        for row in rows
-    }
+        if spec.schema == default_schema:
+            spec = replace(spec, schema=None)
+        defaults = {
+            "metric": row["model_metric"],
+            "access": "scan",
+            "ranking": row["model_ranking"],
+            "candidates": 200,
+            "filter_columns": [],
+        }
+        found[spec.name] = Existing(
+            spec, row["version"], row["dimension"], defaults, row["is_there"], row["visible"]
+        )
+    return found
 
 
 def model_sizes(connection: sa.Connection) -> ModelSize:
     """Read the dimensions of models; of a name the latest version is the last."""
-    with translated_errors():
-        if not _installed(connection):
-            return {}
-        rows = connection.execute(sa.text(_MODELS)).all()
-    return {(row.name, row.version): row.dimension for row in rows}
+    rows = _read(connection, _MODELS)
+    return {(row["name"], row["version"]): row["dimension"] for row in rows}
 
 
 def objects_in_tables(
@@ -126,15 +113,11 @@ def objects_in_tables(
 
     Where the search_path finds the table, it is there without its schema too.
     """
-    with translated_errors():
-        if not _installed(connection):
-            return set()
-        rows = connection.execute(sa.text(_OBJECTS)).all()
     return {
-        (row.kind, schema, row.relation, row.name)
-        for row in rows
+        (row["kind"], schema, row["relation"], row["name"])
+        for row in _read(connection, _OBJECTS)
         for schema in (
-            None if row.visible else row.schema,
-            None if row.schema == default_schema else row.schema,
+            None if row["visible"] else row["schema"],
+            None if row["schema"] == default_schema else row["schema"],
         )
     }

@@ -1,13 +1,11 @@
 """The operations as functions with types, for revisions of alembic."""
 
-from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 from alembic import op
 
-from ...errors import InvalidInputError
-from ...index.catalog import Access, Layout, Ranking
-from ...models.model import Metric
-from ..sqlalchemy.specification import IndexSpec
+from ...index.catalog import Access, Ranking
+from ..sqlalchemy.specification import PlacedIndexOptions
 from .operations import (
     ConfigureHashIndexOp,
     CreateHashIndexOp,
@@ -27,23 +25,25 @@ __all__ = [
 ]
 
 
+class _Settings(TypedDict, total=False):
+    access: Access | None
+    ranking: Ranking | None
+    candidates: int | None
+    probes: int | None
+    existing_access: Access | None
+    existing_ranking: Ranking | None
+    existing_candidates: int | None
+    existing_probes: int | None
+
+
 def create_hash_index(
     name: str,
     table: str,
     column: str,
     *,
     model: str,
-    schema: str | None = None,
-    key: str | None = None,
-    metric: Metric | None = None,
-    layout: Layout = "table",
-    access: Access | None = None,
-    ranking: Ranking | None = None,
-    candidates: int | None = None,
-    probes: int | None = None,
-    filter_columns: Sequence[str] | None = None,
-    defer: bool = False,
     encode: bool = True,
+    **options: Unpack[PlacedIndexOptions],
 ) -> None:
     """Make an index, and encode the rows of its table, in the migration's transaction.
 
@@ -59,6 +59,8 @@ def create_hash_index(
         By their bare names.
     model : str
         ``name`` (its latest version) or ``name:version``.
+    encode : bool
+        Whether to encode the rows that are there.
     schema : str, optional
         Of the table; by the search_path by default.
     key, metric, layout, access, ranking, candidates, probes, filter_columns
@@ -66,31 +68,15 @@ def create_hash_index(
     defer : bool
         Whether nothing is done, with a warning, where the model does not exist, and where the index
         is there already.
-    encode : bool
-        Whether to encode the rows that are there.
 
     Raises
     ------
     MissingSchemaError, UnknownModelError, InvalidInputError, DuplicateNameError
         The migration then fails as a whole.
     """
-    spec = IndexSpec(
-        name,
-        table,
-        column,
-        model,
-        schema=schema,
-        key=key,
-        metric=metric,
-        layout=layout,
-        access=access,
-        ranking=ranking,
-        candidates=candidates,
-        probes=probes,
-        filter_columns=filter_columns,
-        defer=defer,
+    CreateHashIndexOp.create_hash_index(
+        op, name, table, column, model=model, encode=encode, **options
     )
-    op.invoke(CreateHashIndexOp(spec, encode=encode))
 
 
 def drop_hash_index(
@@ -100,16 +86,7 @@ def drop_hash_index(
     table: str | None = None,
     column: str | None = None,
     model: str | None = None,
-    schema: str | None = None,
-    key: str | None = None,
-    metric: Metric | None = None,
-    layout: Layout = "table",
-    access: Access | None = None,
-    ranking: Ranking | None = None,
-    candidates: int | None = None,
-    probes: int | None = None,
-    filter_columns: Sequence[str] | None = None,
-    defer: bool = False,
+    **options: Unpack[PlacedIndexOptions],
 ) -> None:
     """Drop an index with its codes; table and model stay.
 
@@ -127,30 +104,9 @@ def drop_hash_index(
     UnknownIndexError
         If there is none, without if_exists.
     """
-    spec = None
-    if table is not None and column is not None and model is not None:
-        spec = IndexSpec(
-            name,
-            table,
-            column,
-            model,
-            schema=schema,
-            key=key,
-            metric=metric,
-            layout=layout,
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            filter_columns=filter_columns,
-            defer=defer,
-        )
-    elif {table, column, model} != {None}:
-        raise InvalidInputError(
-            f"to say what index {name!r} was takes table, column and model; got {table!r}, "
-            f"{column!r}, {model!r}"
-        )
-    op.invoke(DropHashIndexOp(name, spec, if_exists=if_exists))
+    was = {"table": table, "column": column, "model": model}
+    given = {key: value for key, value in was.items() if value is not None}
+    DropHashIndexOp.drop_hash_index(op, name, if_exists=if_exists, **given, **options)
 
 
 def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> None:
@@ -177,20 +133,12 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     InUseError
         If another swap of the index is under way.
     """
-    op.invoke(SwapHashModelOp(name, model, existing_model))
+    SwapHashModelOp.swap_hash_model(op, name, model, existing_model=existing_model)
 
 
 def configure_hash_index(
     name: str,
-    *,
-    access: Access | None = None,
-    ranking: Ranking | None = None,
-    candidates: int | None = None,
-    probes: int | None = None,
-    existing_access: Access | None = None,
-    existing_ranking: Ranking | None = None,
-    existing_candidates: int | None = None,
-    existing_probes: int | None = None,
+    **settings: Unpack[_Settings],
 ) -> None:
     """Change how an index is searched by default; what is None stays as it is.
 
@@ -210,20 +158,7 @@ def configure_hash_index(
     UnknownIndexError, InvalidInputError
         If a value is out of range, or the index or its model cannot serve it.
     """
-    settings = {"access": access, "ranking": ranking, "candidates": candidates, "probes": probes}
-    existing = {
-        "access": existing_access,
-        "ranking": existing_ranking,
-        "candidates": existing_candidates,
-        "probes": existing_probes,
-    }
-    op.invoke(
-        ConfigureHashIndexOp(
-            name,
-            {key: value for key, value in settings.items() if value is not None},
-            {key: value for key, value in existing.items() if value is not None},
-        )
-    )
+    ConfigureHashIndexOp.configure_hash_index(op, name, **settings)
 
 
 def install_hashindex() -> None:

@@ -1,11 +1,20 @@
-"""The operations of alembic's migrations, as they are written and reversed."""
+"""The operations of alembic's migrations: how they run, and how revisions write and reverse them.
 
+The same statements run in a migration, or are written to its script.
+"""
+
+import logging
 from typing import Any
 
+from alembic.autogenerate import renderers
+from alembic.autogenerate.api import AutogenContext
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 from alembic.operations.ops import OpContainer
 
+from ...db import schema
+from ...db.connection import translated_errors
 from ...errors import InvalidInputError
+from ..sqlalchemy import statements
 from ..sqlalchemy.specification import IndexSpec
 
 __all__ = [
@@ -18,6 +27,18 @@ __all__ = [
     "UninstallHashIndexOp",
 ]
 
+_log = logging.getLogger("alembic.pg_hashindex")
+
+
+class _Op(MigrateOperation):
+    def _statements(self) -> list[str]:
+        """Return the SQL that it runs."""
+        raise NotImplementedError
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the function that a revision calls, and its arguments."""
+        raise NotImplementedError
+
 
 def _flushed(operations: BatchOperations) -> Any:
     """Do what a batch has gathered, so that its order is kept; return it."""
@@ -29,7 +50,7 @@ def _flushed(operations: BatchOperations) -> Any:
 
 @Operations.register_operation("create_hash_index")
 @BatchOperations.register_operation("create_hash_index", "batch_create_hash_index")
-class CreateHashIndexOp(MigrateOperation):
+class CreateHashIndexOp(_Op):
     """Make an index, and encode the rows of its table."""
 
     def __init__(self, spec: IndexSpec, *, encode: bool = True) -> None:
@@ -39,7 +60,7 @@ class CreateHashIndexOp(MigrateOperation):
     @classmethod
     def create_hash_index(
         cls,
-        operations: Operations,
+        operations: Any,
         name: str,
         table: str,
         column: str,
@@ -61,6 +82,14 @@ class CreateHashIndexOp(MigrateOperation):
         table = batch.table_name
         cls.create_hash_index(batch.operations, name, table, column, model=model, **options)
 
+    def _statements(self) -> list[str]:
+        return [statements.create_statement(self.spec, encode=self.encode)]
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        spec = self.spec
+        named = {"model": spec.model, **spec.options()} | ({} if self.encode else {"encode": False})
+        return "create_hash_index", [spec.name, spec.table, spec.column], named
+
     def reverse(self) -> "DropHashIndexOp":
         """Return what drops it; where it may not have been made, if it is there."""
         return DropHashIndexOp(self.spec.name, self.spec, if_exists=self.spec.defer)
@@ -72,7 +101,7 @@ class CreateHashIndexOp(MigrateOperation):
 
 @Operations.register_operation("drop_hash_index")
 @BatchOperations.register_operation("drop_hash_index", "batch_drop_hash_index")
-class DropHashIndexOp(MigrateOperation):
+class DropHashIndexOp(_Op):
     """Drop an index."""
 
     def __init__(
@@ -82,15 +111,35 @@ class DropHashIndexOp(MigrateOperation):
 
     @classmethod
     def drop_hash_index(
-        cls, operations: Operations, name: str, *, if_exists: bool = False, **was: Any
+        cls, operations: Any, name: str, *, if_exists: bool = False, **was: Any
     ) -> None:
         """Drop an index; see `pg_hashindex.contrib.alembic.drop_hash_index`."""
+        if was and not {"table", "column", "model"} <= was.keys():
+            raise InvalidInputError(
+                f"to say what index {name!r} was takes table, column and model; got "
+                f"{', '.join(was)}"
+            )
         operations.invoke(cls(name, IndexSpec(name, **was) if was else None, if_exists=if_exists))
 
     @classmethod
     def batch_drop_hash_index(cls, operations: BatchOperations, name: str, **options: Any) -> None:
         """Drop an index, after what was asked for before in a batch."""
         cls.drop_hash_index(_flushed(operations).operations, name, **options)
+
+    def _statements(self) -> list[str]:
+        return [statements.drop_statement(self.name, if_exists=self.if_exists)]
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        spec = self.spec
+        named: dict[str, Any] = {}
+        if spec is not None:
+            named = {"table": spec.table, "column": spec.column, "model": spec.model}
+            named |= spec.options()
+        return (
+            "drop_hash_index",
+            [self.name],
+            named | ({"if_exists": True} if self.if_exists else {}),
+        )
 
     def reverse(self) -> CreateHashIndexOp:
         """Return what makes it again."""
@@ -107,7 +156,7 @@ class DropHashIndexOp(MigrateOperation):
 
 
 @Operations.register_operation("swap_hash_model")
-class SwapHashModelOp(MigrateOperation):
+class SwapHashModelOp(_Op):
     """Give an index another model."""
 
     def __init__(self, name: str, model: str, existing_model: str | None = None) -> None:
@@ -115,10 +164,18 @@ class SwapHashModelOp(MigrateOperation):
 
     @classmethod
     def swap_hash_model(
-        cls, operations: Operations, name: str, model: str, *, existing_model: str | None = None
+        cls, operations: Any, name: str, model: str, *, existing_model: str | None = None
     ) -> None:
         """Give an index another model; see `pg_hashindex.contrib.alembic.swap_hash_model`."""
         operations.invoke(cls(name, model, existing_model))
+
+    def _statements(self) -> list[str]:
+        return [statements.swap_statement(self.name, self.model)]
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        before = self.existing_model
+        existing = {} if before is None else {"existing_model": before}
+        return "swap_hash_model", [self.name, self.model], existing
 
     def reverse(self) -> "SwapHashModelOp":
         """Return what gives it the model before."""
@@ -135,7 +192,7 @@ class SwapHashModelOp(MigrateOperation):
 
 
 @Operations.register_operation("configure_hash_index")
-class ConfigureHashIndexOp(MigrateOperation):
+class ConfigureHashIndexOp(_Op):
     """Change how an index is searched by default."""
 
     def __init__(
@@ -150,17 +207,19 @@ class ConfigureHashIndexOp(MigrateOperation):
         self.name, self.settings, self.existing = name, settings, existing or {}
 
     @classmethod
-    def configure_hash_index(cls, operations: Operations, name: str, **settings: Any) -> None:
+    def configure_hash_index(cls, operations: Any, name: str, **settings: Any) -> None:
         """Configure an index; see `pg_hashindex.contrib.alembic.configure_hash_index`."""
         given = {key: value for key, value in settings.items() if value is not None}
-        prefix = "existing_"
-        operations.invoke(
-            cls(
-                name,
-                {key: value for key, value in given.items() if not key.startswith(prefix)},
-                {key[len(prefix) :]: value for key, value in given.items() if key[:9] == prefix},
-            )
-        )
+        before = {key for key in given if key.startswith("existing_")}
+        existing = {key.removeprefix("existing_"): given.pop(key) for key in before}
+        operations.invoke(cls(name, given, existing))
+
+    def _statements(self) -> list[str]:
+        return statements.configure_statements(self.name, self.settings)
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        existing = {f"existing_{name}": value for name, value in self.existing.items()}
+        return "configure_hash_index", [self.name], self.settings | existing
 
     def reverse(self) -> "ConfigureHashIndexOp":
         """Return what configures it as before."""
@@ -185,13 +244,16 @@ class ChangeHashIndexOps(OpContainer):
 
 
 @Operations.register_operation("install_hashindex")
-class InstallHashIndexOp(MigrateOperation):
+class InstallHashIndexOp(_Op):
     """Install schema hashindex, or bring it up to this release."""
 
     @classmethod
-    def install_hashindex(cls, operations: Operations) -> None:
+    def install_hashindex(cls, operations: Any) -> None:
         """Install schema hashindex; see `pg_hashindex.contrib.alembic.install_hashindex`."""
         operations.invoke(cls())
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return "install_hashindex", [], {}
 
     def reverse(self) -> "UninstallHashIndexOp":
         """Return what removes it."""
@@ -199,14 +261,68 @@ class InstallHashIndexOp(MigrateOperation):
 
 
 @Operations.register_operation("uninstall_hashindex")
-class UninstallHashIndexOp(MigrateOperation):
+class UninstallHashIndexOp(_Op):
     """Remove schema hashindex with its models."""
 
     @classmethod
-    def uninstall_hashindex(cls, operations: Operations) -> None:
+    def uninstall_hashindex(cls, operations: Any) -> None:
         """Remove schema hashindex; see `pg_hashindex.contrib.alembic.uninstall_hashindex`."""
         operations.invoke(cls())
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return "uninstall_hashindex", [], {}
 
     def reverse(self) -> InstallHashIndexOp:
         """Return what installs it."""
         return InstallHashIndexOp()
+
+
+@Operations.implementation_for(_Op)
+def _run(operations: Operations, operation: _Op) -> None:
+    context = operations.migration_context
+    if context.as_sql:
+        for text in operation._statements():
+            context.impl.static_output(f"{text};")
+        return
+    connection = operations.get_bind()
+    with translated_errors(), statements.noticed(connection, _log.warning):
+        for text in operation._statements():
+            statements.run(connection, text)
+
+
+@Operations.implementation_for(InstallHashIndexOp)
+def _install(operations: Operations, operation: InstallHashIndexOp) -> None:
+    context = operations.migration_context
+    if context.as_sql:
+        context.impl.static_output(schema.statements())
+    else:
+        schema.upgrade(operations.get_bind())
+
+
+@Operations.implementation_for(UninstallHashIndexOp)
+def _uninstall(operations: Operations, operation: UninstallHashIndexOp) -> None:
+    if operations.migration_context.as_sql:
+        raise InvalidInputError(
+            "removing schema hashindex cannot be written as a script, since it looks for what is "
+            "there; run it online, or write: DROP SCHEMA hashindex CASCADE"
+        )
+    schema.downgrade(operations.get_bind())
+
+
+@renderers.dispatch_for(ChangeHashIndexOps)
+def _render_changes(context: AutogenContext, operation: ChangeHashIndexOps) -> list[str]:
+    return [_render(context, inner) for inner in operation.ops if isinstance(inner, _Op)]
+
+
+@renderers.dispatch_for(_Op)
+def _render(context: AutogenContext, operation: _Op) -> str:
+    """Write a call: of a method of ``op``, or of the typed function of that name."""
+    function, values, named = operation._call()
+    arguments = [repr(value) for value in values]
+    arguments += [f"{name}={value!r}" for name, value in named.items()]
+    if context.opts.get("typed_hash_indexes"):
+        context.imports.add(f"from pg_hashindex.contrib.alembic import {function}")
+        return f"{function}({', '.join(arguments)})"
+    # Where env.py does not import it, op has no such method.
+    context.imports.add("import pg_hashindex.contrib.alembic  # noqa: F401")
+    return f"{context.opts['alembic_module_prefix']}{function}({', '.join(arguments)})"

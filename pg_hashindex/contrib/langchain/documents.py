@@ -1,13 +1,14 @@
-"""The table that a vector store keeps its documents in."""
+"""Documents, checked as they are written, and the table that a vector store keeps them in."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from psycopg import RawCursor, sql
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -17,9 +18,8 @@ from ...index.search import Hit, as_count, as_query, filter_text
 from ...models.model import Metric
 from ...models.vectors import as_rows
 from ...quality.tuning.bench import OPERATORS
-from .entries import Entry, Row
 
-__all__ = ["COLUMN", "DocumentTable"]
+__all__ = ["COLUMN", "DocumentTable", "Entry", "Row", "as_json"]
 
 #: The column of vectors.
 COLUMN = "embedding"
@@ -66,6 +66,70 @@ _EXACT: LiteralString = """
     WHERE embedding IS NOT NULL AND ({filter})
     ORDER BY ({distance}) + 0, id LIMIT $2
 """
+
+
+class Entry(NamedTuple):
+    """A document to be written, with its vector."""
+
+    id: str
+    content: str
+    metadata: dict[str, Any]
+    embedding: ArrayLike
+
+    def checked(self) -> tuple[str, str, str]:
+        """Return the id, the text and the metadata as JSON.
+
+        Raises
+        ------
+        InvalidInputError
+            If PostgreSQL cannot store one of them.
+        """
+        of_this = f"of document {self.id!r}"
+        for what, value in (("an id", self.id), (f"the text {of_this}", self.content)):
+            if not isinstance(value, str):
+                raise InvalidInputError(f"{what} must be text, got {value!r}")
+            as_json(what, value)
+        if not isinstance(self.metadata, dict):
+            raise InvalidInputError(
+                f"the metadata {of_this} must be a dictionary, got {self.metadata!r}"
+            )
+        return self.id, self.content, as_json(f"the metadata {of_this}", self.metadata)
+
+
+class Row(NamedTuple):
+    """A document as it was read; its vector where that was asked for."""
+
+    id: str
+    content: str
+    metadata: dict[str, Any]
+    embedding: Vector | HalfVector | None
+
+
+def as_json(what: str, value: Any) -> str:
+    """Write a value as JSON that PostgreSQL can store.
+
+    Parameters
+    ----------
+    what : str
+        For the message.
+    value : Any
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such JSON.
+    """
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{what} has half of a surrogate pair: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{what} cannot be stored as JSON: {error}") from None
+    # A backslash that stands for itself is written twice.
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise InvalidInputError(f"{what} has the character NUL, which PostgreSQL cannot store")
+    return text
 
 
 @dataclass(frozen=True)

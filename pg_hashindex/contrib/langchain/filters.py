@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...errors import InvalidInputError
-from .entries import as_json
+from .documents import as_json
 
 __all__ = ["Filter", "expression_of"]
 

@@ -1,29 +1,21 @@
 """Documents and the index that they are searched by, if they have one."""
 
-import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from numpy.typing import ArrayLike
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ... import training
-from ...db.connection import Connection, outside_transactions
-from ...errors import DuplicateNameError, InUseError, InvalidInputError, MissingRightsError
-from ...index.catalog import Access, read_entries
+from ...db.connection import Connection
+from ...errors import InUseError, InvalidInputError, MissingRightsError
+from ...index.catalog import read_entries
 from ...index.handle import HashIndex
 from ...index.search import Asked, as_count
-from ...models import store
 from ...models.model import Metric, Model
-from ...training import sampling
 from .connections import Connections, reading
-from .documents import COLUMN, DocumentTable
-from .entries import Entry, Row
+from .documents import COLUMN, DocumentTable, Entry, Row
 
 __all__ = ["IndexedDocuments"]
-
-_MOST_BITS = 256
 
 
 class IndexedDocuments:
@@ -74,7 +66,7 @@ class IndexedDocuments:
                     "and so do from_documents and from_texts"
                 )
             self.table = found
-            self._find_index(lent)
+            self.index(lent)
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write documents, all or none; those whose ids are there already are replaced."""
@@ -123,64 +115,9 @@ class IndexedDocuments:
             rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
         return [(row, distances[row.id]) for row in rows]
 
-    def train_index(
-        self,
-        name: str | None,
-        method: str,
-        n_bits: int | None,
-        rows: int,
-        parameters: dict[str, Any] | None,
-        access: Access,
-        random_state: int,
-        force: bool,
-        progress: bool,
-    ) -> Model:
-        """Train a model and index the documents by it; see `HashIndexVectorStore.train_index`."""
-        why = "an index is trained and encoded in many transactions"
-        with self.connections.lent() as lent, outside_transactions(lent, why):
-            index = self._find_index(lent)
-            if index is not None:
-                raise DuplicateNameError(
-                    f"table {self.table.as_sql(lent)} has index {index.name!r} already; train "
-                    "another model for it, and run: pg-hashindex index swap "
-                    f"{shlex.quote(index.name)} --model MODEL"
-                )
-            store.check_may_save(lent)
-            name = name or f"{self.table.name}_idx"
-            table = self.table.as_sql(lent)
-            drawn = sampling.sample_table(
-                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
-            )
-            if n_bits is None and method != "sign":
-                n_bits = min(_MOST_BITS, drawn.X.shape[1])
-            model = training.train(
-                drawn.X,
-                name,
-                method,
-                n_bits=n_bits,
-                metric=self.metric,
-                random_state=random_state,
-                parameters=parameters,
-                force=force,
-                progress=progress,
-            )
-            with lent.transaction():
-                model = store.save(lent, model)
-                index = HashIndex.create(
-                    lent,
-                    name,
-                    table=table,
-                    column=COLUMN,
-                    model=f"{name}:{model.version}",
-                    id_column="id",
-                    access=access,
-                )
-            index.encode(progress=progress)
-        return model
-
     def _usable_index(self, connection: Connection) -> HashIndex | None:
         """Find the index, if it has encoded every document."""
-        index = self._find_index(connection)
+        index = self.index(connection)
         if index is None:
             return None
         if index.storage != self._complete:
@@ -199,7 +136,8 @@ class IndexedDocuments:
             vars(index)["loaded_model"] = known[1]
         return index
 
-    def _find_index(self, connection: Connection) -> HashIndex | None:
+    def index(self, connection: Connection) -> HashIndex | None:
+        """Find the index that the documents are searched by, if they have one."""
         table = self.table.as_sql(connection)
         found = self._indexes(connection)
         if self._index_name is not None:

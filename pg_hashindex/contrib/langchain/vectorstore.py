@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import operator
+import shlex
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from langchain_core.documents import Document
 from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import ArrayLike
 
-from ...errors import InvalidInputError
+from ... import training
+from ...db.connection import outside_transactions
+from ...errors import DuplicateNameError, InvalidInputError
 from ...index.catalog import Access
+from ...index.handle import HashIndex
+from ...index.search import Asked
+from ...models import store
+from ...models.vectors import as_vector
+from ...training import sampling
 from ...training.sampling import SAMPLE_ROWS
 from .connections import Connections, Source
-from .documents import DocumentTable
-from .entries import Entry
+from .documents import COLUMN, DocumentTable, Entry, Row
+from .filters import expression_of
 from .indexed import IndexedDocuments
-from .searches import DocumentSearches, document_of, refuse
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -28,15 +39,19 @@ if TYPE_CHECKING:
 __all__ = ["HashIndexVectorStore"]
 
 _TABLE = "langchain_documents"
+_MOST_BITS = 256
+# What searches take beside query and k.
+_OPTIONS = ("filter", "candidates", "probes")
 
 
-class HashIndexVectorStore(DocumentSearches):
+class HashIndexVectorStore(VectorStore):
     """A vector store of LangChain's on a table of documents.
 
     The table has columns ``id text``, ``content text``, ``metadata jsonb`` and
     ``embedding vector``. Searches go by an index of pg_hashindex once there is one that has encoded
     every document (`train_index` makes it), and compare the query with all documents until then.
-    What others write to the table is found too.
+    What others write to the table is found too. The database works in a thread where asynchronous
+    methods wait for it.
 
     Parameters
     ----------
@@ -197,7 +212,7 @@ class HashIndexVectorStore(DocumentSearches):
         InvalidInputError
             If a text, id, vector or metadata cannot be stored; nothing is written then.
         """
-        refuse(kwargs)
+        _refuse(kwargs)
         texts = list(texts)
         return self.add_embeddings(
             texts, self._embeddings.embed_documents(texts), metadatas, ids=ids
@@ -212,7 +227,7 @@ class HashIndexVectorStore(DocumentSearches):
         **kwargs: Any,
     ) -> list[str]:
         """As `add_texts`, with the embeddings' own asynchronous methods."""
-        refuse(kwargs)
+        _refuse(kwargs)
         texts = list(texts)
         vectors = await self._embeddings.aembed_documents(texts)
         return await run_in_executor(None, self.add_embeddings, texts, vectors, metadatas, ids=ids)
@@ -238,13 +253,13 @@ class HashIndexVectorStore(DocumentSearches):
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents by their ids, all of them where ids is None."""
-        refuse(kwargs)
+        _refuse(kwargs)
         self._documents.delete(ids)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return documents in the order of their ids; those that are not there are left out."""
-        return [document_of(row) for row in self._documents.read(ids)]
+        return [_document_of(row) for row in self._documents.read(ids)]
 
     def train_index(
         self,
@@ -289,6 +304,186 @@ class HashIndexVectorStore(DocumentSearches):
         InvalidInputError
             If there are too few documents, or the connection is inside a transaction.
         """
-        return self._documents.train_index(
-            name, method, n_bits, rows, parameters, access, random_state, force, progress
+        documents = self._documents
+        why = "an index is trained and encoded in many transactions"
+        with documents.connections.lent() as lent, outside_transactions(lent, why):
+            table = documents.table.as_sql(lent)
+            index = documents.index(lent)
+            if index is not None:
+                raise DuplicateNameError(
+                    f"table {table} has index {index.name!r} already; train another model for it, "
+                    f"and run: pg-hashindex index swap {shlex.quote(index.name)} --model MODEL"
+                )
+            store.check_may_save(lent)
+            name = name or f"{documents.table.name}_idx"
+            drawn = sampling.sample_table(
+                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
+            )
+            if n_bits is None and method != "sign":
+                n_bits = min(_MOST_BITS, drawn.X.shape[1])
+            model = training.train(
+                drawn.X,
+                name,
+                method,
+                n_bits=n_bits,
+                metric=documents.metric,
+                random_state=random_state,
+                parameters=parameters,
+                force=force,
+                progress=progress,
+            )
+            with lent.transaction():
+                model = store.save(lent, model)
+                index = HashIndex.create(
+                    lent,
+                    name,
+                    table=table,
+                    column=COLUMN,
+                    model=f"{name}:{model.version}",
+                    id_column="id",
+                    access=access,
+                )
+            index.encode(progress=progress)
+        return model
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        """Return the documents nearest to a text.
+
+        Parameters
+        ----------
+        query : str
+        k : int
+        **options
+            ``filter``, a dictionary or an SQLAlchemy expression on the table, restricts the
+            documents that are searched, not the answers. ``candidates`` and ``probes`` are those of
+            `pg_hashindex.HashIndex.search`; without an index they say nothing.
+
+        Raises
+        ------
+        InvalidInputError
+            If the embeddings are of another dimension than the documents', or an option is unknown
+            or out of range.
+        """
+        return _documents(self.similarity_search_with_score(query, k, **options))
+
+    async def asimilarity_search(self, query: str, *args: Any, **options: Any) -> list[Document]:
+        """As `similarity_search`, with the embeddings' own asynchronous methods."""
+        return _documents(await self.asimilarity_search_with_score(query, *args, **options))
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """Return the documents nearest to a text, and their distances as pgvector gives them."""
+        vector = self._embeddings.embed_query(query)
+        return self.similarity_search_with_score_by_vector(vector, k, **options)
+
+    async def asimilarity_search_with_score(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """As `similarity_search_with_score`, with the embeddings' own asynchronous methods."""
+        vector = await self._embeddings.aembed_query(query)
+        return await run_in_executor(
+            None, self.similarity_search_with_score_by_vector, vector, k, **options
+        )
+
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, **options: Any
+    ) -> list[Document]:
+        """Return the documents nearest to a vector."""
+        return _documents(self.similarity_search_with_score_by_vector(embedding, k, **options))
+
+    def similarity_search_with_score_by_vector(
+        self, embedding: ArrayLike, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """Return the documents nearest to a vector, and their distances."""
+        found = self._search(embedding, k, options)
+        return [(_document_of(row), distance) for row, distance in found]
+
+    def max_marginal_relevance_search(
+        self, query: str, *args: Any, **options: Any
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search_by_vector`, for a text."""
+        vector = self._embeddings.embed_query(query)
+        return self.max_marginal_relevance_search_by_vector(vector, *args, **options)
+
+    async def amax_marginal_relevance_search(
+        self, query: str, *args: Any, **options: Any
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search`, with the embeddings' own asynchronous methods."""
+        vector = await self._embeddings.aembed_query(query)
+        return await self.amax_marginal_relevance_search_by_vector(vector, *args, **options)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        **options: Any,
+    ) -> list[Document]:
+        """Return documents that are near to a vector and unlike each other.
+
+        Parameters
+        ----------
+        embedding : list of float
+        k : int
+        fetch_k : int
+            How many of the nearest they are chosen from.
+        lambda_mult : float
+            From 0, for the most diversity, to 1.
+        **options
+            As `similarity_search`.
+        """
+        found = self._search(embedding, fetch_k, options, with_embedding=True)
+        # As float32: lengths overflow in half precision.
+        near = [
+            (row, as_vector(row.embedding).to_numpy())
+            for row, _ in found
+            if row.embedding is not None
+        ]
+        vectors: Any = [vector for _, vector in near]
+        chosen = maximal_marginal_relevance(np.asarray(embedding), vectors, lambda_mult, k)
+        return [_document_of(near[place][0]) for place in chosen]
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        if self._score_fn is not None:
+            return self._score_fn
+        by_metric: dict[Metric, Callable[[float], float]] = {
+            "cosine": self._cosine_relevance_score_fn,
+            "l2": self._euclidean_relevance_score_fn,
+            # By LangChain's, what points away from the query would score above what is near it.
+            "ip": operator.neg,
+        }
+        return by_metric[self._documents.metric]
+
+    def _search(
+        self, embedding: ArrayLike, k: int, options: dict[str, Any], *, with_embedding: bool = False
+    ) -> list[tuple[Row, float]]:
+        _refuse(set(options) - set(_OPTIONS))
+        try:
+            asked = Asked(
+                where=expression_of(options.get("filter"), self._documents.table.metadata)
+            )
+            for name in _OPTIONS[1:]:
+                asked[name] = options.get(name)  # type: ignore[literal-required]
+            return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
+        except RecursionError as error:
+            raise InvalidInputError("the filter is nested too deeply") from error
+
+
+def _document_of(row: Row) -> Document:
+    """Return a row as LangChain has it."""
+    return Document(id=row.id, page_content=row.content, metadata=row.metadata)
+
+
+def _documents(found: list[tuple[Document, float]]) -> list[Document]:
+    return [document for document, _ in found]
+
+
+def _refuse(unknown: Collection[str]) -> None:
+    """Refuse what would be ignored: a filter that is spelt wrong, say."""
+    if unknown:
+        raise InvalidInputError(
+            f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
+            f"searches take {', '.join(_OPTIONS)}"
         )

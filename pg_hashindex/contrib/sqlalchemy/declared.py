@@ -1,22 +1,19 @@
 """Indexes declared beside the tables of SQLAlchemy, made and dropped with them."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy import event
 from sqlalchemy.engine.mock import MockConnection
+from sqlalchemy.orm import MappedColumn
 from sqlalchemy.schema import SchemaItem
 
 from ...db.connection import translated_errors
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Layout, Ranking
-from ...models.model import Metric
-from .columns import given_column, name_of, vectors_of
-from .specification import IndexSpec
+from .specification import IndexOptions, IndexSpec
 from .statements import create_statement, drop_statement, noticed, run
 
 __all__ = ["HashIndex", "declared_on"]
@@ -73,41 +70,14 @@ class HashIndex(SchemaItem):
     __visit_name__ = "hash_index"
 
     def __init__(
-        self,
-        name: str,
-        column: Any,
-        *,
-        model: str,
-        key: str | None = None,
-        metric: Metric | None = None,
-        layout: Layout = "table",
-        access: Access | None = None,
-        ranking: Ranking | None = None,
-        candidates: int | None = None,
-        probes: int | None = None,
-        filter_columns: Sequence[str] | None = None,
-        defer: bool = False,
+        self, name: str, column: Any, *, model: str, **options: Unpack[IndexOptions]
     ) -> None:
         self.name, self.model = name, model
         self.table: sa.Table | None = None
         self._column: sa.Column[Any] | None = None
         # Of a class that is being defined columns have no table, and perhaps no name, yet.
-        self._given, parent = given_column(name, column)
-        self._spec = IndexSpec(
-            name,
-            "",
-            name_of(self._given),
-            model,
-            key=key,
-            metric=metric,
-            layout=layout,
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            filter_columns=filter_columns,
-            defer=defer,
-        )
+        self._given, parent = _given_column(name, column)
+        self._spec = IndexSpec(name, "", _name_of(self._given), model, schema=None, **options)
         self._spec.check()
         if parent is not None:
             self._set_parent_with_dispatch(parent)
@@ -250,8 +220,8 @@ class HashIndex(SchemaItem):
                 f"index {self.name!r} is declared on table {self.table} already, and cannot be on "
                 f"{parent} too; make one for each"
             )
-        self._spec = replace(self._spec, column=name_of(self._given))
-        self.table, self._column = parent, vectors_of(parent, self._spec)
+        self._spec = replace(self._spec, column=_name_of(self._given))
+        self.table, self._column = parent, _vectors_of(parent, self._spec)
         for other in (parent, *parent.metadata.tables.values()):
             known = other.info.get("hash_indexes", {}).get(self.name)
             if known is not None and declared_on(other)[self.name].spec() != self.spec():
@@ -269,7 +239,7 @@ class HashIndex(SchemaItem):
     def _copied_to(self, table: sa.Table) -> "HashIndex":
         options = self._spec.options()
         copied = HashIndex(self.name, self._spec.column, model=self.model, **options)
-        copied.table, copied._column = table, vectors_of(table, self._spec)
+        copied.table, copied._column = table, _vectors_of(table, self._spec)
         return copied
 
     def __repr__(self) -> str:
@@ -319,3 +289,51 @@ def _drop_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
 def _warn(message: str) -> None:
     # Of whoever called HashIndex.create.
     warnings.warn(message, UserWarning, stacklevel=5)
+
+
+def _given_column(index: str, column: Any) -> tuple[Any, sa.Table | None]:
+    """Return a column, or its name, and its table where it has one already.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else, or of an alias.
+    """
+    given = column.column if isinstance(column, MappedColumn) else column
+    given = getattr(given, "expression", given)
+    parent = getattr(given, "table", None)
+    if isinstance(parent, sa.Table):
+        return given, parent
+    if parent is None and isinstance(given, str | sa.Column):
+        return given, None
+    raise InvalidInputError(
+        f"index {index!r} is declared on {column!r}; give it an attribute of a mapped class, a "
+        "column of a table, or a column's name inside of __table_args__"
+    )
+
+
+def _name_of(column: Any) -> str:
+    """Return the name of a column that an index was declared on; empty where it has none yet."""
+    return column if isinstance(column, str) else str(column.name or "")
+
+
+def _vectors_of(table: sa.Table, spec: IndexSpec) -> sa.Column[Any]:
+    """Find the column of an index in a table.
+
+    Raises
+    ------
+    InvalidInputError
+        If the table does not have it, or it holds no vectors.
+    """
+    for column in table.columns:
+        if column.name == spec.column and isinstance(column.type, VECTOR | HALFVEC):
+            return column
+        if column.name == spec.column:
+            raise InvalidInputError(
+                f"index {spec.name!r} is declared on column {column}, which is of type "
+                f"{column.type!r}; it needs one of pgvector's VECTOR or HALFVEC"
+            )
+    raise InvalidInputError(
+        f"index {spec.name!r} is declared on column {spec.column!r}, which table {table} does not "
+        "have; declare it after its columns, by the column's name in the database"
+    )

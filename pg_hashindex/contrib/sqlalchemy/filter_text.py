@@ -54,34 +54,28 @@ class _TextCompiler(PGCompiler_psycopg):
     ) -> str:
         if bindparam.expanding:
             raise CompileError(_NO_LIST)
-        impl: Any = bindparam.type.dialect_impl(self.dialect)
-        if impl._has_bind_expression and not skip_bind_expression:
+        kind: Any = bindparam.type
+        wrapped = kind.dialect_impl(_DIALECT).bind_expression(bindparam) is not None
+        if wrapped and not skip_bind_expression:
             return str(super().visit_bindparam(bindparam, **kw))  # type: ignore[no-untyped-call]
-        cast = self._cast(bindparam.type)
+        cast = "" if (plain := _plain(kind)) is None else self._cast(kind, plain)
         if not cast and bindparam.unique:
             # One of its own: here it is text, in the statement what it is compared with.
-            bindparam = bindparam._clone(maintain_key=False)
+            bindparam = _retyped(bindparam, kind)
         self.marked.append((bindparam, cast))
         return f"{_MARK}{len(self.marked) - 1}{_MARK}{cast}"
 
-    def _cast(self, type_: sa.types.TypeEngine[Any]) -> str:
+    def _cast(self, kind: Any, plain: Any) -> str:
         # As text, 1.5 beside an integer column would be taken for an integer.
-        impl: Any = type_._unwrapped_dialect_impl(self.dialect)
-        # Paths of JSON are arrays of text beside some operators, jsonpath beside others.
-        if isinstance(impl, sa.types.NullType | sa.JSON.JSONPathType):
-            return ""
-        # What goes into such an expression is seldom of the type that comes out.
-        if isinstance(impl, sa.types.UserDefinedType) and impl._has_bind_expression:
-            return ""
-        if impl.render_bind_cast:
-            return str(self.render_bind_cast(type_, impl, ""))  # type: ignore[no-untyped-call]
-        # Without their precision, which would round the value.
-        if isinstance(impl, sa.Float):
-            return "::DOUBLE PRECISION"
-        if isinstance(impl, sa.Numeric):
-            return "::NUMERIC"
+        if plain.render_bind_cast:
+            return str(self.render_bind_cast(kind, plain, ""))  # type: ignore[no-untyped-call]
         kinds = self.dialect.type_compiler_instance
-        return f"::{kinds.process(impl, identifier_preparer=self.preparer)}"
+        free = _unbounded(plain) or plain
+        return f"::{kinds.process(free, identifier_preparer=self.preparer)}"
+
+    def render_literal_value(self, value: Any, type_: Any, **kw: Any) -> str:
+        # PGCompiler doubles backslashes until it has seen a server; servers do not take them so.
+        return str(SQLCompiler.render_literal_value(self, value, type_, **kw))
 
     def visit_in_op_binary(self, binary: BinaryExpression[Any], operator: Any, **kw: Any) -> str:
         return self._in(binary, "= ANY", " IN ", **kw)
@@ -100,28 +94,53 @@ class _TextCompiler(PGCompiler_psycopg):
         return f"({self.process(left, **kw)}{of_query}{self.process(right, **kw)})"
 
 
+def _retyped(parameter: BindParameter[Any], kind: Any) -> BindParameter[Any]:
+    """Return a parameter of the same values, under another name."""
+    retyped: BindParameter[Any] = sa.type_coerce(parameter, kind).typed_expression
+    return retyped
+
+
 def _as_array(values: BindParameter[Any]) -> BindParameter[Any]:
-    """Return the values of an IN as one parameter, under another name."""
+    """Return the values of an IN as one parameter."""
     kind: Any = values.type
     impl = kind.dialect_impl(_DIALECT)
     if (
         isinstance(kind, sa.types.TupleType)
         or isinstance(impl, sa.ARRAY)
-        or impl._has_bind_expression
+        or impl.bind_expression(values) is not None
         or not values.unique
     ):
         raise CompileError(_NO_LIST)
-    array = values._clone(maintain_key=False)
-    array.expanding = False
-    item = kind if _unbounded(kind, _DIALECT) is None else _Unbounded(kind)
+    item = kind if _unbounded(_unwrapped(kind, _DIALECT)) is None else _Unbounded(kind)
     # Of one dimension: a value that is a list, of JSON or a vector, is not one of arrays.
-    array.type = ARRAY(item, dimensions=1)
+    array = _retyped(values, ARRAY(item, dimensions=1))
+    array.expanding = False
     return array
 
 
-def _unbounded(type_: Any, dialect: Any) -> sa.types.TypeEngine[Any] | None:
+def _unwrapped(type_: Any, dialect: Any) -> Any:
+    """Return the dialect's own type, of decorators too."""
+    impl = type_.dialect_impl(dialect)
+    if isinstance(impl, sa.types.TypeDecorator):
+        return _unwrapped(impl.load_dialect_impl(dialect), dialect)
+    return impl
+
+
+def _plain(type_: Any) -> Any:
+    """Return the dialect's own type where values are to be cast to it, else None."""
+    impl = _unwrapped(type_, _DIALECT)
+    # Paths of JSON are arrays of text beside some operators, jsonpath beside others.
+    if isinstance(impl, sa.types.NullType | sa.JSON.JSONPathType):
+        return None
+    # What goes into such an expression is seldom of the type that comes out.
+    if isinstance(impl, sa.types.UserDefinedType):
+        value: Any = sa.bindparam(None, type_=impl)
+        return impl if impl.bind_expression(value) is None else None
+    return impl
+
+
+def _unbounded(impl: Any) -> sa.types.TypeEngine[Any] | None:
     """Return a type of the same values without a length or precision, where they may have one."""
-    impl = type_._unwrapped_dialect_impl(dialect)
     if isinstance(impl, sa.Float):
         return sa.Double()
     if isinstance(impl, sa.Numeric):
@@ -142,7 +161,7 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
         self.bounded = bounded
 
     def load_dialect_impl(self, dialect: Any) -> Any:
-        return dialect.type_descriptor(_unbounded(self.bounded, dialect))
+        return dialect.type_descriptor(_unbounded(_unwrapped(self.bounded, dialect)))
 
     def bind_processor(self, dialect: Any) -> Any:
         return self.bounded.dialect_impl(dialect).bind_processor(dialect)
@@ -153,8 +172,6 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
 
 # Not paramstyle format: that doubles every % of the text.
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
-# SQLAlchemy 2.0 doubles backslashes until it has seen a server; servers do not take them so.
-_DIALECT._backslash_escapes = False
 
 
 def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:

@@ -1,6 +1,6 @@
 """Searches as statements of SQLAlchemy, to which filters and joins can be added."""
 
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import sqlalchemy as sa
@@ -26,37 +26,30 @@ __all__ = ["nearest"]
 _Entity = TypeVar("_Entity")
 
 
+class _Options(TypedDict, total=False):
+    index: str | None
+    candidates: int | None
+    probes: int | None
+    code: Bit | None
+    key: Any
+
+
+_Query = ArrayLike | Vector | HalfVector
+
+
 # In quotes: SQLAlchemy 2.0 takes one type for all columns, and knows these for Any.
 @overload
 def nearest(
-    entity: type[_Entity],
-    column: Any,
-    query: ArrayLike | Vector | HalfVector,
-    k: int = ...,
-    *,
-    index: str | None = ...,
-    candidates: int | None = ...,
-    probes: int | None = ...,
-    code: Bit | None = ...,
-    key: Any = ...,
+    entity: type[_Entity], column: Any, query: _Query, k: int = ..., **options: Unpack[_Options]
 ) -> "sa.Select[_Entity, float]": ...
 @overload
 def nearest(
-    entity: Any,
-    column: Any,
-    query: ArrayLike | Vector | HalfVector,
-    k: int = ...,
-    *,
-    index: str | None = ...,
-    candidates: int | None = ...,
-    probes: int | None = ...,
-    code: Bit | None = ...,
-    key: Any = ...,
+    entity: Any, column: Any, query: _Query, k: int = ..., **options: Unpack[_Options]
 ) -> "sa.Select[Any, float]": ...
 def nearest(
     entity: Any,
     column: Any,
-    query: ArrayLike | Vector | HalfVector,
+    query: _Query,
     k: int = 10,
     *,
     index: str | None = None,

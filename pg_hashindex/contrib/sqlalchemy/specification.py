@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from psycopg import sql
 
@@ -11,7 +11,7 @@ from ...errors import InvalidInputError
 from ...index.catalog import Access, Layout, Ranking
 from ...models.model import Metric
 
-__all__ = ["IndexSpec", "qualified"]
+__all__ = ["IndexOptions", "IndexSpec", "PlacedIndexOptions", "qualified"]
 
 _REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
 
@@ -21,6 +21,26 @@ _CHOICES: dict[str, Any] = {
     "access": Access,
     "ranking": Ranking,
 }
+
+
+class IndexOptions(TypedDict, total=False):
+    """What an index is declared with beside its name, column and model; see `HashIndex`."""
+
+    key: str | None
+    metric: Metric | None
+    layout: Layout
+    access: Access | None
+    ranking: Ranking | None
+    candidates: int | None
+    probes: int | None
+    filter_columns: Sequence[str] | None
+    defer: bool
+
+
+class PlacedIndexOptions(IndexOptions, total=False):
+    """The same, where the table is named by its bare name."""
+
+    schema: str | None
 
 
 @dataclass(frozen=True)

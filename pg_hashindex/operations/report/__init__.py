@@ -1,7 +1,10 @@
-"""An index on one page: what it is, how well it finds, how its codes are spread."""
+"""An index on one page: what it is, how well it finds, how its codes are spread.
+
+`gather` reads and measures, `page` fills the template ``page.html``; the charts need the extra
+``plot``.
+"""
 
 from .gathering import Missing, Report, gather
-from .page import page
-from .saving import check_page, save_page
+from .page import check_page, page, save_page
 
 __all__ = ["Missing", "Report", "check_page", "gather", "page", "save_page"]

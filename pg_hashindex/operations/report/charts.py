@@ -1,35 +1,51 @@
 """The charts of the page, each with its numbers."""
 
+from __future__ import annotations
+
+import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+# Parses nothing but what matplotlib has just written.
+from xml.etree import ElementTree
 
 import numpy as np
 
 from ...index.catalog import long_list
-from ...quality.plots import (
-    draw_correlation,
-    draw_frontier,
-    draw_history,
-    draw_list_lengths,
-    draw_ones,
-    draw_query_times,
-    draw_recall,
-    draw_times,
-)
+from ...quality import plots
+from ...quality.plots.figures import drawing
 from ...quality.plots.histograms import bins_of
 from ...quality.recall_history import HistoryPoint
-from ...quality.tuning import Advice, Trial, frontier
-from .bits import Bits
-from .gathering import Lists, Measurement
-from .markup import Markup, element, table
-from .svg import embedded
+from ...quality.tuning import Advice, frontier
+from .gathering import Bits, Lists, Measurement
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 __all__ = ["Chart", "of_advice", "of_bits", "of_history", "of_lists", "of_measurement"]
 
-# Of thousands of pairs of bits.
+# Columns of the table, and the fields of `HistoryPoint` that they show.
+_HISTORY = {
+    "measured (UTC)": "measured_at",
+    "set": "query_set",
+    **{name: name for name in ("queries", "model", "access", "ranking")},
+    **{name: name for name in ("candidates", "probes", "k", "recall")},
+    "p50 ms": "p50_ms",
+    "p95 ms": "p95_ms",
+}
+
+# Pairs of bits in the table, of thousands.
 _PAIRS = 20
+
+# Colours that cannot be seen on a dark page, and the page's own in their place.
+_COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue)"}
+_FONT = re.compile(r"font-family:[^;]*;?\s*")
+_REFERENCE = re.compile(r"(?<=url\(#)|(?<=^#)")
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 @dataclass(frozen=True)
@@ -56,20 +72,49 @@ class Chart:
     rows: Sequence[Sequence[Any]]
     wide: bool = False
 
-    def as_html(self) -> Markup:
-        """Return the element."""
-        return element(
-            "figure",
-            element("h3", self.title),
-            embedded(self.figure, self.key, self.title, self.description),
-            element(
-                "figcaption",
-                element("p", self.description),
-                element("details", element("summary", "Numbers"), table(self.headings, self.rows)),
-            ),
-            id=self.key,
-            class_="wide" if self.wide else None,
-        )
+    def svg(self) -> Markup:
+        """Return the figure as an element of HTML, which loads nothing and has no background.
+
+        Text stays text, in the page's font and colours. Ids begin with the chart's key.
+        """
+        import matplotlib
+        from markupsafe import Markup
+
+        out = io.StringIO()
+        # Salted, so that the same figure gives the same ids.
+        with drawing(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": self.key}):
+            self.figure.savefig(out, format="svg", transparent=True, metadata=_NO_METADATA)
+        written = out.getvalue()
+        root = ElementTree.fromstring(written)  # noqa: S314
+        for parent in list(root.iter()):
+            # HTML knows SVG without namespaces; a style would be one of the whole page.
+            parent.tag = parent.tag.rpartition("}")[2]
+            parent.attrib = {
+                name.rpartition("}")[2]: self._attribute(name, value)
+                for name, value in parent.attrib.items()
+                if name != "id" or f"#{value}" in written
+            }
+            for child in parent.findall("{*}style"):
+                parent.remove(child)
+        box = root.attrib["viewBox"]
+        width, height = (round(float(word) * 96 / 72) for word in box.split()[2:])
+        root.attrib = {
+            "viewBox": box,
+            "width": str(width),
+            "height": str(height),
+            "role": "img",
+            "aria-labelledby": f"{self.key}-title {self.key}-description",
+        }
+        return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704
+
+    def _attribute(self, name: str, value: str) -> str:
+        if name == "id":
+            return f"{self.key}-{value}"
+        if name == "style":
+            value = _FONT.sub("", value)
+            for colour, own in _COLOURS.items():
+                value = value.replace(colour, own)
+        return _REFERENCE.sub(f"{self.key}-", value)
 
 
 def of_measurement(measured: Measurement) -> Iterator[Chart]:
@@ -82,7 +127,7 @@ def of_measurement(measured: Measurement) -> Iterator[Chart]:
         f"Part of the true {found.k} nearest rows that searches find: {low.recall:.3f} with "
         f"{low.candidates} candidates, {high.recall:.3f} with {high.candidates}. "
         f"{found.queries} queries.",
-        draw_recall(found, own=own),
+        plots.draw_recall(found, own=own),
         ["candidates", f"recall@{found.k}"],
         [[point.candidates, point.recall] for point in found.points],
     )
@@ -91,7 +136,7 @@ def of_measurement(measured: Measurement) -> Iterator[Chart]:
         "Time against candidates",
         f"Milliseconds of a search as the client sees them; exact search takes "
         f"{found.exact_p50_ms:.3g} (median) and {found.exact_p95_ms:.3g} (95th percentile).",
-        draw_times(found, own=own),
+        plots.draw_times(found, own=own),
         ["candidates", "p50 ms", "p95 ms"],
         [
             *([point.candidates, point.p50_ms, point.p95_ms] for point in found.points),
@@ -104,12 +149,9 @@ def of_measurement(measured: Measurement) -> Iterator[Chart]:
         "Times of the queries",
         f"How long each of {found.queries} queries took with {own} candidates: "
         f"p50 {measured.point.p50_ms:.3g} ms, p95 {measured.point.p95_ms:.3g} ms.",
-        draw_query_times(measured.milliseconds),
+        plots.draw_query_times(measured.milliseconds),
         ["from ms", "to ms", "queries"],
-        [
-            [float(low_ms), float(high_ms), int(count)]
-            for low_ms, high_ms, count in zip(edges[:-1], edges[1:], counts, strict=True)
-        ],
+        list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)),
     )
 
 
@@ -119,83 +161,66 @@ def of_advice(advice: Advice) -> Iterator[Chart]:
     yield Chart(
         "frontier",
         "Frontier",
-        f"Recall against the time of the median query, predicted for {advice.rows} rows of "
+        f"Recall against the time of the median query, estimated for {advice.rows} rows of "
         f"{advice.table}; the grey line is the recall that was asked for, "
         f"{advice.goal.recall:g}.",
-        draw_frontier(advice),
+        plots.draw_frontier(advice),
         [
             "system", "setting", f"recall@{advice.goal.k}", "p50 ms", "p95 ms", "MB", "build s",
             "frontier", "recommended",
         ],
         [
-            [*_figures(trial), trial in shown, trial == advice.recommended]
+            [
+                trial.system, trial.setting, trial.recall, trial.p50_ms, trial.p95_ms,
+                trial.bytes / 1e6, trial.build_s, trial in shown, trial == advice.recommended,
+            ]
             for trial in sorted(advice.trials, key=lambda trial: -trial.recall)
         ],
         wide=True,
     )  # fmt: skip
 
 
-def _figures(trial: Trial) -> list[Any]:
-    return [
-        trial.system,
-        trial.setting,
-        trial.recall,
-        trial.p50_ms,
-        trial.p95_ms,
-        trial.bytes / 1e6,
-        trial.build_s,
-    ]
-
-
 def of_bits(bits: Bits) -> Iterator[Chart]:
     """Yield the share of ones of each bit, and how bits correlate."""
     worst = int(np.abs(bits.ones - 0.5).argmax())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        both = np.stack([bits.ones, 1 - bits.ones])
+        entropy = np.nan_to_num(both * -np.log2(both)).sum(axis=0)
     yield Chart(
         "ones",
         "Share of ones",
         f"Part of {bits.codes} codes in which a bit is one; a half tells the most. Bit {worst} is "
         f"the farthest from it, with {bits.ones[worst]:.3f}.",
-        draw_ones(bits.ones),
+        plots.draw_ones(bits.ones),
         ["bit", "share of ones", "entropy"],
-        [[bit, float(share), _entropy(float(share))] for bit, share in enumerate(bits.ones)],
+        list(zip(range(len(entropy)), bits.ones.tolist(), entropy.tolist(), strict=True)),
     )
-    pairs = list(_pairs(bits))
-    some = len(bits.numbers) < len(bits.ones)
+    rows, columns = np.triu_indices(len(bits.numbers), k=1)
+    values = bits.correlation[rows, columns]
+    order = np.argsort(-np.abs(values), kind="stable")[:_PAIRS]
+    order = order[~np.isnan(values[order])]
+    pairs = list(
+        zip(
+            bits.numbers[rows[order]].tolist(),
+            bits.numbers[columns[order]].tolist(),
+            values[order].tolist(),
+            strict=True,
+        )
+    )
     said = "No two bits vary."
     if pairs:
-        first, second, most = pairs[0]
-        said = f"Bits {first} and {second} are the most alike or opposite, with {most:.3f}."
+        said = "Bits {} and {} are the most alike or opposite, with {:.3f}.".format(*pairs[0])
+    if len(bits.numbers) < len(bits.ones):
+        said += f" {len(bits.numbers)} of {len(bits.ones)} bits are shown."
     yield Chart(
         "correlation",
         "Correlation of bits",
         f"Of {bits.codes} codes; 0 is best, grey is a bit with itself, or one that never changes. "
-        f"{said}"
-        + (f" {len(bits.numbers)} of {len(bits.ones)} bits are shown." if some else "")
-        + f" The numbers are the {_PAIRS} pairs farthest from 0.",
-        draw_correlation(bits.correlation),
+        f"{said} The numbers are the {_PAIRS} pairs farthest from 0.",
+        plots.draw_correlation(bits.correlation),
         ["bit", "and bit", "correlation"],
         pairs,
     )
-
-
-def _entropy(share: float) -> float:
-    if share in (0.0, 1.0):
-        return 0.0
-    return float(-(share * np.log2(share) + (1 - share) * np.log2(1 - share)))
-
-
-def _pairs(bits: Bits) -> Iterator[tuple[int, int, float]]:
-    """Yield the pairs of bits that are the most alike, or opposite."""
-    rows, columns = np.triu_indices(len(bits.numbers), k=1)
-    size = np.nan_to_num(np.abs(bits.correlation[rows, columns]), nan=-1.0)
-    for place in np.argsort(-size, kind="stable")[:_PAIRS]:
-        if size[place] >= 0:
-            row, column = rows[place], columns[place]
-            yield (
-                int(bits.numbers[row]),
-                int(bits.numbers[column]),
-                float(bits.correlation[row, column]),
-            )
 
 
 def of_lists(lists: Lists) -> Iterator[Chart]:
@@ -208,8 +233,8 @@ def of_lists(lists: Lists) -> Iterator[Chart]:
         "list-lengths",
         "Lengths of lists",
         f"Codes in the lists of {lists.summary.landmarks} landmarks: {mean:.3g} on average, "
-        f"{int(lists.lengths.min())} at least, {int(lists.lengths.max())} at most.",
-        draw_list_lengths(lists.lengths, long_list(mean)),
+        f"{lists.lengths.min()} at least, {lists.lengths.max()} at most.",
+        plots.draw_list_lengths(lists.lengths, long_list(mean)),
         ["from", "to", "lists"],
         [
             [int(low), int(high) - 1, int(count)]
@@ -229,18 +254,8 @@ def of_history(points: Sequence[HistoryPoint]) -> Iterator[Chart]:
         f"{len(points)} measurements, the last of {points[-1].measured_at:%Y-%m-%d} with recall "
         f"{points[-1].recall:.3f}. Each line is a set of queries and a number of candidates; "
         "where the index got another model there is a mark.",
-        draw_history(points),
-        [
-            "measured (UTC)", "set", "queries", "model", "access", "ranking", "candidates",
-            "probes", "k", "recall", "p50 ms", "p95 ms",
-        ],
-        [
-            [
-                point.measured_at, point.query_set, point.queries, point.model, point.access,
-                point.ranking, point.candidates, point.probes, point.k, point.recall,
-                point.p50_ms, point.p95_ms,
-            ]
-            for point in reversed(points)
-        ],
+        plots.draw_history(points),
+        list(_HISTORY),
+        [attrgetter(*_HISTORY.values())(point) for point in reversed(points)],
         wide=True,
-    )  # fmt: skip
+    )

@@ -8,7 +8,7 @@ from typing import LiteralString, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import sql
+from psycopg import RawCursor, sql
 from tqdm import tqdm
 
 from ...db.connection import translated_errors
@@ -22,9 +22,8 @@ from ...quality.query_sets import QuerySet, draw, load
 from ...quality.recall_history import HistoryPoint, history
 from ...quality.tuning import Advice
 from ..health import Health, check
-from .bits import Bits, read_bits
 
-__all__ = ["Lists", "Measurement", "Missing", "Report", "gather"]
+__all__ = ["Bits", "Lists", "Measurement", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
 
@@ -37,6 +36,20 @@ _LENGTHS: LiteralString = """
 
 _SAME_TABLE: LiteralString = """
     SELECT coalesce(to_regclass(%(one)s) = to_regclass(%(other)s), %(one)s::text = %(other)s::text)
+"""
+
+
+# Bits are drawn from so many codes and pages; eight million of them are read in about a second.
+_MOST_CODES = 10_000
+_MOST_BITS = 8_000_000
+_PAGES = 2_000
+# A picture of more bits would have more points than it is large.
+_MOST_CORRELATED = 512
+
+# Ordered by a hash of their places: unchanged codes give the same draw.
+_CODES: LiteralString = """
+    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
+    ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
 """
 
 
@@ -69,6 +82,28 @@ class Measurement:
     def point(self) -> OperatingPoint:
         """Recall and times with the index's own candidates."""
         return next(one for one in self.evaluation.points if one.candidates == self.own)
+
+
+@dataclass(frozen=True, eq=False)
+class Bits:
+    """The bits of codes that were drawn.
+
+    Attributes
+    ----------
+    codes : int
+        How many were drawn.
+    ones : float64 (b,)
+        Share of them in which a bit is one.
+    numbers : intp (c,)
+        Bits whose correlations were computed: all, or some of many.
+    correlation : float32 (c, c)
+        Of each two of these; NaN where one of them is the same in all codes.
+    """
+
+    codes: int
+    ones: NDArray[np.float64]
+    numbers: NDArray[np.intp]
+    correlation: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,3 +297,46 @@ def _versions(index: BuiltIndex) -> str:
         ).fetchone()
     assert row is not None  # noqa: S101
     return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"
+
+
+def read_bits(index: BuiltIndex, random_state: int = 0) -> Bits | None:
+    """Draw codes, and look at their bits; None where there are no codes."""
+    drawn = _draw_codes(index, random_state)
+    if not drawn:
+        return None
+    codes = np.frombuffer("".join(drawn).encode(), dtype=np.uint8).reshape(len(drawn), -1)
+    codes = (codes == ord("1")).astype(np.float32)
+    ones = codes.mean(axis=0, dtype=np.float64)
+    n_shown = min(len(ones), _MOST_CORRELATED)
+    numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
+    centred = codes[:, numbers] - ones[numbers]
+    length = np.linalg.norm(centred, axis=0)
+    # A bit that is the same in all codes correlates with none.
+    unit = centred / np.where(length > 0, length, np.nan)
+    correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
+    return Bits(len(codes), ones, numbers, correlation)
+
+
+def _draw_codes(index: BuiltIndex, random_state: int) -> list[str]:
+    """Return codes as texts of zeros and ones."""
+    connection, codes = index.connection, index.codes
+    most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
+    with translated_errors():
+        row = connection.execute(
+            "SELECT hashindex._sample_share(%s::regclass, %s)",
+            [codes.as_string(connection), _PAGES],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(
+            100 * row[0], random_state
+        )
+        # Where few rows have a code, the pages drawn may have none.
+        for pages in (sample, sql.SQL("")):
+            statement = sql.SQL(_CODES).format(
+                code=sql.Identifier(index.code_column), codes=codes, sample=pages
+            )
+            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+            rows = RawCursor(connection).execute(statement, [random_state, most]).fetchall()
+            if rows:
+                break
+    return [row[0] for row in rows]

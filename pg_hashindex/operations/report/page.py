@@ -1,27 +1,23 @@
 """The page of an index: one file of HTML, readable without a network."""
 
+import os
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unicodedata import category
 
-from ..health import Health
+from ...errors import InvalidInputError
+from ...quality.plots.figures import drawing
 from . import charts
 from .charts import Chart
-from .facts import facts, key_figures
-from .gathering import Lists, Measurement, Missing, Report
-from .markup import Markup, element, table
-from .style import STYLE
+from .gathering import Missing, Report
 
-__all__ = ["page"]
+__all__ = ["check_page", "page", "save_page"]
 
-# Nothing is loaded from anywhere, and nothing runs.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-
-class _Section(NamedTuple):
-    key: str
-    name: str
-    parts: Iterable[Markup]
+# Control characters, halves of surrogate pairs, and code points without a character.
+_NOT_IN_HTML = ("Cc", "Cs", "Cn")
 
 
 def page(report: Report) -> str:
@@ -34,147 +30,111 @@ def page(report: Report) -> str:
     Returns
     -------
     str
-        HTML that is well-formed XML too.
+        HTML; every value in it is escaped.
 
     Raises
     ------
     InvalidInputError
         If matplotlib is missing.
     """
-    title = f"Index {report.index.name}"
-    sections = list(_sections(report))
-    links = (element("a", section.name, href=f"#{section.key}") for section in sections)
-    head = element(
-        "head",
-        Markup('<meta charset="utf-8"/>'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1"/>'),
-        element("title", title),
-        element("style", Markup(STYLE)),
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=_shown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    body = element(
-        "body",
-        element(
-            "header",
-            element("h1", title),
-            element("p", f"{report.made_at:%Y-%m-%d %H:%M} UTC · {report.versions}"),
-            element("nav", *links),
-            key_figures(report),
-        ),
-        element("main", *map(_as_html, sections)),
+    environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
+    environment.tests["missing"] = lambda value: isinstance(value, Missing)
+
+    def drawn(draw: Callable[[Any], Iterator[Chart]], found: Any) -> list[Chart]:
+        return [] if found is None or isinstance(found, Missing) else list(draw(found))
+
+    return environment.get_template("page.html").render(
+        report=report,
+        charts={
+            "search": drawn(charts.of_measurement, report.measurement),
+            "tune": drawn(charts.of_advice, report.advice),
+            "bits": drawn(charts.of_bits, report.bits),
+            "lists": drawn(charts.of_lists, report.lists),
+            "history": drawn(charts.of_history, report.history),
+        },
     )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _as_html(section: _Section) -> Markup:
-    heading = element("h2", section.name)
-    return element("section", heading, *section.parts, id=section.key)
-
-
-def _sections(report: Report) -> Iterator[_Section]:
-    yield _Section("check", "Check", _check(report.health))
-    yield _Section("facts", "The index", [facts(report)])
-    yield _Section("search", "Recall and time", _search(report.measurement))
-    yield _Section("tune", "What tuning found", _tune(report))
-    yield _Section("bits", "Bits of the codes", _bits(report))
-    if report.lists is not None or "landmarks" in (report.index.access, report.index.building):
-        yield _Section("lists", "Lists of landmarks", _lists(report))
-    yield _Section("recorded", "Recall over time", _history(report))
-
-
-def _check(health: Health | Missing) -> Iterator[Markup]:
-    if isinstance(health, Missing):
-        yield _missing(health)
-        return
-    rows = [
-        [finding.check, _status(finding.status), finding.value, finding.detail, finding.advice]
-        for finding in health.findings
-    ]
-    yield table(["check", "status", "value", "what was found", "what to do"], rows)
-
-
-def _status(status: str) -> Markup:
-    return element("span", status, class_=f"status {status}")
-
-
-def _search(measured: Measurement | Missing) -> Iterator[Markup]:
-    if isinstance(measured, Missing):
-        yield _missing(measured)
-        return
-    found = measured.evaluation
-    asked = "drawn from the table" if found.query_set is None else f"saved as {found.query_set}"
-    words = f"{found.queries} queries, {asked}, by the index's own access path and ranking."
-    if found.skipped:
-        words += f" {found.skipped} more were left out: the model has no code for them."
-    yield element("p", words)
-    yield _grid(charts.of_measurement(measured))
-
-
-def _tune(report: Report) -> Iterator[Markup]:
-    advice = report.advice
-    if advice is None:
-        yield element("p", "Nothing that was tuned was given. To see here what other settings do:")
-        name = shlex.quote(report.index.name)
-        yield _commands(
-            f"pg-hashindex tune {name} --recall 0.95 --json > tune.json",
-            f"pg-hashindex report {name} --tune tune.json --html report.html",
-        )
-        return
-    word = "Recommended: " if advice.recommended is not None else ""
-    yield element("p", f"{word}{advice.reason}.")
-    yield _grid(charts.of_advice(advice))
-
-
-def _bits(report: Report) -> Iterator[Markup]:
-    if isinstance(report.bits, Missing):
-        yield _missing(report.bits)
-    elif report.bits is None:
-        yield element("p", "There are no codes yet.")
-    else:
-        yield _grid(charts.of_bits(report.bits))
-
-
-def _lists(report: Report) -> Iterator[Markup]:
-    lists: Lists | Missing | None = report.lists
-    if isinstance(lists, Missing):
-        yield _missing(lists)
-        return
-    if lists is None:
-        yield element("p", "The landmarks are not built yet. To build them:")
-        yield _commands(f"pg-hashindex index encode {shlex.quote(report.index.name)}")
-        return
-    told = lists.summary
-    unlisted = f", {told.unlisted:,} of them in no list" if told.unlisted else ""
-    yield element(
-        "p",
-        f"{told.landmarks:,} landmarks, trained when the table had {told.trained_rows:,} rows; "
-        f"{told.codes:,} codes{unlisted}.",
+def _shown(value: Any) -> Any:
+    """Return a value as the template writes it; Jinja2 escapes it afterwards."""
+    if hasattr(value, "__html__"):
+        return value
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return "yes"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
+    return "".join(
+        letter if letter in "\n\t" or category(letter) not in _NOT_IN_HTML else "\ufffd"
+        for letter in str(value)
     )
-    yield _grid(charts.of_lists(lists))
 
 
-def _history(report: Report) -> Iterator[Markup]:
-    if isinstance(report.history, Missing):
-        yield _missing(report.history)
-        return
-    if not report.history:
-        yield element("p", "No recall is recorded yet. To record that of the same queries:")
-        name = shlex.quote(report.index.name)
-        yield _commands(
-            f"pg-hashindex evaluate {name} --save nightly",
-            f"pg-hashindex evaluate {name} --set nightly",
-        )
-        return
-    yield _grid(charts.of_history(report.history))
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 100_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
-def _grid(shown: Iterable[Chart]) -> Markup:
-    return element("div", *(chart.as_html() for chart in shown), class_="charts")
+def check_page(path: Path) -> None:
+    """Find out before the work whether a page can be written.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing, there is no such folder, or something is there that is no file.
+    """
+    with drawing():
+        pass
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: there is no folder {folder}")
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path} cannot be written: it is no plain file; name another")
+    if not os.access(folder, os.W_OK):
+        raise InvalidInputError(f"{path} cannot be written: you may not write in {folder}")
 
 
-def _commands(*lines: str) -> Markup:
-    return element("pre", "\n".join(lines))
+def save_page(text: str, path: Path) -> None:
+    """Write a page beside its place, then move it there.
 
+    Parameters
+    ----------
+    text : str
+    path : Path
+        A file there is replaced; if writing fails, it stays as it is.
 
-def _missing(what: Missing) -> Markup:
-    return element("p", f"Not known: {what.reason}", class_="missing")
+    Raises
+    ------
+    InvalidInputError
+        As `check_page`.
+    OSError
+        If the file cannot be written.
+    """
+    check_page(path)
+    # A link stays one.
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

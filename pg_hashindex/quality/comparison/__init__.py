@@ -1,12 +1,9 @@
 """Comparing methods as the papers do: train, encode and score them on one data set."""
 
-from .loading import QUERIES, TRAIN_ROWS, draw_split, load_split
 from .methods import Method, default_methods
-from .outcomes import Outcome
-from .running import compare
+from .outcomes import Outcome, compare
 from .scores import Measures, Scores
-from .splits import Split
-from .truth import Truth, TruthKind
+from .splits import QUERIES, TRAIN_ROWS, Split, Truth, TruthKind, draw_split, load_split
 
 __all__ = [
     "QUERIES",

@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 from ... import metrics
 from ...errors import InvalidInputError
 from ...metrics.blocks import check_count
-from ...metrics.expectation import average_precision
-from ...metrics.ranking import curve_measure, curve_ranks, precision_measure, share_measure
-from ...metrics.ranks import Measure, check_ties, mean_over_queries
-from .splits import Split
-from .truth import Truth
+from ...metrics.ranking import (
+    Measure,
+    average_precision,
+    check_ties,
+    curve_measure,
+    curve_ranks,
+    mean_over_queries,
+    precision_measure,
+    share_measure,
+)
+from .splits import Split, Truth
 
 __all__ = ["Measures", "Scores", "score"]
 

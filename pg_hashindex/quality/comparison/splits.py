@@ -1,8 +1,9 @@
-"""Queries, a database and training rows, and their ground truth."""
+"""Data sets from files, split in queries, a database and training rows, and their ground truth."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse
@@ -11,11 +12,58 @@ from numpy.typing import ArrayLike, NDArray
 from ... import metrics
 from ...errors import InvalidInputError
 from ...hashers._common.supervision import Labels, SparseRows
+from ...models.model import UNREADABLE
 from ...models.vectors import as_rows
 from ...training.sampling import number_labels
-from .truth import Truth
 
-__all__ = ["ROW_NUMBERS", "Split", "scaled_rows"]
+__all__ = [
+    "QUERIES",
+    "ROW_NUMBERS",
+    "TRAIN_ROWS",
+    "Split",
+    "Truth",
+    "TruthKind",
+    "draw_split",
+    "load_split",
+    "scaled_rows",
+]
+
+TruthKind = Literal["label", "nearest-fraction", "nearest-k"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What makes a row of the database relevant to a query.
+
+    Parameters
+    ----------
+    kind : {"label", "nearest-fraction", "nearest-k"}
+        A shared label, or being among the nearest by Euclidean distance.
+    amount : float, optional
+        Which fraction of the database, or how many rows, are the nearest.
+    """
+
+    kind: TruthKind
+    amount: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(TruthKind):
+            raise InvalidInputError(
+                f"truth {self.kind!r} is unknown; use {', '.join(get_args(TruthKind))}"
+            )
+        if (self.amount is None) != (self.kind == "label"):
+            raise InvalidInputError(f"truth by {self.kind} has amount {self.amount}")
+
+    @property
+    def name(self) -> str:
+        """The name it has in results."""
+        match self:
+            case Truth(kind="nearest-fraction", amount=amount) if amount is not None:
+                return f"nearest {100 * amount:g} %"
+            case Truth(kind="nearest-k", amount=amount):
+                return f"nearest {amount}"
+        return "label"
+
 
 #: Arrays of a split, and whether it must have them.
 ROW_NUMBERS = {"query": True, "database": True, "train": True, "anchors": False, "labelled": False}
@@ -191,3 +239,103 @@ def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDAr
     place[database] = np.arange(len(database))
     found: NDArray[np.intp] = place[train]
     return found if (found >= 0).all() else None
+
+
+#: Queries and training rows that are drawn at most, unless told otherwise.
+QUERIES = 1_000
+TRAIN_ROWS = 10_000
+
+
+def draw_split(
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    queries: int | None = None,
+    train_rows: int | None = None,
+    random_state: int = 0,
+) -> Split:
+    """Draw queries, keep the other rows as database, and draw training rows among those.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        Bytes (uint8) are divided by 255.
+    y : array-like (n,) or (n, c), optional
+    queries : int, optional
+        By default 1,000, and at most a tenth of the rows.
+    train_rows : int, optional
+        By default 10,000; where the database has no more, all of it.
+    random_state : int
+
+    Raises
+    ------
+    InvalidInputError
+        If rows or labels are not usable, or too few.
+    """
+    X = scaled_rows(X)
+    n = len(X)
+    n_queries = max(1, min(QUERIES, n // 10)) if queries is None else queries
+    if not 1 <= n_queries < n:
+        raise InvalidInputError(
+            f"queries must be from 1 to one less than the rows, {n}; got {n_queries}"
+        )
+    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, n - n_queries)
+    if n_train < 2:
+        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(n)
+    database = np.sort(order[n_queries:])
+    train = np.sort(rng.choice(database, n_train, replace=False))
+    numbers = {"query": np.sort(order[:n_queries]), "database": database, "train": train}
+    return Split.of(X, y, numbers=numbers)
+
+
+def load_split(
+    data: Path,
+    split: Path | None = None,
+    *,
+    queries: int | None = None,
+    train_rows: int | None = None,
+    random_state: int = 0,
+) -> Split:
+    """Read a data set, and its split or draw one.
+
+    Parameters
+    ----------
+    data : Path
+        An ``.npz`` archive with rows ``X`` and, where there are labels, ``y``.
+    split : Path, optional
+        An ``.npz`` archive with the row numbers that `Split.of` takes.
+    queries, train_rows, random_state : int, optional
+        As `draw_split` takes them, where no split is given.
+
+    Raises
+    ------
+    InvalidInputError
+        If a file cannot be read, or does not hold what it should.
+    """
+    arrays = _read(data, ("X", "y"))
+    if "X" not in arrays:
+        raise InvalidInputError(f"{data} has no array X; put the rows there, and their labels in y")
+    X, y = arrays["X"], arrays.get("y")
+    if split is None:
+        return draw_split(X, y, queries=queries, train_rows=train_rows, random_state=random_state)
+    if queries is not None or train_rows is not None:
+        raise InvalidInputError(
+            f"{split} says which rows are queries and training rows; give no numbers of them"
+        )
+    return Split.of(X, y, numbers=_read(split, ROW_NUMBERS))
+
+
+def _read(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Read those of the arrays that are there; others may hold what NumPy would not read."""
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise InvalidInputError(f"{path} is a single array; use an .npz archive")
+            return {name: loaded[name] for name in names if name in loaded.files}
+    except InvalidInputError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(f"cannot read arrays from {path}: {error}") from error

@@ -4,9 +4,16 @@ from .codes import draw_correlation, draw_ones
 from .comparison import draw, save_plot
 from .figures import check_plot, save_figure
 from .histograms import draw_list_lengths, draw_query_times
-from .recall import draw_evaluation, draw_recall, draw_times, save_evaluation
-from .recall_history import draw_history, save_history
-from .tuning import draw_frontier, save_frontier
+from .recall import (
+    draw_evaluation,
+    draw_frontier,
+    draw_history,
+    draw_recall,
+    draw_times,
+    save_evaluation,
+    save_frontier,
+    save_history,
+)
 
 __all__ = [
     "check_plot",

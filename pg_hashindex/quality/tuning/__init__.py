@@ -1,12 +1,9 @@
 """Advice: which codes, access path and settings reach a recall the fastest on a user's own rows."""
 
-from .advice import Advice
+from .advice import Advice, Goal, Trial, frontier, read_advice, recommend
 from .applying import apply
-from .drawing import Effort
-from .reading import read_advice
-from .recommending import frontier, recommend
 from .running import tune_index, tune_table
-from .trials import Goal, Trial
+from .sample import Effort
 
 __all__ = [
     "Advice",

@@ -1,13 +1,179 @@
-"""What tuning finds out."""
+"""The goal, the trials, and the advice: what is recommended, why, and how to have it."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ...errors import InvalidInputError
+from ...index.catalog import Access, Ranking
+from ...index.search import as_count
 from ...models.model import Metric, Model
-from .recommending import frontier, recommend
-from .trials import Goal, Trial
+from ...models.quantization import Levels, bits_of
 
-__all__ = ["Advice"]
+__all__ = [
+    "Advice",
+    "Goal",
+    "Kind",
+    "Trial",
+    "frontier",
+    "name_codes",
+    "read_advice",
+    "recommend",
+]
+
+#: The codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index at all.
+Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
+
+_SYSTEMS = {
+    "pgvector": "pgvector's HNSW",
+    "binary_quantize": "pgvector's binary_quantize",
+    "exact": "exact scan",
+}
+
+# Medians nearer to each other than this are the same: what else differs decides then.
+_SAME_TIME = 1.1
+_SAME_MS = 0.05
+
+_PLAIN = ("sign", "lsh")
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted.
+
+    Attributes
+    ----------
+    recall : float
+        Above 0, at most 1.
+    k : int
+        Answers of a query.
+    max_ms : float, optional
+        The most milliseconds that the median query may take.
+    max_bytes : int, optional
+        The most bytes that may be added to the table.
+    """
+
+    recall: float
+    k: int = 10
+    max_ms: float | None = None
+    max_bytes: int | None = None
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if not 0 < self.recall <= 1:
+            raise InvalidInputError(f"recall must be above 0 and at most 1, got {self.recall}")
+        as_count("k", self.k)
+        if self.max_ms is not None and not self.max_ms > 0:
+            raise InvalidInputError(f"max_ms must be above 0, got {self.max_ms}")
+        if self.max_bytes is not None and self.max_bytes < 0:
+            raise InvalidInputError(f"max_bytes must be 0 or more, got {self.max_bytes}")
+
+    def allows(self, trial: "Trial") -> bool:
+        """Return whether a trial keeps within the limits, whatever its recall."""
+        return (self.max_ms is None or trial.p50_ms <= self.max_ms) and (
+            self.max_bytes is None or trial.bytes <= self.max_bytes
+        )
+
+    @property
+    def limits(self) -> str:
+        """The limits in words, with a blank before them; empty where there are none."""
+        words = [] if self.max_ms is None else [f"{self.max_ms:g} ms"]
+        words += [] if self.max_bytes is None else [f"{self.max_bytes / 1e6:g} MB"]
+        return f" within {' and '.join(words)}" if words else ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to search: measured on the sample, and estimated for the full table.
+
+    Where the sample is the whole table, both are the same.
+
+    Attributes
+    ----------
+    kind : {"codes", "pgvector", "binary_quantize", "exact"}
+    method, bits, levels : optional
+        Of the model that makes the codes; ``bits`` are those of a code.
+    own : bool
+        Whether the model is that of the index, so that `HashIndex.configure` can have it.
+    access, ranking, candidates, probes : optional
+        As `HashIndex.configure` takes them; of "binary_quantize" the candidates alone.
+    ef_search : int, optional
+        ``hnsw.ef_search`` of pgvector's HNSW.
+    recall : float
+    p50_ms, p95_ms : float
+        Of the whole statement, as the client sees it: prepared, the vector in binary.
+    bytes : int
+        Added to the table: codes, access path and model, or pgvector's index.
+    build_s : float
+        To train, encode and build it.
+    sample_recall, sample_p50_ms : float
+        As measured on the sample.
+    """
+
+    kind: Kind
+    recall: float
+    bytes: int
+    build_s: float
+    sample_recall: float
+    p50_ms: float = 0.0
+    p95_ms: float = 0.0
+    sample_p50_ms: float = 0.0
+    method: str | None = None
+    bits: int | None = None
+    levels: Levels | None = None
+    own: bool = False
+    access: Access | None = None
+    ranking: Ranking | None = None
+    candidates: int | None = None
+    probes: int | None = None
+    ef_search: int | None = None
+
+    @property
+    def system(self) -> str:
+        """What has to be built, in words."""
+        if self.kind != "codes":
+            return _SYSTEMS[self.kind]
+        codes = name_codes(self.method or "", self.bits or 0, self.levels or 2)
+        return f"{codes}, {self.access}"
+
+    @property
+    def setting(self) -> str:
+        """The settings of the search, in words."""
+        parts: list[str] = [] if self.ranking is None else [self.ranking]
+        for name in ("candidates", "probes", "ef_search"):
+            value = getattr(self, name)
+            parts += [] if value is None else [f"{name} {value}"]
+        return ", ".join(parts)
+
+    @property
+    def label(self) -> str:
+        """Both."""
+        return f"{self.system}, {self.setting}" if self.setting else self.system
+
+
+def name_codes(method: str, bits: int, levels: Levels) -> str:
+    """Name codes by their method and length: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``.
+
+    Parameters
+    ----------
+    method : str
+    bits : int
+        Of a code.
+    levels : {2, 4}
+        Of a projection.
+    """
+    each = bits_of(levels)
+    return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +199,8 @@ class Advice:
     models : dict of str to Model
         By their names, as `name_codes` gives them; those that were trained here.
     statements : str, optional
-        SQL that makes pgvector's HNSW and searches by it, where that is recommended.
+        How to have what is recommended: SQL for what pgvector has, commands of pg-hashindex for
+        codes.
     """
 
     goal: Goal
@@ -49,8 +216,8 @@ class Advice:
     trials: list[Trial]
     recommended: Trial | None
     reason: str
-    left_out: list[str]
-    models: dict[str, Model]
+    left_out: list[str] = field(default_factory=list)
+    models: dict[str, Model] = field(default_factory=dict)
     statements: str | None = None
 
     @property
@@ -63,9 +230,9 @@ class Advice:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, without the models."""
-        fields = {name: value for name, value in vars(self).items() if name != "models"}
+        values = {name: value for name, value in vars(self).items() if name != "models"}
         shown = frontier(self.trials)
-        return fields | {
+        return values | {
             "goal": asdict(self.goal),
             "trials": [_described(trial) | {"frontier": trial in shown} for trial in self.trials],
             "recommended": None if self.recommended is None else _described(self.recommended),
@@ -74,3 +241,180 @@ class Advice:
 
 def _described(trial: Trial) -> dict[str, Any]:
     return {"label": trial.label} | asdict(trial)
+
+
+def frontier(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that no other one beats in recall, median time and bytes at once.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+
+    Returns
+    -------
+    list of Trial
+        By recall.
+    """
+
+    def costs(trial: Trial) -> tuple[float, float, float]:
+        return -trial.recall, trial.p50_ms, trial.bytes
+
+    def beaten(trial: Trial) -> bool:
+        own = costs(trial)
+        return any(
+            other != own and all(a <= b for a, b in zip(other, own, strict=True))
+            for other in map(costs, trials)
+        )
+
+    return sorted((trial for trial in trials if not beaten(trial)), key=costs, reverse=True)
+
+
+def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
+    """Choose the fastest trial that reaches a goal, and say why.
+
+    Of trials whose medians differ by less than a tenth, that with the fewest bytes counts as the
+    fastest.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+    goal : Goal
+
+    Returns
+    -------
+    Trial or None
+        None where nothing reaches the goal.
+    str
+        The reason, a sentence.
+    """
+    reaching = [trial for trial in trials if trial.recall >= goal.recall and goal.allows(trial)]
+    if not reaching:
+        return None, _unreached(trials, goal)
+    least = min(trial.p50_ms for trial in reaching)
+    near = [trial for trial in reaching if trial.p50_ms <= least * _SAME_TIME + _SAME_MS]
+    chosen = min(near, key=lambda trial: (trial.bytes, trial.p50_ms))
+    reason = _why(chosen, reaching, goal)
+    if chosen.kind == "codes" and all(trial.kind != "pgvector" for trial in trials):
+        reason += "; not compared with HNSW"
+    return chosen, reason
+
+
+def _unreached(trials: Sequence[Trial], goal: Goal) -> str:
+    wanted = f"nothing reaches recall {goal.recall:g}{goal.limits}"
+    if not trials:
+        return f"{wanted}: nothing was tried"
+    allowed = [trial for trial in trials if goal.allows(trial)]
+    if allowed:
+        nearest = max(allowed, key=lambda trial: trial.recall)
+        return f"{wanted}: nearest is {_figures(nearest)}"
+    recalled = [trial for trial in trials if trial.recall >= goal.recall] or list(trials)
+
+    def excess(trial: Trial) -> float:
+        of_time = trial.p50_ms / goal.max_ms if goal.max_ms else 1.0
+        of_bytes = trial.bytes / max(goal.max_bytes, 1) if goal.max_bytes is not None else 1.0
+        return max(of_time, 1.0) * max(of_bytes, 1.0)
+
+    return (
+        f"{wanted}, and nothing keeps within that: nearest is {_figures(min(recalled, key=excess))}"
+    )
+
+
+def _figures(trial: Trial) -> str:
+    return (
+        f"{trial.label}, with recall {trial.recall:.3f} in {trial.p50_ms:.2g} ms "
+        f"and {trial.bytes / 1e6:.3g} MB"
+    )
+
+
+def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
+    which = "the fastest" if len(reaching) > 1 else "the only one"
+    words = (
+        f"{chosen.label}: {which} that reaches recall {goal.recall:g}{goal.limits}, with recall "
+        f"{chosen.recall:.3f} in {chosen.p50_ms:.2g} ms"
+    )
+    if chosen.kind == "exact":
+        return f"{words}; reading all vectors is fast enough here, and needs no index"
+    if chosen.kind == "codes" and chosen.method in _PLAIN:
+        words += "; plain codes win, learning adds nothing here"
+    rivals: tuple[Kind, ...] = ("codes",)
+    if chosen.kind == "codes":
+        rivals = ("pgvector", "binary_quantize")
+    for kind in rivals:
+        others = [trial for trial in reaching if trial.kind == kind]
+        if others:
+            rival = min(others, key=lambda trial: trial.p50_ms)
+            words += (
+                f"; {_SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
+                f"{rival.bytes / 1e6:.3g} MB instead of {chosen.bytes / 1e6:.3g}, and "
+                f"{rival.build_s:.3g} s to build instead of {chosen.build_s:.3g}"
+            )
+    return words
+
+
+def read_advice(path: Path) -> Advice:
+    """Read what ``pg-hashindex tune --json`` printed.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Advice
+        Without models, and without what was left out.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, or holds anything else.
+    """
+    try:
+        return _read(Advice, "it", json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+    # ValueError: no JSON, or no text; ours are among them.
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        raise InvalidInputError(
+            f"{path} is not what pg-hashindex tune --json prints: {reason}"
+        ) from error
+
+
+def _read(kind: type[Read], what: str, printed: Any) -> Read:
+    if not isinstance(printed, dict):
+        raise InvalidInputError(f"{what} is no object")
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    # Objects last: what says best that it is something else comes first.
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    for name in sorted(names, key=lambda name: name in ("goal", "trials", "recommended")):
+        hint = hints[name]
+        if name in ("models", "left_out"):
+            continue
+        if name not in printed:
+            raise InvalidInputError(f"{what} has no {name!r}")
+        value = printed[name]
+        if name == "trials":
+            if not isinstance(value, list):
+                raise InvalidInputError("it has no list of trials")
+            value = [_read(Trial, f"trial {place}", trial) for place, trial in enumerate(value)]
+        elif name == "recommended" and value is not None:
+            value = _read(Trial, name, value)
+        elif is_dataclass(hint) and isinstance(hint, type):
+            value = _read(hint, name, value)
+        elif not _fits(value, hint):
+            raise InvalidInputError(f"{name!r} of {what} is {str(value)[:40]!r}")
+        values[name] = value
+    return kind(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is Literal:
+        # True is equal to 1, and is no number of levels.
+        return any(type(value) is type(one) and value == one for one in get_args(hint))
+    if hint is float:
+        # Neither NaN, nor infinite, nor beyond what float64 holds.
+        return type(value) in (int, float) and abs(value) < 1e300
+    return type(value) is hint

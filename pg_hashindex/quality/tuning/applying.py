@@ -12,8 +12,7 @@ from ...errors import HashIndexError, InvalidInputError, MissingRightsError, Unk
 from ...index.handle import HashIndex
 from ...models import store
 from ...models.model import check_model_name
-from .advice import Advice
-from .trials import Trial, name_codes
+from .advice import Advice, Trial, name_codes
 
 __all__ = ["apply", "check_free"]
 

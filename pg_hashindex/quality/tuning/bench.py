@@ -1,44 +1,205 @@
-"""What all systems are tried on: a scratch table, queries, exact answers, and a limit of time."""
+"""What trials share: a scratch schema with a copy of the rows, the queries, and a limit of time.
 
+What is tried has to be committed: pages of an open transaction are read slower, and a long one
+would hold up VACUUM in the whole database. So each run has a schema of its own, named by a random
+token, and holds a lock of its session on it. A run that is killed cannot clean up; its lock is free
+then, and the next run drops what it left.
+"""
+
+import itertools
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, LiteralString
 
 import numpy as np
-from numpy.typing import NDArray
 from pgvector import Vector
-from psycopg import sql
+from psycopg import RawCursor, sql
 
-from ...db.connection import Connection, translated_errors
-from ...errors import HashIndexError
+from ...db.connection import Connection, outside_transactions, prepare, translated_errors
+from ...db.table_source import TableSource
+from ...errors import HashIndexError, MissingRightsError
 from ...models.model import Metric
-from .drawing import Drawn
-from .scale import Scale
-from .scratch import Scratch
-from .timing import Asked, ask
-from .trials import Goal, Trial
+from ..measuring import Answers, ask
+from .advice import Goal, Trial
+from .sample import Drawn
 
-__all__ = ["OPERATORS", "TABLE", "Bench", "Step"]
+__all__ = ["OPERATORS", "Bench", "Scratch", "scratch"]
 
 #: pgvector's operator for a metric, by its bare name.
 OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
-#: Name of the scratch table.
-TABLE = "items"
 
-_EXTENSION_SCHEMA = (
-    "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
-    "WHERE e.extname = 'vector'"
-)
+_TABLE = "items"
+_WARM_UP = 10
 
-Step = Callable[[str], None]
+_numbers = itertools.count(1)
+
+_PREFIX = "hashindex_tune_"
+
+_MISSING_RIGHTS = """
+    SELECT quote_ident(current_user), pg_catalog.array_remove(ARRAY[
+        CASE WHEN NOT has_database_privilege(current_database(), 'CREATE')
+            THEN 'CREATE ON DATABASE ' || quote_ident(current_database()) END,
+        CASE WHEN NOT has_schema_privilege('hashindex', 'CREATE')
+            THEN 'USAGE, CREATE ON SCHEMA hashindex' END,
+        CASE WHEN NOT (has_table_privilege('hashindex.model', 'INSERT')
+                       AND has_table_privilege('hashindex.model', 'DELETE'))
+            THEN 'INSERT, DELETE ON hashindex.model' END,
+        CASE WHEN NOT (has_table_privilege('hashindex.index', 'INSERT')
+                       AND has_table_privilege('hashindex.index', 'UPDATE')
+                       AND has_table_privilege('hashindex.index', 'DELETE'))
+            THEN 'INSERT, UPDATE, DELETE ON hashindex.index' END
+    ], NULL)
+"""
+
+_LEFT_OVER = """
+    SELECT nspname FROM pg_namespace
+    WHERE nspname ~ ('^' || $1 || '[0-9a-f]{12}$') AND pg_has_role(nspowner, 'USAGE')
+"""
 
 
-@dataclass(eq=False)
+class Scratch:
+    """A scratch schema, on a connection in autocommit mode."""
+
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self.connection, self.schema = connection, schema
+
+    @property
+    def token(self) -> str:
+        """What names of models and indexes that are tried begin with."""
+        return "tune_" + self.schema.removeprefix(_PREFIX)
+
+    def table(self, name: str) -> sql.Identifier:
+        """Return the full name of a table."""
+        return sql.Identifier(self.schema, name)
+
+    def create(self) -> None:
+        """Make the schema."""
+        with self.connection.transaction():
+            self._execute("CREATE SCHEMA {schema}")
+            self._execute(
+                "COMMENT ON SCHEMA {schema} IS 'scratch tables of pg-hashindex tune; dropped at "
+                "its end, or by the next run'"
+            )
+
+    def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> None:
+        """Copy the rows of some keys into a new table of columns id and embedding."""
+        names: dict[str, Any] = {
+            "name": self.table(name),
+            "key": sql.Identifier(source.key or ""),
+            "type": sql.SQL(source.key_type or ""),
+            "vector": sql.Identifier(source.vector),
+            "table": source.table,
+        }
+        # Unlogged: neither the log nor replicas need to see it.
+        self._execute(
+            "CREATE UNLOGGED TABLE {name} AS SELECT {key} AS id, {vector} AS embedding "
+            "FROM {table} WITH NO DATA",
+            **names,
+        )
+        self._execute(
+            "INSERT INTO {name} SELECT b.{key}, b.{vector} FROM {table} b "
+            "WHERE b.{key} = ANY ($1::text[]::{type}[]) AND b.{vector} IS NOT NULL",
+            [list(keys)],
+            **names,
+        )
+        self._execute("ALTER TABLE {name} ADD PRIMARY KEY (id)", **names)
+        self._execute("ANALYZE {name}", **names)
+
+    def drop(self) -> None:
+        """Drop the schema, and the indexes and models that were made for it."""
+        with self.connection.transaction():
+            self._execute(
+                "SELECT hashindex.drop_index(i.name) FROM hashindex.index i "
+                "WHERE i.schema_name = $1",
+                [self.schema],
+            )
+            self._execute(
+                "DELETE FROM hashindex.model m WHERE pg_catalog.starts_with(m.name, $1)",
+                [self.token],
+            )
+            # Another run may have swept it.
+            self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+    def lock(self) -> bool:
+        """Take the lock of the schema for this session, if it is free."""
+        row = self._execute("SELECT hashindex._claim('tune', $1)", [self.schema]).fetchone()
+        return bool(row[0])
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        self._execute("SELECT hashindex._release('tune', $1)", [self.schema])
+
+    def _execute(
+        self,
+        statement: LiteralString,
+        values: Sequence[Any] | None = None,
+        **names: sql.Composable,
+    ) -> Any:
+        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        return RawCursor(self.connection).execute(
+            sql.SQL(statement).format(schema=sql.Identifier(self.schema), **names), values
+        )
+
+
+@contextmanager
+def scratch(connection: Connection) -> Iterator[Scratch]:
+    """Make a scratch schema, and drop it with all that was made in it, whatever happens.
+
+    Raises
+    ------
+    InvalidInputError
+        If the connection is inside a transaction.
+    MissingRightsError
+        If the role may not make what is needed.
+    """
+    prepare(connection)
+    with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
+        _check_rights(connection)
+        _sweep(connection)
+        made = Scratch(connection, _PREFIX + secrets.token_hex(6))
+        made.lock()
+        try:
+            made.create()
+            try:
+                yield made
+            finally:
+                # Of a session that has ended, the next run drops it.
+                if not connection.closed:
+                    made.drop()
+        finally:
+            if not connection.closed:
+                made.unlock()
+
+
+def _check_rights(connection: Connection) -> None:
+    row = connection.execute(_MISSING_RIGHTS).fetchone()
+    assert row is not None  # noqa: S101
+    if row[1]:
+        raise MissingRightsError(
+            f"role {row[0]} may not make the scratch tables that settings are tried on; an owner "
+            f"grants that with: {'; '.join(f'GRANT {right} TO {row[0]}' for right in row[1])}"
+        )
+
+
+def _sweep(connection: Connection) -> None:
+    """Drop what runs have left that were killed."""
+    rows = RawCursor(connection).execute(_LEFT_OVER, [_PREFIX]).fetchall()
+    for (schema,) in rows:
+        left = Scratch(connection, schema)
+        if left.lock():
+            try:
+                left.drop()
+            finally:
+                left.unlock()
+
+
 class Bench:
-    """What trials share.
+    """What trials share: the scratch table, queries, exact answers and a limit of time.
 
-    Attributes
+    Parameters
     ----------
     scratch : Scratch
     drawn : Drawn
@@ -46,97 +207,89 @@ class Bench:
     metric : {"l2", "cosine", "ip"}
     deadline : float
         Of time.monotonic.
-    on_step : callable, optional
+    say : callable
         Told what is being done.
+
+    Attributes
+    ----------
+    full : int
+        Rows of the full table.
     trials : list of Trial
     left_out : list of str
-    truth : list of float64 (j,)
-        Distances of the right answers of each query among the rows of the scratch table.
+        What is not tried, and why.
     """
 
-    scratch: Scratch
-    drawn: Drawn
-    goal: Goal
-    metric: Metric
-    deadline: float
-    on_step: Step | None = None
-    trials: list[Trial] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    truth: Sequence[NDArray[np.float64]] = ()
-
-    def __post_init__(self) -> None:
-        self.queries = [Vector(query) for query in self.drawn.Q]
-        n_rows = len(self.drawn.keys)
-        self.scale = Scale(n_rows, max(self.drawn.rows, n_rows), self.drawn.whole)
-        #: Milliseconds of a statement that does nothing.
-        self.empty_ms = 0.0
-        self._exact: Asked | None = None
-        row = self.connection.execute(_EXTENSION_SCHEMA).fetchone()
+    def __init__(
+        self,
+        scratch: Scratch,
+        drawn: Drawn,
+        goal: Goal,
+        metric: Metric,
+        deadline: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.scratch, self.drawn, self.goal, self.metric = scratch, drawn, goal, metric
+        self.connection: Connection = scratch.connection
+        self.deadline, self.say = deadline, say
+        self.trials: list[Trial] = []
+        self.left_out: list[str] = []
+        self.sample = len(drawn.keys)
+        self.full = max(drawn.rows, self.sample)
+        self.exact = Answers([], [])
+        self.dimension = drawn.X.shape[1]
+        self._queries = [Vector(query) for query in drawn.Q]
+        # Milliseconds of a statement that does nothing.
+        self._empty_ms = 0.0
+        row = self.connection.execute(
+            "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+            "WHERE e.extname = 'vector'"
+        ).fetchone()
         self._extension = "public" if row is None else str(row[0])
-
-    @property
-    def connection(self) -> Connection:
-        """The connection that all is done on."""
-        return self.scratch.connection
 
     @property
     def table(self) -> sql.Identifier:
         """The scratch table."""
-        return self.scratch.table(TABLE)
+        return self.scratch.table(_TABLE)
 
     @property
     def operator(self) -> sql.Composable:
         """The operator of pgvector for the metric."""
-        return sql.SQL("OPERATOR({}.{})").format(
-            sql.Identifier(self._extension), sql.SQL(OPERATORS[self.metric])
-        )
+        return self.operator_of(OPERATORS[self.metric])
+
+    def operator_of(self, name: str) -> sql.Composable:
+        """Return an operator of pgvector's by its full name."""
+        return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._extension), sql.SQL(name))
 
     def of_pgvector(self, name: str) -> sql.Identifier:
-        """Return the full name of a type or operator class of pgvector's."""
+        """Return the full name of a type, function or operator class of pgvector's."""
         return sql.Identifier(self._extension, name)
 
-    def say(self, message: str) -> None:
-        """Tell what is being done."""
-        if self.on_step is not None:
-            self.on_step(message)
-
-    def leave_out(self, reason: str) -> None:
-        """Say once what is not tried, and why."""
-        if reason not in self.left_out:
-            self.left_out.append(reason)
+    def choices(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Return the values that give k answers, at least one."""
+        return tuple(value for value in values if value >= self.goal.k) or (self.goal.k,)
 
     def load(self) -> None:
         """Make the scratch table, and try the exact scan."""
-        self.say(f"copying {self.scale.sample} of {self.scale.full} rows")
+        self.say(f"copying {self.sample} of {self.full} rows")
         with translated_errors():
-            self.scratch.copy(TABLE, self.drawn.source, self.drawn.keys)
+            self.scratch.copy(_TABLE, self.drawn.source, self.drawn.keys)
         nothing = sql.Composed([sql.SQL("SELECT NULL, 0::float8 WHERE $1 IS NOT NULL")])
-        self.empty_ms = self.ask(nothing, most_seconds=0.5).p50_ms
-        exact = self.ask(
-            sql.SQL("{} ORDER BY distance LIMIT {}").format(
-                self.distances(), sql.Literal(self.goal.k)
-            ),
-            most_seconds=None,
-        )
-        self.truth, self._exact = exact.distances, exact
-        self.trials.append(self._timed_exact(exact))
+        self._empty_ms = self.ask(nothing, most_seconds=0.5).p50_ms
+        self.exact = self.ask(self.nearest(self.table, "id", "embedding"), most_seconds=None)
+        trial = Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0)
+        self.add(trial, self.exact)
 
-    def correct(self, full: int) -> None:
-        """Set the rows of the full table, once they are known better; also in the exact scan."""
-        self.scale = replace(self.scale, full=max(full, self.scale.sample))
-        if self._exact is not None:
-            self.trials[0] = self._timed_exact(self._exact)
-
-    def _timed_exact(self, exact: Asked) -> Trial:
-        each = max(exact.p50_ms - self.empty_ms, 0.0) / self.scale.sample
-        return Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0).timed(
-            exact, lambda ms: self.scale.scan_time(ms, each)
-        )
-
-    def distances(self) -> sql.Composed:
-        """Return SQL for the ids of the scratch table, and their distances to the query."""
-        return sql.SQL("SELECT id, embedding {} $1 AS distance FROM {}").format(
-            self.operator, self.table
+    def nearest(self, table: sql.Composable, key: str, column: str) -> sql.Composed:
+        """Return the query for the k nearest rows of a table, and their distances."""
+        return sql.SQL(
+            "SELECT {key}, {column} {operator} $1 AS distance FROM {table} "
+            "ORDER BY distance LIMIT {k}"
+        ).format(
+            key=sql.Identifier(key),
+            column=sql.Identifier(column),
+            operator=self.operator,
+            table=table,
+            k=sql.Literal(self.goal.k),
         )
 
     def ask(
@@ -145,21 +298,97 @@ class Bench:
         more: Sequence[Sequence[Any]] = (),
         settings: Mapping[str, Any] | None = None,
         most_seconds: float | None = 15.0,
-    ) -> Asked:
-        """Ask all queries; see `timing.ask`."""
+    ) -> Answers:
+        """Ask all queries by a prepared statement, vectors and answers in binary.
+
+        Parameters
+        ----------
+        statement : psycopg.sql.Composed
+            Rows of an id and a distance, by increasing distance; the query is ``$1``.
+        more : sequence of sequences
+            The other parameters of each query, where there are some.
+        settings : mapping, optional
+            Of PostgreSQL, for these queries alone; given where an index is to be used.
+        most_seconds : float, optional
+            As `pg_hashindex.quality.measuring.ask` has it.
+        """
         given = dict(settings or {})
-        if settings is not None and not self.scale.whole:
+        if settings is not None and not self.drawn.whole:
             # The planner would read a small table where it would not read the full one.
             given["enable_seqscan"] = "off"
-        with translated_errors():
-            return ask(self.connection, statement, self.queries, more, given, most_seconds)
+        # A plan that was made under other settings is not to be used again.
+        text = sql.SQL("/* {} */ ").format(sql.SQL(str(next(_numbers)))) + statement
+        cursor = RawCursor(self.connection)
+        lines = [[q, *(more[i] if more else ())] for i, q in enumerate(self._queries)]
+        with translated_errors(), self.connection.transaction():
+            for name, value in given.items():
+                cursor.execute("SELECT set_config($1, $2, true)", [name, str(value)])
+            return ask(
+                lambda line: cursor.execute(text, line, prepare=True, binary=True).fetchall(),
+                lines,
+                warm_up=_WARM_UP,
+                most_seconds=most_seconds,
+            )
+
+    def add(self, trial: Trial, answers: Answers, fixed: tuple[int, float] = (0, 0.0)) -> Trial:
+        """Keep a trial, with its times and what is estimated for the full table.
+
+        Parameters
+        ----------
+        trial : Trial
+            Its recall for the full table, its bytes and seconds on the sample.
+        answers : Answers
+            On the sample.
+        fixed : (int, float)
+            Bytes and seconds that do not grow with the rows.
+        """
+        timed = replace(
+            trial,
+            recall=round(trial.recall, 4),
+            sample_recall=round(trial.sample_recall, 4),
+            p50_ms=answers.p50_ms,
+            p95_ms=answers.p95_ms,
+            sample_p50_ms=round(answers.p50_ms, 4),
+        )
+        factor = 1.0 if self.drawn.whole else self.full / self.sample
+        grown = self._grown(timed, factor)
+        n_bytes, seconds = grown.bytes + fixed[0], round(grown.build_s + fixed[1], 2)
+        self.trials.append(replace(grown, bytes=n_bytes, build_s=seconds))
+        return self.trials[-1]
+
+    def correct(self, full: int) -> None:
+        """Set the rows of the full table, once they are known better; in the trials so far too."""
+        full = max(full, self.sample)
+        factor, self.full = full / self.full, full
+        self.trials = [self._grown(trial, factor) for trial in self.trials]
+
+    def _grown(self, trial: Trial, factor: float) -> Trial:
+        """Estimate what grows with the rows: bytes, seconds to build, and the time of scans."""
+
+        def time_of(ms: float) -> float:
+            reads_all = trial.kind == "exact" or trial.access in ("scan", "lookup")
+            beyond = max(ms - self._empty_ms, 0.0) * (factor - 1) if reads_all else 0.0
+            return round(ms + beyond, 4)
+
+        return replace(
+            trial,
+            p50_ms=time_of(trial.p50_ms),
+            p95_ms=time_of(trial.p95_ms),
+            bytes=int(trial.bytes * factor),
+            build_s=round(trial.build_s * factor, 2),
+        )
+
+    def leave_out(self, reason: str) -> None:
+        """Say once what is not tried, and why."""
+        if reason not in self.left_out:
+            self.left_out.append(reason)
 
     @property
     def seconds_left(self) -> float:
         """Until nothing more is begun."""
         return self.deadline - time.monotonic()
 
-    def attempt(self, what: str, work: Callable[[], None]) -> None:
+    def attempt(self, what: str, work: Callable[[], object]) -> None:
         """Do something that may fail or come too late: it is left out then, with the reason."""
         try:
             self.check_time()

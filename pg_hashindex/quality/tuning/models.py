@@ -1,4 +1,8 @@
-"""The models that are tried: which, in which order, and what their codes know of the full table."""
+"""The models that are tried, and what their codes find among all rows, known before they are built.
+
+True neighbours, and the places that they take by code, are counted among the rows of the full
+table, which is read once. That is what a scan of all codes finds with any number of candidates.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,27 +15,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
-from ...hashers import HASHERS
-from ...index.catalog import Layout
+from ...hashers import HASHERS, Sign
+from ...index.catalog import Layout, Ranking
 from ...index.handle import HashIndex
+from ...metrics.search import CodeRanks
+from ...metrics.truth import NearestRows
 from ...models.model import Model
-from ...models.quantization import LEVELS, Levels, bits_of
+from ...models.quantization import LEVELS, Levels, bits_of, query_codes, weighted_query_codes
 from ...training import train
+from .advice import name_codes
 from .bench import Bench
-from .code_ranks import CodeRanks
-from .code_trials import Coded
-from .drawing import Effort, blocks
-from .neighbours import NearestRows
-from .trials import name_codes
+from .sample import Effort, blocks
 
-__all__ = ["Candidate", "code_all", "of_index", "of_table"]
+__all__ = [
+    "BINARY",
+    "CANDIDATES",
+    "Candidate",
+    "CodeRanks",
+    "Coded",
+    "code_all",
+    "of_index",
+    "of_table",
+]
+
+#: What the signs of vectors are called, which pgvector's ``binary_quantize`` takes.
+BINARY = "binary_quantize"
+
+#: Numbers of candidates to choose from.
+CANDIDATES = (10, 15, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
 
 _PROJECTIONS = (64, 128, 256, 512)
 # Methods that learn from rows alone gain nothing from more; these are in random order.
 _TRAINING_ROWS = 20_000
-# The part of the time that may go into training.
+# The part of the time left that may go into training.
 _TRAINING_SHARE = 0.4
-# Rows and numbers that are read of the full table at the most, the latter a second of the budget.
+# Rows of the full table that are read at the most, and numbers in each second that is left.
 _REFERENCE_ROWS = 1_000_000
 _READ_A_SECOND = 2_500_000
 _BLOCK_ROWS = 4096
@@ -64,11 +82,6 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     ``itq`` as the best of those that learn on embeddings, ``sign`` and ``lsh`` as plain codes,
     ``pcah`` and ``sgh``; the first three with one and with two bits of each projection. No more
     projections than dimensions where the method cannot.
-
-    Parameters
-    ----------
-    bench : Bench
-    seed : int
     """
     d = bench.drawn.X.shape[1]
     fitting = sorted({min(n, d) for n in _PROJECTIONS})
@@ -83,28 +96,22 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
 def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
-    Parameters
-    ----------
-    bench : Bench
-    index : HashIndex
-        Where its model learns from labels and the like, or Python evaluates it, there is no other.
+    Where the model learns from labels and the like, or Python evaluates it, there is no other.
     """
+    model = index.loaded_model
     own = Candidate(
-        name_codes(index.method, index.n_bits, index.loaded_model.levels),
-        lambda: index.loaded_model,
+        name_codes(index.method, index.n_bits, model.levels),
+        lambda: model,
         f"{index.model}:{index.model_version}",
         index.layout,
     )
     kind = HASHERS.get(index.method)
     if kind is None or index.network is not None or kind.learns_from or kind.takes_graph:
         return [own]
-    model = index.loaded_model
     parameters = dict(model.parameters)
     parameters.pop("n_bits", None)
     seed = parameters.pop("random_state", None) or 0
-    counts = (
-        {model.n_projections} if index.method == "sign" else {*_PROJECTIONS, model.n_projections}
-    )
+    counts = {model.n_projections} | (set() if index.method == "sign" else {*_PROJECTIONS})
     # Bits that have weights of their own are signs.
     levels = LEVELS if model.bit_weights is None else (model.levels,)
     return [own] + [
@@ -124,38 +131,101 @@ def _to_train(
     parameters: dict[str, Any],
     layout: Layout = "table",
 ) -> Candidate:
-    n_bits = None if method == "sign" else n_projections
-    return Candidate(
-        name_codes(method, n_projections * bits_of(levels), levels),
-        partial(_trained, bench, method, n_bits, levels, seed, parameters),
-        None,
-        layout,
-    )
+    def make() -> Model:
+        X = bench.drawn.X[:_TRAINING_ROWS]
+        if bench.metric == "cosine":
+            # Rows of zeros have no neighbours, and training measures by rows of its own.
+            X = X[X.any(axis=1)]
+        return train(
+            X,
+            "tuned",
+            method,
+            n_bits=None if method == "sign" else n_projections,
+            levels=levels,
+            metric=bench.metric,
+            random_state=seed,
+            parameters=parameters,
+            force=True,
+        )
+
+    name = name_codes(method, n_projections * bits_of(levels), levels)
+    return Candidate(name, make, None, layout)
 
 
-def _trained(
-    bench: Bench,
-    method: str,
-    n_bits: int | None,
-    levels: Levels,
-    seed: int,
-    parameters: dict[str, Any],
-) -> Model:
-    X = bench.drawn.X[:_TRAINING_ROWS]
-    if bench.metric == "cosine":
-        # Rows of zeros have no neighbours, and training measures by rows of its own.
-        X = X[X.any(axis=1)]
-    return train(
-        X,
-        "tuned",
-        method,
-        n_bits=n_bits,
-        levels=levels,
-        metric=bench.metric,
-        random_state=seed,
-        parameters=parameters,
-        force=True,
-    )
+def orders(
+    model: Model, queries: NDArray[np.float32]
+) -> dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Return the rankings that a model can serve, the best first: weighted codes of queries."""
+    found: dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+    if model.bit_weights is not None:
+        found["weighted"] = weighted_query_codes(model.encode(queries), model.bit_weights)
+    if model.network is None:
+        found["asymmetric"] = query_codes(model.project(queries), model.levels)
+    # Plain Hamming distance takes the levels next to 0 for far apart.
+    if model.levels == 2:
+        found["hamming"] = model.encode(queries)[:, None], np.ones(1, np.int64)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A model, and the places that true neighbours take by its codes.
+
+    Attributes
+    ----------
+    candidate : Candidate
+    model : Model
+    train_s : float
+    rankings : tuple of str
+        The best first.
+    full : CodeRanks
+        Among the rows of the full table that were read.
+    share : float
+        Which part of the table those are: as many of the candidates are looked for among them.
+    sample : CodeRanks
+        Among the rows of the scratch table.
+    """
+
+    candidate: Candidate
+    model: Model
+    train_s: float
+    rankings: tuple[Ranking, ...]
+    full: CodeRanks
+    share: float
+    sample: CodeRanks
+
+    @property
+    def name(self) -> str:
+        """Method and length."""
+        return self.candidate.name
+
+    def recall(self, candidates: int, ranking: Ranking, measured: float | None = None) -> float:
+        """Return the recall of a scan of the full table, or of what lost some on the sample.
+
+        Parameters
+        ----------
+        candidates : int
+        ranking : {"hamming", "asymmetric", "weighted"}
+        measured : float, optional
+            Recall on the sample, of any access path: the full table is taken to lose as large a
+            part of what a scan finds.
+        """
+        counted = self.full.recall(candidates * self.share, ranking)
+        if measured is None:
+            return counted
+        return counted * min(1.0, measured / max(self.sample.recall(candidates, ranking), 1e-9))
+
+    def least(self, recall: float, ranking: Ranking, choices: Sequence[int]) -> int:
+        """Return the least number of candidates whose scan reaches a recall, or the last choice."""
+        reaching = (c for c in choices if self.recall(c, ranking) >= recall)
+        return next(reaching, choices[-1])
+
+    def cost(self, recall: float, choices: Sequence[int]) -> int:
+        """Return about how many candidates reach a recall: the more recall is missing, the more."""
+        best = self.rankings[0]
+        least = self.least(recall, best, choices)
+        found = self.recall(least, best)
+        return least if found >= recall else round(least * (2 - found))
 
 
 def code_all(
@@ -163,69 +233,64 @@ def code_all(
 ) -> tuple[list[Coded], int]:
     """Train models, and count which places true neighbours take by their codes.
 
-    Parameters
-    ----------
-    bench : Bench
-    candidates : sequence of Candidate
-        Those that cannot be trained, or not in time, are left out.
-    effort : Effort
-
-    Returns
-    -------
-    list of Coded
-    int
-        Rows of the full table that places were counted among.
+    Those that cannot be trained, or not in time, are left out. The first is ``binary_quantize``,
+    where vectors are not too long for it. Returns the rows that places were counted among too.
     """
+    X, k = bench.drawn.X, bench.goal.k
     until = bench.seconds_left * (1 - _TRAINING_SHARE)
     made: list[tuple[Candidate, Model, float]] = []
 
     def make(candidate: Candidate) -> None:
-        if bench.seconds_left < until and made:
+        if bench.seconds_left < until and len(made) > 1:
             raise InvalidInputError("training took too long for more models")
-        rows = min(len(bench.drawn.X), _TRAINING_ROWS)
-        bench.say(f"training {candidate.name} on {rows} rows")
+        if candidate.reference is None and candidate.name != BINARY:
+            rows = min(len(bench.drawn.X), _TRAINING_ROWS)
+            bench.say(f"training {candidate.name} on {rows} rows")
         start = time.perf_counter()
         model = candidate.make()
         took = 0.0 if candidate.reference else time.perf_counter() - start
         _check_knows(bench, model)
         made.append((candidate, model, took))
 
-    for candidate in candidates:
+    # Two rows of any values: nothing is learned from them.
+    two = np.outer([0.0, 1.0], np.ones(X.shape[1])).astype(np.float32)
+    signs = Candidate(BINARY, lambda: Sign(center=None).fit(two).to_model("signs"))
+    for candidate in (signs, *candidates):
         bench.attempt(candidate.name, partial(make, candidate))
     if bench.seconds_left <= 0:
-        bench.left_out += [f"{candidate.name}: the time was up" for candidate, _, _ in made]
+        bench.left_out += [f"{one.name}: the time was up" for one, _, _ in made if one != signs]
         made.clear()
     if not made:
         return [], 0
     models = [model for _, model, _ in made]
-    X, k, rows = bench.drawn.X, bench.goal.k, bench.scale.full
     bench.say("counting places by code")
-    packed = [model.encode(X) for model in models]
-    sample = _ranks(bench, models, _in_blocks(X), k, packed)
-    if bench.scale.whole:
-        every, part = sample, k
-    elif any(model.network is not None for model in models):
-        # To encode the full table with a network might take hours.
-        part = _part(k, len(X) / rows)
-        every = _ranks(bench, models, _in_blocks(X), part, packed)
-    else:
-        seconds = 60 * effort.minutes
-        most = int(min(_REFERENCE_ROWS, seconds * _READ_A_SECOND / X.shape[1]))
-        most = max(most, len(X))
+    sample = every = _ranks(bench, models, _in_blocks(X), k)
+    part = k
+    # To encode the full table with a network might take hours.
+    if not bench.drawn.whole and any(model.network is not None for model in models):
+        part = _part(k, len(X) / bench.full)
+        every = _ranks(bench, models, _in_blocks(X), part)
+    elif not bench.drawn.whole:
+        most = min(_REFERENCE_ROWS, bench.seconds_left * _READ_A_SECOND / X.shape[1])
         # How many rows there are was an estimate: what is asked of the reader is what counts.
-        read = min(1.0, most / bench.drawn.rows)
-        bench.say(f"reading {min(most, rows)} rows of the table once")
+        read = min(1.0, max(most, len(X)) / bench.drawn.rows)
+        bench.say(f"reading {min(round(max(most, len(X))), bench.full)} rows of the table once")
         part = _part(k, read)
         with closing(blocks(bench.drawn, read, effort.random_state)) as found:
             every = _ranks(bench, models, found, part)
         bench.correct(len(bench.drawn.held_out) + round(every[0].n_rows / read))
     # As many candidates for each neighbour as for k, also where less than one is expected.
-    share = part / k
     return [
-        Coded(model, candidate.reference, candidate.layout, took, own, of_full, share, of_sample)
-        for (candidate, model, took), own, of_full, of_sample in zip(
-            made, packed, every, sample, strict=True
+        Coded(
+            candidate,
+            model,
+            took,
+            tuple(orders(model, bench.drawn.Q[:1])),
+            of_full,
+            part / k,
+            of_sample,
         )
+        for (candidate, model, took), of_full, of_sample in zip(made, every, sample, strict=True)
     ], every[0].n_rows
 
 
@@ -240,28 +305,56 @@ def _in_blocks(X: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
 
 
 def _ranks(
-    bench: Bench,
-    models: Sequence[Model],
-    rows: Iterable[NDArray[np.float32]],
-    k: int,
-    packed: Sequence[NDArray[np.uint8]] | None = None,
+    bench: Bench, models: Sequence[Model], rows: Iterable[NDArray[np.float32]], k: int
 ) -> list[CodeRanks]:
-    """Count places among rows that come in blocks; their codes are computed where not given."""
+    """Count places among rows that come in blocks."""
     nearest = NearestRows(bench.drawn.Q, k, bench.metric)
     parts: list[list[NDArray[np.uint8]]] = [[] for _ in models]
     for block in rows:
         nearest.add(block)
-        if packed is None:
-            for part, model in zip(parts, models, strict=True):
-                part.append(model.encode(block))
+        for part, model in zip(parts, models, strict=True):
+            part.append(model.encode(block))
     numbers, right = nearest.found()
     weights = right * nearest.weights()
     found = []
-    for place, model in enumerate(models):
-        own = np.concatenate(parts[place]) if packed is None else packed[place]
-        parts[place].clear()
-        found.append(CodeRanks(model, bench.drawn.Q, own, numbers, weights, k))
+    for part, model in zip(parts, models, strict=True):
+        asked = orders(model, bench.drawn.Q)
+        found.append(CodeRanks(asked, np.concatenate(part), numbers, weights, k))
+        part.clear()
     return found
+
+
+def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
+    """Order models by what a search by them costs, without those that others beat.
+
+    A model is beaten where another one has no more bits and needs no more candidates. The model of
+    an index is always tried, first.
+    """
+    needs = [one.cost(bench.goal.recall, bench.choices(CANDIDATES)) for one in coded]
+    # About what both take beside each other: a candidate is read whole, bits are counted.
+    costs = [need + one.model.n_bits / 4 for one, need in zip(coded, needs, strict=True)]
+    order = sorted(
+        range(len(coded)), key=lambda i: (coded[i].candidate.reference is None, costs[i])
+    )
+    kept = []
+    for i in order:
+        own = (coded[i].model.n_bits, needs[i])
+        rivals = (
+            j
+            for j in range(len(coded))
+            if (other := (coded[j].model.n_bits, needs[j])) != own
+            and other[0] <= own[0]
+            and other[1] <= own[1]
+        )
+        rival = next(rivals, None)
+        if coded[i].candidate.reference is not None or rival is None:
+            kept.append(coded[i])
+        else:
+            bench.left_out.append(
+                f"{coded[i].name}: {coded[rival].name} need {needs[rival]} candidates, not "
+                f"{needs[i]}, and no more bits"
+            )
+    return kept
 
 
 def _check_knows(bench: Bench, model: Model) -> None:

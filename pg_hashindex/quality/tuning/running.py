@@ -1,26 +1,66 @@
-"""Tuning: everything tried on a sample of a table's rows, within a budget of time."""
+"""Tuning: what pgvector has by itself, then codes, on a sample of a table's rows, in a given time.
 
+The exact query, pgvector's HNSW and its ``binary_quantize`` are measured before anything is
+trained. Where the sample is the whole table, all figures are measured. Else these are estimated for
+the full table:
+
+- recall by codes: true neighbours and the places that they take by code are counted among the rows
+  of the full table (see `models`). What an access path loses of that on the sample, it is taken to
+  lose of the full table;
+- recall of pgvector's HNSW: that on the sample, though among more rows it finds somewhat less;
+- times of the exact scan and of scans of codes, bytes, and seconds to build, in proportion to the
+  rows; times of all other searches as on the sample.
+"""
+
+import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import LiteralString
+
+import psycopg
+from psycopg import RawCursor, sql
 
 from ...db.connection import Connection, prepare, translated_errors
 from ...db.jobs import Job
-from ...index.catalog import Access
+from ...errors import InvalidInputError
+from ...index.catalog import Access, Ranking
 from ...index.handle import HashIndex
+from ...index.landmarks import landmark_count
+from ...models import codes, store
 from ...models.model import Metric
-from .advice import Advice
-from .bench import Bench, Step
-from .choosing import paths, worth_building
-from .code_trials import Coded, CodeTrials
-from .drawing import Effort, draw
-from .models import code_all, of_index, of_table
-from .pgvector_trials import statements, try_pgvector
-from .recommending import recommend
-from .scratch import scratch
-from .trials import Goal
+from ...models.quantization import bits_of
+from .advice import Advice, Goal, Kind, Trial, recommend
+from .bench import Bench, scratch
+from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
+from .sample import Effort, draw
 
-__all__ = ["tune_index", "tune_table"]
+__all__ = ["Step", "tune_index", "tune_table"]
+
+#: Ranking, candidates and probes of a search.
+Setting = tuple[Ranking, int, int | None]
+
+_PROBES = (8, 16, 32, 64, 112, 160, 200)
+# The part of a sample's lists that may be read: of the full table it is a far smaller one.
+_MOST_READ = 0.25
+# Recalls whose settings are tried besides that of the goal.
+_RECALLS = (0.90, 0.95, 0.98, 0.99)
+# A line of settings ends where there is little more recall to gain, or little more is wanted.
+_ENOUGH = 0.998
+_RISE = 0.0005
+# Fewer codes are all read faster than anything is looked up.
+_LEAST_FOR_PATHS = 5_000
+
+_EF_SEARCH = (10, 20, 40, 80, 160, 320, 640, 1000)
+# What pgvector's HNSW takes: numbers of a vector, of a halfvec, and bits.
+_MOST_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
+_CLASSES = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}
+# The part of the time left that may go into building it.
+_HNSW_SHARE = 0.4
+_INDEX = "items_hnsw"
+
+Step = Callable[[str], None]
 
 
 def tune_index(
@@ -28,10 +68,11 @@ def tune_index(
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
-    Tried are its own model with every access path, the same method with other bits and levels,
-    pgvector's HNSW over the vectors, and the exact scan, all on scratch tables that hold a sample
-    of the rows. What the full table will show is estimated as `quality.tuning.scale` says.
-    Neither the index nor its table is changed; see `apply`.
+    Tried are the exact scan, pgvector's HNSW over the vectors and over their signs
+    (``binary_quantize``), the index's own model with every access path, and the same method with
+    other bits and levels, all on scratch tables that hold a sample of the rows. This
+    module's docstring says what is estimated for the full table. Neither the index nor its table
+    is changed; see `apply`.
 
     Parameters
     ----------
@@ -139,16 +180,20 @@ def _tune(
         )
         bench = Bench(made, drawn, goal, task.metric, deadline, say)
         bench.load()
+        try_pgvector(bench)
         if task.index is None:
             candidates = of_table(bench, effort.random_state)
         else:
             candidates = of_index(bench, task.index)
         coded, n_reference = code_all(bench, candidates, effort)
-        _try_all(bench, coded)
+        _estimate_signs(bench, coded)
+        learned = [one for one in coded if one.name != BINARY]
+        for one in worth_building(bench, learned):
+            CodeTrials(bench, one).run()
         chosen, reason = recommend(bench.trials, goal)
-        by_pgvector = None
-        if chosen is not None and chosen.ef_search is not None:
-            by_pgvector = statements(bench, chosen.ef_search)
+        statements = None if chosen is None else _statements(bench, task, chosen)
+    if chosen is not None and not drawn.whole:
+        reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
     return Advice(
         goal=goal,
         table=task.table,
@@ -156,42 +201,365 @@ def _tune(
         id_column=drawn.source.key or "",
         metric=task.metric,
         index=None if task.index is None else task.index.name,
-        rows=bench.scale.full,
-        sample_rows=len(drawn.keys),
+        rows=bench.full,
+        sample_rows=bench.sample,
         reference_rows=n_reference,
         queries=len(drawn.Q),
         trials=bench.trials,
         recommended=chosen,
         reason=reason,
         left_out=bench.left_out,
-        models={one.name: one.model for one in coded if one.reference is None},
-        statements=by_pgvector,
+        models={one.name: one.model for one in learned if one.candidate.reference is None},
+        statements=statements,
     )
 
 
-def _try_all(bench: Bench, coded: Sequence[Coded]) -> None:
-    """Try the best model by every path, then pgvector's HNSW, then the other models."""
-    ordered = worth_building(bench, coded)
-    for one in ordered[:1]:
-        _try_model(bench, one)
-    try_pgvector(bench)
-    for one in ordered[1:]:
-        _try_model(bench, one)
+def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
+    """Estimate the recall of ``binary_quantize`` among all rows, as that of other codes."""
+    signs = next((one for one in coded if one.name == BINARY), None)
+    if signs is None or bench.drawn.whole:
+        return
+    for place, trial in enumerate(bench.trials):
+        if trial.kind == BINARY and trial.candidates is not None:
+            recall = signs.recall(trial.candidates, "hamming", trial.sample_recall)
+            bench.trials[place] = replace(trial, recall=round(recall, 4))
 
 
-def _try_model(bench: Bench, coded: Coded) -> None:
-    trials = CodeTrials(bench, coded)
+def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
+    """Return how to have what is recommended: SQL, or commands and the SQL that searches then."""
+    source = bench.drawn.source
+    if chosen.kind in ("pgvector", "binary_quantize"):
+        index = PgvectorIndex(bench, chosen.kind, source.table, source.key or "", source.vector)
+        # On a table with partitions PostgreSQL refuses CONCURRENTLY.
+        create = index.create("" if bench.drawn.partitioned else "CONCURRENTLY ")
+        setting = sql.SQL("SET hnsw.ef_search = {}").format(chosen.ef_search or 0)
+        search = index.search(chosen.candidates or 0, "{key}")
+        return sql.SQL("; ").join([create, setting, search]).as_string(bench.connection)
+    if chosen.kind == "exact":
+        exact = bench.nearest(source.table, source.key or "", source.vector)
+        return exact.as_string(bench.connection)
+    name = "NAME" if task.index is None else task.index.name
+    table = ["--table", task.table, "--column", task.column]
+    train = ["model", "train", "NAME", *table, "--method", chosen.method or ""]
+    levels = chosen.levels or 2
+    if chosen.method != "sign":
+        train += ["--bits", str((chosen.bits or 0) // bits_of(levels))]
+    train += ["--levels", str(levels), "--metric", task.metric]
+    settings = []
+    for option in ("access", "ranking", "candidates", "probes"):
+        value = getattr(chosen, option)
+        settings += [] if value is None else [f"--{option}", str(value)]
+    commands = [["index", "configure", name, *settings]]
+    if task.index is None:
+        key = ["--id", source.key or ""]
+        commands = [train, ["index", "create", name, *table, *key, "--model", "NAME"], *commands]
+    elif not chosen.own:
+        commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
+    search = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {})").format(
+        sql.Identifier(f"search_{name}"), sql.Literal(bench.goal.k)
+    )
+    lines = [f"pg-hashindex {shlex.join(one)}" for one in commands]
+    return "; ".join([*lines, search.as_string(bench.connection)])
 
-    def work() -> None:
-        trials.build()
-        for access in paths(bench, coded):
-            bench.attempt(f"{coded.name}, {access}", _path(trials, access))
 
+def try_pgvector(bench: Bench) -> None:
+    """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank."""
+    kinds: tuple[tuple[Kind, str], ...] = (
+        ("pgvector", "pgvector's HNSW"),
+        ("binary_quantize", "pgvector's binary_quantize"),
+    )
+    for kind, name in kinds:
+        index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
+        bench.attempt(name, partial(_try_hnsw, bench, index, name))
+
+
+class PgvectorIndex:
+    """SQL for pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs."""
+
+    def __init__(
+        self, bench: Bench, kind: Kind, table: sql.Composable, key: str, column: str
+    ) -> None:
+        of_column = bench.drawn.source.vector_type
+        self.kind, self.type = kind, of_column
+        indexed = "{column}", "$1"
+        if kind == "binary_quantize":
+            self.type = "bit"
+            indexed = "({signs}({column})::bit({d}))", "({signs}($1::{vector})::bit({d}))"
+        elif of_column == "vector" and bench.dimension > _MOST_DIMENSIONS["vector"]:
+            self.type = "halfvec"
+            indexed = "({column}::{half}({d}))", "$1::{half}({d})"
+        names: dict[str, sql.Composable] = {
+            "table": table,
+            "key": sql.Identifier(key),
+            "column": sql.Identifier(column),
+            "operator": bench.operator,
+            "hamming": bench.operator_of("<~>"),
+            "class": bench.of_pgvector(
+                f"{self.type}_{'hamming_ops' if self.type == 'bit' else _CLASSES[bench.metric]}"
+            ),
+            "signs": bench.of_pgvector("binary_quantize"),
+            "vector": bench.of_pgvector(of_column),
+            "half": bench.of_pgvector("halfvec"),
+            "d": sql.Literal(bench.dimension),
+            "k": sql.Literal(bench.goal.k),
+        }
+        names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
+        self._names = names
+
+    def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
+        """Return the statement that makes the index."""
+        named = sql.SQL("") if name is None else sql.SQL("{} ").format(sql.Identifier(name))
+        return sql.SQL("CREATE INDEX {how}{named}ON {table} USING hnsw ({indexed} {class})").format(
+            how=sql.SQL(how), named=named, **self._names
+        )
+
+    def search(self, candidates: int, shown: LiteralString) -> sql.Composed:
+        """Return the statement that searches by it; ``shown`` are the columns of its answer."""
+        text: LiteralString = (
+            "SELECT {shown} FROM {table} ORDER BY {indexed} {operator} {query} LIMIT {k}"
+        )
+        if self.kind == "binary_quantize":
+            text = (
+                "SELECT {shown} FROM (SELECT {key}, {column} FROM {table} ORDER BY "
+                "{indexed} {hamming} {query} LIMIT {candidates}) c "
+                "ORDER BY {column} {operator} $1 LIMIT {k}"
+            )
+        columns = sql.SQL(shown).format(**self._names)
+        return sql.SQL(text).format(
+            shown=columns, candidates=sql.Literal(candidates), **self._names
+        )
+
+
+def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
+    if bench.dimension > _MOST_DIMENSIONS[index.type]:
+        raise InvalidInputError(f"it takes {_MOST_DIMENSIONS[index.type]} dimensions at most")
+    connection = bench.connection
+    relation = bench.scratch.table(_INDEX)
+    bench.say(f"building {name} of {bench.sample} rows")
+    seconds = min(_HNSW_SHARE * bench.seconds_left, 1e6)
+    start = time.perf_counter()
     try:
-        bench.attempt(coded.name, work)
+        with connection.transaction():
+            # In a transaction of its own, so that the limit ends with it.
+            connection.execute(
+                sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
+            )
+            connection.execute(index.create(name=_INDEX))
+    except psycopg.errors.QueryCanceled as error:
+        raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
+    try:
+        built = time.perf_counter() - start
+        row = (
+            RawCursor(connection)
+            .execute(
+                "SELECT pg_relation_size($1::text::regclass)", [relation.as_string(connection)]
+            )
+            .fetchone()
+        )
+        bench.say(f"measuring {name}")
+        for count in bench.choices(_EF_SEARCH):
+            bench.check_time()
+            ef_search = min(count, _EF_SEARCH[-1])
+            statement = index.search(count, "{key}, {column} {operator} $1 AS distance")
+            answers = bench.ask(statement, (), {"hnsw.ef_search": ef_search})
+            recall = answers.recall(bench.exact, bench.goal.k)
+            trial = Trial(
+                index.kind,
+                recall=recall,
+                bytes=int(row[0]) if row else 0,
+                build_s=built,
+                sample_recall=recall,
+                candidates=count if index.kind == "binary_quantize" else None,
+                ef_search=ef_search,
+            )
+            bench.add(trial, answers)
+            if recall >= _ENOUGH:
+                return
     finally:
-        trials.drop()
+        if not connection.closed:
+            connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(relation))
 
 
-def _path(trials: CodeTrials, access: Access) -> Callable[[], None]:
-    return lambda: trials.try_path(access)
+class CodeTrials:
+    """One model on the scratch table, until it is dropped."""
+
+    def __init__(self, bench: Bench, coded: Coded) -> None:
+        self.bench, self.coded = bench, coded
+        self.index: HashIndex | None = None
+        self.choices = bench.choices(CANDIDATES)
+        self._model_name: str | None = None
+        self._model_bytes = 0
+        self._encode_s = 0.0
+        self._ranking: Ranking = "hamming"
+        self._more: list[list[object]] = []
+
+    def run(self) -> None:
+        """Try the model by each access path that makes sense, and take it down again."""
+
+        def work() -> None:
+            self._build()
+            for access in self._paths():
+                self.bench.attempt(f"{self.coded.name}, {access}", partial(self._try, access))
+
+        try:
+            self.bench.attempt(self.coded.name, work)
+        finally:
+            self._drop()
+
+    def _build(self) -> None:
+        """Store the model, and encode the scratch table."""
+        bench, model = self.bench, self.coded.model
+        connection, reference = bench.connection, self.coded.candidate.reference
+        if reference is None:
+            self._model_name = f"{bench.scratch.token}_{model.method}_{model.n_bits}_{model.levels}"
+            saved = store.save(connection, replace(model, name=self._model_name))
+            reference = f"{saved.name}:{saved.version}"
+        self._model_bytes = store.describe(connection, reference).size_bytes
+        bench.say(f"encoding {bench.sample} rows by {self.coded.name}")
+        start = time.perf_counter()
+        self.index = HashIndex.create(
+            connection,
+            bench.scratch.token,
+            table=bench.table.as_string(connection),
+            column="embedding",
+            id_column="id",
+            model=reference,
+            metric=bench.metric,
+            layout=self.coded.candidate.layout,
+        )
+        self.index.encode()
+        self._ranking = self.index.ranking
+        self._encode_s = time.perf_counter() - start
+        if model.network is not None:
+            packed = codes.to_postgres(model.encode(bench.drawn.Q), model.n_bits)
+            self._more = [[code] for code in packed]
+
+    def _drop(self) -> None:
+        if self.bench.connection.closed:
+            return
+        if self.index is not None:
+            self.index.drop()
+            self.index = None
+        if self._model_name is not None:
+            store.drop(self.bench.connection, self._model_name)
+            self._model_name = None
+
+    def _paths(self) -> list[Access]:
+        """Return the access paths to try; what cannot win is left out, with the reason."""
+        bench = self.bench
+        if bench.full < _LEAST_FOR_PATHS:
+            bench.leave_out(
+                f"all paths but scan: {bench.full} codes are read faster than looked up"
+            )
+            return ["scan"]
+        found: list[Access] = ["scan"]
+        if self.coded.candidate.layout == "column":
+            bench.leave_out("landmarks: the index has its codes in a column")
+        else:
+            found.append("landmarks")
+        if self.coded.model.levels != 2:
+            bench.leave_out(
+                "hnsw and lookup of codes of two bits a projection: they go by Hamming distance"
+            )
+            return found
+        found.append("hnsw")
+        if bench.drawn.whole:
+            found.append("lookup")
+        else:
+            # Whether it pays is decided by each search anew, otherwise among more rows.
+            bench.leave_out("lookup: a sample does not tell how much of the table it would read")
+        return found
+
+    def _try(self, access: Access) -> None:
+        """Build an access path, and try it with many settings."""
+        bench, index, model = self.bench, self.index, self.coded.model
+        assert index is not None  # noqa: S101
+        # Landmarks are built with codes in one pass, where SQL evaluates the model.
+        seconds = 0.0 if access == "landmarks" and model.network is None else self._encode_s
+        if access != "scan":
+            bench.say(f"building {access} of {bench.sample} rows by {self.coded.name}")
+            start = time.perf_counter()
+            index.configure(access=access).encode()
+            seconds += time.perf_counter() - start
+        bench.say(f"measuring {self.coded.name} by {access}")
+        summary = index.summary()
+        fixed = Trial(
+            "codes",
+            recall=0.0,
+            bytes=summary.code_bytes + summary.access_bytes,
+            build_s=seconds,
+            sample_recall=0.0,
+            method=model.method,
+            bits=model.n_bits,
+            levels=model.levels,
+            own=self.coded.candidate.reference is not None,
+            access=access,
+        )
+        enough = min(max(_RECALLS[-1], bench.goal.recall + _RISE), _ENOUGH)
+        for line in self._lines(access):
+            recalls: list[float] = []
+            for setting in line:
+                recalls.append(self._point(fixed, setting).recall)
+                if recalls[-1] >= enough or (
+                    len(recalls) > 2 and recalls[-1] - recalls[-3] < _RISE
+                ):
+                    break
+
+    def _lines(self, access: Access) -> Iterator[list[Setting]]:
+        """Yield settings of rising cost and recall."""
+        goal, (best, *others) = self.bench.goal.recall, self.coded.rankings
+
+        def least(recall: float, ranking: Ranking = best) -> int:
+            return self.coded.least(recall, ranking, self.choices)
+
+        if access == "landmarks":
+            # Lists lose some rows, so candidates have to lose fewer.
+            above = max((1 + goal) / 2, _RECALLS[-2])
+            for candidates in sorted({least(above), least(min((1 + above) / 2, _ENOUGH))}):
+                yield [(best, candidates, probes) for probes in self._probes()]
+            return
+        wanted = sorted({least(recall) for recall in (*_RECALLS, goal)})
+        yield [(best, candidates, None) for candidates in wanted]
+        if access == "scan":
+            for ranking in others:
+                yield [(ranking, least(goal, ranking), None)]
+
+    def _probes(self) -> list[int]:
+        """Return the numbers of probes that the scratch table tells something about."""
+        bench = self.bench
+        most = _PROBES[-1]
+        if not bench.drawn.whole:
+            most = int(max(_MOST_READ * landmark_count(bench.sample), _PROBES[0]))
+        if most < _PROBES[-1]:
+            bench.leave_out(
+                f"landmarks with more than {most} probes: a sample of {bench.sample} rows has too "
+                "few lists to tell"
+            )
+        return [probes for probes in _PROBES if probes <= most]
+
+    def _point(self, fixed: Trial, setting: Setting) -> Trial:
+        bench, index = self.bench, self.index
+        bench.check_time()
+        ranking, candidates, probes = setting
+        if ranking != self._ranking and index is not None:
+            index.configure(ranking=ranking)
+            self._ranking = ranking
+        statement = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {}{})").format(
+            sql.Identifier(f"search_{bench.scratch.token}"),
+            sql.SQL(", ").join(map(sql.Literal, (bench.goal.k, candidates, probes))),
+            sql.SQL(", $2" if self._more else ""),
+        )
+        answers = bench.ask(statement, self._more, {})
+        recall = answers.recall(bench.exact, bench.goal.k)
+        full = recall
+        if not bench.drawn.whole:
+            full = self.coded.recall(candidates, ranking, recall)
+        trial = replace(
+            fixed,
+            recall=full,
+            sample_recall=recall,
+            ranking=ranking,
+            candidates=candidates,
+            probes=probes,
+        )
+        return bench.add(trial, answers, (self._model_bytes, self.coded.train_s))

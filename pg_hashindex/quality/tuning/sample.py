@@ -1,7 +1,7 @@
-"""The rows and queries that settings are tried on, drawn from the user's table."""
+"""Rows and queries that settings are tried on, drawn from the user's table."""
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,17 @@ from ...db.table_source import TableRow, TableSource
 from ...errors import InvalidInputError
 from ...index.search import as_count
 from ...models.model import Metric
-from ..queries import read_log
-from .tables import check_table, counted
+from ..query_sets import read_log
 
 __all__ = ["Drawn", "Effort", "blocks", "draw"]
 
-
-# Of fewer rows the full table cannot be predicted.
+# Fewer rows tell nothing about the full table.
 _LEAST_ROWS = 1000
 _ROWS_PER_ANSWER = 20
 _BLOCK_ROWS = 4096
+# Rows of the pages that are read to know how many have a vector; all where so few are met.
+_COUNTED_ROWS = 100_000
+_LEAST_COUNTED = 1000
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Drawn:
     held_out: frozenset[str]
     whole: bool
     rows: int
-    partitioned: bool = False
+    partitioned: bool
 
 
 def draw(
@@ -107,22 +108,7 @@ def draw(
 ) -> Drawn:
     """Draw rows and queries, in a read-only transaction.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    table, column : str
-        As SQL writes the table; the column by its bare name.
-    id_column : str, optional
-        The primary key by default.
-    effort : Effort
-    k : int
-        Answers of a query.
-    metric : {"l2", "cosine", "ip"}
-        By cosine a vector of zeros has no neighbours, and is no query.
-
-    Returns
-    -------
-    Drawn
+    By cosine a vector of zeros has no neighbours, and is no query.
 
     Raises
     ------
@@ -134,13 +120,17 @@ def draw(
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
         source = TableSource.find(connection, table, column).with_key(id_column)
-        partitioned = check_table(source)
-        source, rows = counted(source)
+        partitioned = _check_table(source)
+        source, rows = _counted(source)
         n_held = 0 if effort.queries_from is not None else effort.queries
         wanted = effort.sample + n_held
         with tqdm(disable=True) as bar:
             found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state, bar)
-        vectors = _vectors(found, source)
+        if not found:
+            raise InvalidInputError(
+                f"{source.name} has no row with a vector in column {column!r}; load the rows first"
+            )
+        vectors = _decoded(found, source, dimension_of(found[0].vector))
         logged = None
         if effort.queries_from is not None:
             logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
@@ -186,60 +176,85 @@ def _check_enough(source: TableSource, n_rows: int, n_held: int, k: int, whole: 
         )
 
 
-def _vectors(found: list[TableRow], source: TableSource) -> NDArray[np.float32]:
-    if not found:
-        raise InvalidInputError(
-            f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
-            "first"
-        )
-    vectors = np.empty((len(found), dimension_of(found[0].vector)), np.float32)
-    _decode(found, source, vectors)
-    return vectors
-
-
-def _decode(found: list[TableRow], source: TableSource, out: NDArray[np.float32]) -> None:
-    for row in found:
-        if dimension_of(row.vector) != out.shape[1]:
+def _decoded(rows: list[TableRow], source: TableSource, dimension: int) -> NDArray[np.float32]:
+    out = np.empty((len(rows), dimension), np.float32)
+    for row in rows:
+        if dimension_of(row.vector) != dimension:
             raise InvalidInputError(
                 f"column {source.vector!r} of {source.name} holds vectors of dimensions "
-                f"{out.shape[1]} and {dimension_of(row.vector)}; a model takes one"
+                f"{dimension} and {dimension_of(row.vector)}; a model takes one"
             )
-    decode_vectors([row.vector for row in found], out)
+    decode_vectors([row.vector for row in rows], out)
+    return out
 
 
 def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
-    """Read the vectors of the full table once, or of a uniform part of it, in blocks.
+    """Read the vectors of the full table once, or of a uniform part of it, in blocks (b, d).
 
-    In a transaction: what is not read to its end has to be closed.
-
-    Parameters
-    ----------
-    drawn : Drawn
-        The rows that are its queries are left out.
-    share : float
-        Part of the rows to read; all of them where it is 1.
-    seed : int
-
-    Yields
-    ------
-    float32 (b, d)
+    The queries are left out. In a transaction: what is not read to its end has to be closed.
     """
-    source = drawn.source
-    connection = source.connection
-    with translated_errors(), connection.transaction():
-        connection.execute("SET TRANSACTION READ ONLY")
+    source, dimension = drawn.source, drawn.X.shape[1]
+    with translated_errors(), source.connection.transaction():
+        source.connection.execute("SET TRANSACTION READ ONLY")
         block: list[TableRow] = []
-
-        def decoded() -> NDArray[np.float32]:
-            out = np.empty((len(block), drawn.X.shape[1]), np.float32)
-            _decode(block, source, out)
-            block.clear()
-            return out
-
         for row in source.read(sql.SQL("true"), share, seed):
             if row.key not in drawn.held_out:
                 block.append(row)
             if len(block) == _BLOCK_ROWS:
-                yield decoded()
+                yield _decoded(block, source, dimension)
+                block = []
         if block:
-            yield decoded()
+            yield _decoded(block, source, dimension)
+
+
+def _check_table(source: TableSource) -> bool:
+    """Refuse a table that no index can be made of; return whether it has partitions."""
+    connection, vector = source.connection, sql.Identifier(source.vector)
+    row = connection.execute(
+        "SELECT a.atttypmod, c.relkind FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE a.attrelid = %s::regclass AND a.attname = %s AND a.attnum > 0",
+        [source.name, source.vector],
+    ).fetchone()
+    assert row is not None  # noqa: S101
+    dimension, kind = row
+    if dimension == -1:
+        first = connection.execute(
+            sql.SQL("SELECT {0} FROM {1} WHERE {0} IS NOT NULL LIMIT 1").format(
+                vector, source.table
+            )
+        ).fetchone()
+        dimension = -1 if first is None else first[0].dimensions()
+    connection.execute(
+        "SELECT hashindex._check_vector_column(%s::regclass, %s, %s)",
+        [source.name, source.vector, dimension],
+    )
+    return bool(kind == "p")
+
+
+def _counted(source: TableSource) -> tuple[TableSource, int]:
+    """Estimate a table's rows, and those with a vector, from what it has now.
+
+    Statistics may be those of a far smaller table, count rows without a vector, and are of no
+    partition. The planner takes the pages that there are; of some of them rows are counted.
+    """
+    connection = source.connection
+    plan = connection.execute(
+        "SELECT matching FROM hashindex._estimate(%s)",
+        [sql.SQL("SELECT FROM {}").format(source.table).as_string(connection)],
+    ).fetchone()
+    expected = max(float(source.estimate), 0.0 if plan is None else plan[0])
+    share = min(1.0, _COUNTED_ROWS / max(expected, 1.0))
+    sample = sql.SQL("" if share == 1 else "TABLESAMPLE SYSTEM ({}) REPEATABLE (0)").format(
+        sql.Literal(100 * share)
+    )
+    row = connection.execute(
+        sql.SQL("SELECT count(*), pg_catalog.count({}) FROM {} {}").format(
+            sql.Identifier(source.vector), source.table, sample
+        )
+    ).fetchone()
+    every, with_vector = (0, 0) if row is None else row
+    if share < 1 and with_vector < _LEAST_COUNTED:
+        # Too few were met to tell from them.
+        condition = sql.SQL("{} IS NOT NULL").format(sql.Identifier(source.vector))
+        return replace(source, estimate=round(expected)), source.count(condition)
+    return replace(source, estimate=round(every / share)), round(with_vector / share)
