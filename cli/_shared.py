@@ -91,7 +91,7 @@ class LateGroup(CatchingGroup):
         return sorted({*super().list_commands(ctx), *self.late})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None where there is none of that name."""
+        """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
             module = import_module(f".{self.late[cmd_name][0]}", __package__)
             self.add_command(getattr(module, cmd_name))

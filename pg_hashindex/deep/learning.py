@@ -298,7 +298,7 @@ class Trainer:
         for name, parameter in held:
             if not torch.isfinite(parameter).all():
                 raise TrainingError(
-                    f"{name} of the network is no finite number after round {self.round} of "
+                    f"{name} of the network is no longer finite after round {self.round} of "
                     f"{self.schedule.rounds}; {_ADVICE}"
                 )
 

@@ -149,9 +149,7 @@ class CGHash(Hasher):
         self, rows: RowSource, given: Supervision, rng: np.random.Generator
     ) -> Comparisons:
         if given.triplets is None and given.labels is None:
-            raise InvalidInputError(
-                "cghash learns from triplets or labels, and from pairs only beside them; give some"
-            )
+            raise InvalidInputError("cghash needs triplets or labels, also with pairs; give some")
         triplets = np.empty((0, 3), np.intp)
         if given.triplets is not None:
             triplets = given.triplets

@@ -58,7 +58,7 @@ __all__ = [
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
-# Thresholds of the 8 levels of a query's projection beside 0, in standard deviations: the best
+# Thresholds of the 8 levels of a query's projection besides 0, in standard deviations: the best
 # uniform quantiser of 8 levels for normal values (Max, "Quantizing for minimum distortion", 1960).
 _QUERY_EDGES = (0.586, 1.172, 1.758)
 _SIGN_WEIGHTS = (4, 2, 1)

@@ -180,7 +180,7 @@ def load(connection: Connection, reference: str) -> Model:
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     DatabaseStateError
         If layers or network do not match the saved checksum.
     """
@@ -292,7 +292,7 @@ def describe(connection: Connection, reference: str) -> StoredModel:
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     """
     return _describe(connection, "WHERE m.id = (hashindex.find_model(%s)).id", [reference])[0]
 
@@ -342,7 +342,7 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     InUseError
         If an index uses one of them; nothing is dropped then.
     """

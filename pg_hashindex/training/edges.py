@@ -123,7 +123,7 @@ class Edges:
         Raises
         ------
         InvalidInputError
-            If a line has a NULL, the key of no row or an unusable weight, or there is no edge.
+            If a line has a NULL, an unknown key or an unusable weight, or there is no edge.
         """
         with errors_naming("graph", self.source):
             packed = RawCursor(self.source.connection).execute(

@@ -190,7 +190,7 @@ def test_weights_that_are_no_numbers(variant: str) -> None:
     """The last step of all may be the one that goes too far, with no loss after it."""
     params = {"rounds": 1, "supervised_steps": 1, "pretrain": 0, "graph_steps": 0}
     far = {"pairwise_loss": steep, "optimizer": "sgd", "learning_rate": 1e12}
-    with pytest.raises(TrainingError, match="no finite number after round 1 of 1; .* learning_"):
+    with pytest.raises(TrainingError, match="no longer finite after round 1 of 1; .* learning_"):
         bgdh(**params, **far, variant=variant).fit(X, FEW)
 
 

@@ -109,7 +109,7 @@ class Hasher(ABC):
             methods that learn from "triplets".
         graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
             Weights of edges between the n rows and m objects (tags, owners, words), for methods
-            with ``takes_graph``; 0 is no edge.
+            with ``takes_graph``; 0 means no edge.
 
         Returns
         -------
@@ -279,7 +279,7 @@ class Hasher(ABC):
         metric : {"l2", "cosine", "ip"}
             The distance that an index of this model ranks by.
         training : mapping, optional
-            JSON values to record beside ``training_``; they win over its values.
+            JSON values to add to ``training_``; they replace its values of the same name.
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
             twice as many.

@@ -58,8 +58,8 @@ Factor: TypeAlias = Annotated[float, number(1e-12, 1e12)]
 def check_annotated(name: str, value: Any, annotation: Any) -> None:
     """Refuse a value that the annotation of its parameter excludes.
 
-    Choices (``Literal``), booleans and the checks of ``Annotated`` count, each alone or beside
-    None. Other annotations, and unions of several kinds, say nothing.
+    It checks choices (``Literal``), booleans and the checks of ``Annotated``, each optionally with
+    None. It ignores other annotations and unions of several kinds.
 
     Raises
     ------

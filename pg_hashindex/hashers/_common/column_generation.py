@@ -165,7 +165,7 @@ class RestrictedProblem:
         return float(by_pair[self.comparisons.split_by(bits)].sum())
 
     def add(self, bits: NDArray[np.bool_]) -> Solution:
-        """Add a function, from its bits of the rows, and solve the problem anew."""
+        """Add a function, given its bits of the rows, and solve the problem again."""
         self._split[self._n] = self.comparisons.split_by(bits)
         self._prices[self._n] = self.price(bits)
         self._n += 1

@@ -1,4 +1,4 @@
-"""Training rows: an array, or blocks read anew in each pass where rows do not fit in memory."""
+"""Training rows: an array, or blocks that each pass reads again, for rows beyond memory."""
 
 import copy
 import math

@@ -85,7 +85,7 @@ class LabelPairs:
             block, groups = X[part].astype(np.float64), self.groups[part]
             totals += _by_place(groups, np.ones(len(block)), len(totals)) @ block
             itself += block.T @ block
-        # A row is no pair with itself.
+        # A row and itself are not a pair.
         neighbours = totals.T @ (self.sharing @ totals) - itself
         total = totals.sum(axis=0)
         others = np.outer(total, total) - itself - neighbours

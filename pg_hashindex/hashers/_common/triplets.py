@@ -136,7 +136,7 @@ def label_triplets(
 def _neighbours(
     X: NDArray[np.float32], labels: Labels, n_neighbours: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the nearest rows with and without a label in common, (m, K), -1 where there are none."""
+    """Find the nearest rows with and without a shared label, (m, K); -1 fills missing ones."""
     n = len(X)
     k = min(n_neighbours, n - 1)
     # Centre, so that the expanded squared distance cancels least.
