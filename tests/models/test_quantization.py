@@ -150,7 +150,7 @@ def test_models_of_four_levels():
 def test_models_without_projections_are_refused():
     rows = ROWS[:3].astype(np.float32)
     network = known_rows([rows], np.zeros((3, 1), np.uint8), 8)
-    with pytest.raises(InvalidInputError, match="its network of kind rows gives codes"):
+    with pytest.raises(InvalidInputError, match="is of kind rows and gives codes"):
         Model("m", "x", 24, [], network=network, levels=4)
     layers = [affine(np.eye(2))]
     with pytest.raises(InvalidInputError, match="weights of bits, so it cannot have 4 levels"):

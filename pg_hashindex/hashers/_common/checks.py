@@ -32,8 +32,11 @@ def check_integer(name: str, value: Any, low: int, high: int) -> None:
 
 def number(low: float, high: float, bounds: Literal["[]", "()", "(]", "[)"] = "[]") -> _Check:
     """Return the check that a parameter is a number of a range, with PostgreSQL's bounds."""
-    least = f"above {low:g}" if bounds[0] == "(" else f"of {low:g} or more"
-    most = "" if high == math.inf else f", {'below' if bounds[1] == ')' else 'at most'} {high:g}"
+    what = f"a number from {low:g} to {high:g}"
+    if bounds != "[]":
+        least = f"above {low:g}" if bounds[0] == "(" else f"of {low:g} or more"
+        most = f", {'below' if bounds[1] == ')' else 'at most'} {high:g}"
+        what = f"a finite number {least}{most if high < math.inf else ''}"
 
     def check(name: str, value: Any) -> None:
         known = isinstance(value, int | float | np.integer | np.floating)
@@ -44,7 +47,7 @@ def number(low: float, high: float, bounds: Literal["[]", "()", "(]", "[)"] = "[
             or (value == low and bounds[0] == "(")
             or (value == high and bounds[1] == ")")
         ):
-            raise InvalidInputError(f"{name} must be a finite number {least}{most}, got {value!r}")
+            raise InvalidInputError(f"{name} must be {what}, got {value!r}")
 
     return check
 
