@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pg_hashindex.db.connection import Connection, connect
-from pg_hashindex.index import swap as swapping
 from pg_hashindex.index.catalog import Access
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations import swap as swapping
 from pg_hashindex.server import EmbeddedServer
 
 CLIENTS = 4

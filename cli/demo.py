@@ -85,7 +85,8 @@ def _index(connection: Connection, method: str) -> HashIndex:
 
 
 def _print_neighbours(index: HashIndex, packages: Packages) -> None:
-    echo(f"\nNearest packages by {index.name} ({index.n_bits} bits, {index.method}):")
+    row = index.row
+    echo(f"\nNearest packages by {row.name} ({row.n_bits} bits, {row.method}):")
     for name in _ASKED:
         position = packages.name.index(name)
         echo(f"\n  {name}: {packages.text[position]}")
@@ -101,10 +102,11 @@ def _print_recall(index: HashIndex) -> None:
 
 
 def _print_sizes(indexes: list[HashIndex]) -> None:
-    summary = indexes[0].summary()
+    row = indexes[0].row
+    summary = row.summary()
     echo(
-        f"\nOne code takes {indexes[0].n_bits // 8} bytes, one vector "
-        f"{4 * indexes[0].dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
+        f"\nOne code takes {row.n_bits // 8} bytes, one vector "
+        f"{4 * row.dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
         f"for {summary.vector_bytes / 1e6:.2f} MB of vectors."
     )
 

@@ -26,7 +26,7 @@ def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> Non
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
         found.distribute()
-        written = HashIndex.open(connection, name).encode(progress=True) if encode else None
+        written = found.encode(progress=True) if encode else None
     if as_json:
         print_json({"name": name, "distributed": True, "encoded": written})
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.catalog import IndexRow, read_row
 from pg_hashindex.quality import query_sets, recall_history
 from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.quality.comparison import Scores
@@ -120,7 +120,7 @@ def evaluate(
         check_plot(plot_file)
     scores: dict[str, Scores] = {}
     with connected(database_url) as connection:
-        opened = HashIndex.open(connection, index)
+        opened = read_row(connection, index)
         if history:
             points = recall_history.history(opened, set_name)
             _print_history(points, as_json)
@@ -194,7 +194,7 @@ def _check_usage(
 
 
 def _asked(
-    index: HashIndex,
+    index: IndexRow,
     queries: int,
     queries_from: str | None,
     set_name: str | None,
@@ -212,7 +212,7 @@ def _asked(
     return asked if save is None else query_sets.save(index, asked, save)
 
 
-def _note(index: HashIndex, result: Evaluation, record: bool | None) -> None:
+def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
     if result.skipped:
         note(
             f"{result.skipped} queries are left out: model {index.model} has no code for them, "
@@ -222,7 +222,7 @@ def _note(index: HashIndex, result: Evaluation, record: bool | None) -> None:
         note(f"not recorded: {recall_history.obstacle(index)}")
 
 
-def _default_recall(index: HashIndex, result: Evaluation) -> float | None:
+def _default_recall(index: IndexRow, result: Evaluation) -> float | None:
     own = default_candidates(index, result.k)
     return next((p.recall for p in result.points if p.candidates == own), None)
 
@@ -257,7 +257,7 @@ def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:
     )
 
 
-def _print_sets(index: HashIndex, as_json: bool) -> None:
+def _print_sets(index: IndexRow, as_json: bool) -> None:
     found = query_sets.list_sets(index)
     if as_json:
         print_json([asdict(one) for one in found])

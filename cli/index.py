@@ -8,7 +8,8 @@ import click
 
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.handle import Access, HashIndex, Layout, ListSummary, Ranking, list_indexes
+from pg_hashindex.index.catalog import Access, IndexRow, Layout, ListSummary, Ranking, read_rows
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 
 from ._shared import (
@@ -67,6 +68,10 @@ _OTHERS = {
     "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
     "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
     "repair": ("repair", "Bring index NAME back into order, and print what was done."),
+    "rebind": (
+        "repair",
+        "Say what the table or columns of index NAME are called now, and bring it into order.",
+    ),
     "grant": ("grant", "Let roles search index NAME by its codes."),
     "revoke": (
         "grant",
@@ -162,7 +167,7 @@ def create(
             )
         if encode:
             created.encode(progress=True)
-        _print_index(HashIndex.open(connection, name), as_json, encoded=encode)
+        _print_index(created.row, as_json, encoded=encode)
 
 
 @index.command("encode")
@@ -178,15 +183,14 @@ def encode_index(database_url: str, name: str, throttle: float | None, as_json: 
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
         written = found.encode(progress=True, rows_per_second=throttle)
-        waiting = found.waiting()
-        found = HashIndex.open(connection, name)
+        waiting, row = found.waiting(), found.row
     if as_json:
-        print_json({"name": name, "encoded": written, "waiting": waiting, "access": found.access})
+        print_json({"name": name, "encoded": written, "waiting": waiting, "access": row.access})
     else:
         note(f"encoded {written} rows")
     if waiting:
-        note(_what_to_do(found, waiting, encoded=True))
-    _note_building(found)
+        note(_what_to_do(row, waiting, encoded=True))
+    _note_building(row)
 
 
 @index.command()
@@ -229,8 +233,7 @@ def configure(
         )
         if build and found.building is not None:
             found.encode(progress=True)
-            found = HashIndex.open(connection, name)
-        _print_index(found, as_json)
+        _print_index(found.row, as_json)
 
 
 @index.command()
@@ -256,7 +259,10 @@ def rebalance(database_url: str, name: str, as_json: bool) -> None:
 def list_all(database_url: str, as_json: bool) -> None:
     """List every index."""
     with connected(database_url) as connection:
-        rows = [_fields(found) | {"waiting": _waiting(found)} for found in list_indexes(connection)]
+        rows = [
+            _fields(row) | {"waiting": _waiting(row)}
+            for row in read_rows(connection, "ORDER BY i.name")
+        ]
     if as_json:
         print_json(rows)
         return
@@ -280,8 +286,7 @@ def list_all(database_url: str, as_json: bool) -> None:
 def show(database_url: str, name: str, as_json: bool) -> None:
     """Show an index: what it binds, how far it is encoded, what it takes."""
     with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
-        _print_index(found, as_json)
+        _print_index(HashIndex.open(connection, name).row, as_json)
 
 
 @index.command()
@@ -299,7 +304,7 @@ def drop(database_url: str, name: str, patience: float, as_json: bool) -> None:
         note(f"dropped index {name}")
 
 
-def _fields(found: HashIndex) -> dict[str, Any]:
+def _fields(found: IndexRow) -> dict[str, Any]:
     return {
         "name": found.name,
         "table": found.qualified_table,
@@ -324,7 +329,7 @@ def _fields(found: HashIndex) -> dict[str, Any]:
     }
 
 
-def _waiting(found: HashIndex) -> int | None:
+def _waiting(found: IndexRow) -> int | None:
     """Count rows without a code where triggers write none; None elsewhere: it reads the table."""
     if found.encoded_in == "sql":
         return None
@@ -342,7 +347,7 @@ def _shown(heading: str, value: Any) -> Any:
     return value
 
 
-def _what_to_do(found: HashIndex, waiting: int, *, encoded: bool) -> str:
+def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
     if encoded and found.network == "rows":
         return (
             f"{waiting} rows wait without a code: they are none of those that model {found.model} "
@@ -351,7 +356,7 @@ def _what_to_do(found: HashIndex, waiting: int, *, encoded: bool) -> str:
     return f"{waiting} rows have no code: pg-hashindex index encode"
 
 
-def _note_building(found: HashIndex) -> None:
+def _note_building(found: IndexRow) -> None:
     if found.building is not None:
         note(
             f"searches go by {found.access} until access by {found.building} is built: "
@@ -359,8 +364,8 @@ def _note_building(found: HashIndex) -> None:
         )
 
 
-def _note_swap(found: HashIndex) -> None:
-    for row in list_indexes(found.connection):
+def _note_swap(found: IndexRow) -> None:
+    for row in read_rows(found.connection, "ORDER BY i.name"):
         if row.swap_of != found.name:
             continue
         model = f"{row.model}:{row.model_version}"
@@ -378,7 +383,7 @@ def _note_swap(found: HashIndex) -> None:
             )
 
 
-def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
+def _note_lists(found: IndexRow, lists: ListSummary, rows: int) -> None:
     if not lists.in_order:
         note(
             "some lists are much longer than the others, so that searches read more than needed: "
@@ -392,7 +397,7 @@ def _note_lists(found: HashIndex, lists: ListSummary, rows: int) -> None:
         )
 
 
-def _print_index(found: HashIndex, as_json: bool, *, encoded: bool = False) -> None:
+def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:
     summary, lists = found.summary(), found.lists()
     if as_json:
         fields = _fields(found) | asdict(summary)

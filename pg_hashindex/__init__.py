@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from .db.connection import connect
     from .errors import HashIndexError
     from .index.async_index import AsyncHashIndex
-    from .index.handle import HashIndex, IndexSummary, list_indexes
+    from .index.handle import HashIndex, IndexSummary, list_indexes, search
     from .index.search import Hit
-    from .index.search_by_name import search
     from .models import store
     from .models.layers import Layer
     from .models.model import Model
@@ -62,7 +61,7 @@ _MODULES = {
     "Model": "models.model",
     "connect": "db.connection",
     "list_indexes": "index.handle",
-    "search": "index.search_by_name",
+    "search": "index.handle",
 }
 
 

@@ -22,7 +22,7 @@ BEGIN
     LIMIT 1;
     IF found.id IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', reference
-            USING ERRCODE = 'undefined_object',
+            USING ERRCODE = '42X01',
                   HINT = 'See SELECT name, version FROM hashindex.model.';
     END IF;
     RETURN found;

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text)
 RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
@@ -14,8 +14,8 @@ $$;
 
 COMMENT ON FUNCTION hashindex._refuse(text, integer, text) IS 'the error of an argument that is out of range';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given vector, wanted integer)
-RETURNS vector
+CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer)
+RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -30,12 +30,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_vector(vector, integer) IS 'the error of a vector that a model cannot take';
+COMMENT ON FUNCTION hashindex._refuse_vector({ext}.vector, integer) IS 'the error of a vector that a model cannot take';
 
 CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer)
 RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF query_code IS NULL THEN
@@ -55,9 +55,9 @@ COMMENT ON FUNCTION hashindex._checked_code(bit varying, integer) IS
     'the code of a query that the caller brings, or an error where it is missing or has another length';
 
 CREATE OR REPLACE FUNCTION hashindex._refuse_code(query_code bit varying)
-RETURNS vector
+RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'

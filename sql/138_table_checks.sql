@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex._check_vector_column(
 )
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     kind "char";
@@ -36,7 +36,7 @@ BEGIN
         RAISE EXCEPTION 'table % has no column "%"', table_name, coalesce(column_name, 'NULL')
             USING ERRCODE = 'undefined_column';
     END IF;
-    IF column_type NOT IN ('vector', 'halfvec') THEN
+    IF column_type NOT IN ('{ext}.vector', '{ext}.halfvec') THEN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec',
             column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
@@ -44,7 +44,7 @@ BEGIN
     IF column_dimension = -1 THEN
         -- A type without a dimension: look for a row that the model could not take.
         EXECUTE format(
-            'SELECT vector_dims(%1$I) FROM %2$s WHERE vector_dims(%1$I) <> $1 LIMIT 1',
+            'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',
             column_name, table_name
         ) INTO column_dimension USING dimension;
     END IF;
@@ -66,7 +66,7 @@ CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(
 )
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     found integer := a.atttypmod FROM pg_attribute a
@@ -84,21 +84,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_column_dimension(regclass, text, integer) IS
     'refuses to search a column whose dimension was changed under its index';
-
-CREATE OR REPLACE FUNCTION hashindex._base_type(type oid)
-RETURNS oid
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    WHILE (SELECT t.typtype = 'd' FROM pg_type t WHERE t.oid = type) LOOP
-        type := (SELECT t.typbasetype FROM pg_type t WHERE t.oid = type);
-    END LOOP;
-    RETURN type;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._base_type(oid) IS 'the type that a domain, or a domain over domains, is of';
 
 -- Triggers run as the administrator: an operator, a cast or a domain's check of somebody else's must not run in them. An enum has
 -- PostgreSQL's operators, unless its owner gives it others.
@@ -119,7 +104,7 @@ COMMENT ON FUNCTION hashindex._is_foreign_type(oid) IS 'whether a type is neithe
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     wrong record;
@@ -159,7 +144,7 @@ COMMENT ON FUNCTION hashindex._check_filter_columns(hashindex.index, regclass) I
 CREATE OR REPLACE FUNCTION hashindex._filter_fault(i hashindex.index, name text, n bigint)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -212,7 +197,12 @@ BEGIN
     INTO id_column, id_type, shape
     FROM pg_index x
     JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-    JOIN pg_type t ON t.oid = hashindex._base_type(a.atttypid)
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE below AS (
+            SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+        )
+        SELECT y.* FROM below b JOIN pg_type y ON y.oid = b.type WHERE y.typtype <> 'd'
+    ) t
     WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
       AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
@@ -254,36 +244,24 @@ $$;
 
 COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
 
--- Names of their own that the statements of an index use: variables, and tables of a query.
-CREATE OR REPLACE FUNCTION hashindex._is_reserved(name text)
-RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN starts_with(name, 'hashindex_');
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._is_reserved(text) IS
-    'whether the statements of an index mean something else by a name';
-
+-- The statements of an index use such names for variables, and for tables of a query.
 CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     taken text;
 BEGIN
-    SELECT format('table %s', table_name) INTO taken
-    FROM pg_class c WHERE c.oid = table_name AND hashindex._is_reserved(c.relname);
-    SELECT coalesce(taken, format('column "%s" of %s', a.name, table_name)) INTO taken
-    FROM (
-        SELECT a.attname::text AS name FROM pg_attribute a WHERE a.attrelid = table_name AND NOT a.attisdropped
-        UNION ALL SELECT code_column
-    ) a
-    WHERE taken IS NOT NULL OR hashindex._is_reserved(a.name) LIMIT 1;
+    SELECT n.shown INTO taken FROM (
+        SELECT c.relname::text, format('table %s', table_name) FROM pg_class c WHERE c.oid = table_name
+        UNION ALL
+        SELECT a.attname, format('column "%s" of %s', a.attname, table_name) FROM pg_attribute a
+        WHERE a.attrelid = table_name AND NOT a.attisdropped
+        UNION ALL
+        SELECT code_column, format('column "%s" of %s', code_column, table_name)
+    ) n(name, shown)
+    WHERE starts_with(n.name, 'hashindex_') LIMIT 1;
     IF taken IS NOT NULL THEN
         RAISE EXCEPTION '% has a name by which searches mean something else', taken
             USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it, or for the index that it is made for.';

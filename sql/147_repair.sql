@@ -1,136 +1,87 @@
--- Bringing an index back into order: what pg-hashindex index repair is made of. Tables and columns
--- may have been renamed or dropped, triggers disabled, indexes dropped, partitions attached.
+-- Bringing an index back into order, and dropping what belongs to none: what pg-hashindex index repair is made of.
 
--- Without those that are parts of another of them. A partition that was detached keeps its triggers.
-CREATE OR REPLACE FUNCTION hashindex._triggered_tables(i hashindex.index)
-RETURNS TABLE (schema_name text, table_name text, divided boolean)
+CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
+RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    WITH triggered AS (
-        SELECT DISTINCT t.tgrelid FROM hashindex._triggers_of(i) t
-    )
-    SELECT n.nspname::text, c.relname::text, c.relkind = 'p'
-    FROM triggered t
-    JOIN pg_class c ON c.oid = t.tgrelid
-    JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE NOT EXISTS (
-        SELECT FROM pg_partition_ancestors(t.tgrelid) a JOIN triggered above ON above.tgrelid = a.relid
-        WHERE a.relid <> t.tgrelid
-    )
-    ORDER BY 1, 2;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._triggered_tables(hashindex.index) IS
-    'tables that the triggers of an index stand on, whatever they are called now';
-
-CREATE OR REPLACE FUNCTION hashindex._fitting_columns(i hashindex.index, base regclass)
-RETURNS TABLE (part text, column_name text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    named text := hashindex._shell_word(coalesce(i.swap_of, i.name));
+    rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
+    again text := format('restore what was, or run pg-hashindex index drop %s and make it anew', named);
+    key_fault text;
+    key_type text;
 BEGIN
+    IF base IS NULL THEN
+        RETURN QUERY SELECT format('table %I.%I is not there any more', i.schema_name, i.table_name),
+            format('%s --table TABLE; if it was dropped: pg-hashindex index drop %s', rebind, named), false;
+        RETURN;
+    END IF;
+    BEGIN
+        PERFORM hashindex._check_names(base, i.code_column);
+        SELECT k.id_type INTO key_type FROM hashindex._find_key(base, i.id_column) k;
+    EXCEPTION WHEN undefined_column OR invalid_table_definition OR invalid_name THEN
+        key_fault := SQLERRM;
+    END;
     RETURN QUERY
-    SELECT p.part, a.attname::text
-    FROM pg_attribute a
-    CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN a.atttypid IN ('vector'::regtype, 'halfvec'::regtype)
-                AND a.atttypmod IN (-1, used.dimension) THEN 'vector'
-            WHEN a.atttypid = 'bit'::regtype AND a.atttypmod = used.n_bits THEN 'code'
-        END AS part
-    ) p
-    WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped AND p.part IS NOT NULL
-    UNION ALL
-    SELECT 'key', k.id_column
+    WITH columns AS (
+        SELECT a.attrelid, a.attname, a.atttypmod, format_type(a.atttypid, NULL) AS kind, format_type(a.atttypid, a.atttypmod) AS type
+        FROM pg_attribute a WHERE a.attrelid IN (base, codes) AND a.attnum > 0 AND NOT a.attisdropped
+    )
+    SELECT f.fault, f.advice, f.mendable
     FROM (
-        SELECT DISTINCT a.attname::text AS name
-        FROM pg_index x
-        JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-        JOIN pg_type t ON t.oid = a.atttypid
-        WHERE x.indrelid = base AND x.indisunique AND x.indisvalid AND x.indimmediate
-          AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
-          AND t.typcategory NOT IN ('A', 'C')
-    ) u
-    CROSS JOIN LATERAL hashindex._find_key(base, u.name) k
-    WHERE k.id_type = i.id_type
-    ORDER BY 1, 2;
+        SELECT CASE WHEN c.relkind NOT IN ('r', 'p') THEN format('%s is not a table', base)
+                    WHEN c.relpersistence = 't' THEN format('%s is a temporary table, which an index would outlive', base)
+                    -- A write to a child fires none of the parent's triggers.
+                    WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = base) THEN
+                        format('%s has tables that inherit from it', base) END AS fault, again AS advice, false AS mendable
+        FROM pg_class c WHERE c.oid = base
+        UNION ALL
+        SELECT CASE
+            WHEN c.attname IS NULL THEN format('column "%s" of %s is not there any more', i.column_name, base)
+            WHEN c.kind NOT IN ('{ext}.vector', '{ext}.halfvec') THEN
+                format('column "%s" of %s is of type %s, not vector or halfvec', i.column_name, base, c.kind)
+            WHEN c.atttypmod NOT IN (-1, used.dimension) THEN
+                format('column "%s" of %s holds vectors of %s dimensions, the model takes %s', i.column_name, base, c.atttypmod, used.dimension)
+        END, CASE WHEN c.attname IS NULL THEN format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named)
+             ELSE again END, false
+        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = base AND c.attname = i.column_name
+        UNION ALL
+        SELECT CASE WHEN c.attname IS NULL THEN format('key "%s" of %s is not there any more', i.id_column, base) ELSE key_fault END,
+            CASE WHEN c.attname IS NULL THEN rebind || ' --id COLUMN' ELSE again END, false
+        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = base AND c.attname = i.id_column
+        UNION ALL
+        SELECT format('key "%s" of %s is of type %s, and was of %s', i.id_column, base, key_type, i.id_type), again, false
+        WHERE key_type <> i.id_type
+        UNION ALL
+        SELECT CASE
+            WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
+            WHEN c.attname IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
+            WHEN c.type <> format('bit(%s)', used.n_bits) THEN
+                format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
+            WHEN NOT hashindex._is_beside(i) THEN format('table %s and its codes in %s are not distributed alike', base, codes)
+            -- Triggers and the encoder write by it.
+            WHEN i.layout = 'table' AND NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL AND a.attname = 'id'
+            ) THEN format('code table %s has lost its primary key', codes)
+        END, 'pg-hashindex index repair ' || named, true
+        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = codes AND c.attname = i.code_column
+    ) f WHERE f.fault IS NOT NULL;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._fitting_columns(hashindex.index, regclass) IS
-    'columns of a table that could be the vector, the key or the code of an index, by their types';
+COMMENT ON FUNCTION hashindex._table_faults(hashindex.index) IS
+    'why the table, column, key and codes of an index are not what it was made for, and what to do; a repair mends some';
 
--- Another type of key, or another dimension, is another index.
-CREATE OR REPLACE FUNCTION hashindex._check_binding(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    key record;
-BEGIN
-    PERFORM hashindex._check_names(base, i.code_column);
-    PERFORM hashindex._check_vector_column(base, i.column_name, m.dimension)
-    FROM hashindex.model m WHERE m.id = i.model_id;
-    PERFORM hashindex._check_names(base, i.code_column);
-    key := hashindex._find_key(base, i.id_column);
-    IF key.id_type <> i.id_type THEN
-        RAISE EXCEPTION 'key "%" of % is of type % now, index "%" was made for %',
-            i.id_column, base, key.id_type, i.name, i.id_type
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Drop the index, and make it anew.';
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._check_binding(hashindex.index) IS
-    'refuses an index whose table or columns can no longer be what it was made for';
-
-CREATE OR REPLACE FUNCTION hashindex._rebind(
-    name text, base regclass, column_name text, id_column text, code_column text
-)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index;
-BEGIN
-    i := hashindex._locked_index(_rebind.name);
-    SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = _rebind.base;
-    i.column_name := _rebind.column_name;
-    i.id_column := _rebind.id_column;
-    IF i.layout = 'column' THEN
-        i.code_schema := i.schema_name;
-        i.code_table := i.table_name;
-        i.code_column := _rebind.code_column;
-    END IF;
-    PERFORM hashindex._check_binding(i);
-    UPDATE hashindex.index x
-    SET schema_name = i.schema_name, table_name = i.table_name, column_name = i.column_name,
-        id_column = i.id_column, code_schema = i.code_schema, code_table = i.code_table,
-        code_column = i.code_column
-    WHERE x.name = i.name;
-    PERFORM hashindex._create_functions(i);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._rebind(text, regclass, text, text, text) IS
-    'has an index follow its table, vector column, key and code column to other names';
-
--- What is missing is made; what an empty table of codes lacks, pg-hashindex index encode brings.
+-- What an empty table of codes lacks, pg-hashindex index encode brings.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
@@ -138,8 +89,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     IF EXISTS (
-        SELECT FROM pg_attribute a
-        WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
+        SELECT FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
     ) THEN
         IF hashindex._is_beside(i) THEN
             RETURN false;
@@ -172,91 +122,262 @@ $$;
 COMMENT ON FUNCTION hashindex._restore_codes(text) IS
     'makes the code table or code column of an index anew, if it is missing; returns whether it was';
 
--- To tell whether CREATE OR REPLACE has changed any.
-CREATE OR REPLACE FUNCTION hashindex._function_texts(i hashindex.index)
-RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+-- Comments on triggers say that what their tables got before was not seen. They stay until every code has been compared, also
+-- where a run is cut off in between.
+CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_mark_triggers.name);
+    marked record;
 BEGIN
-    RETURN coalesce(string_agg(pg_get_functiondef(f), E'\n' ORDER BY f::text), '') FROM hashindex._functions_of(i) f;
+    FOR marked IN
+        SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
+        WHERE CASE WHEN verified THEN t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
+            AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
+    LOOP
+        EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
+            'codes are to be compared with fresh ones: pg-hashindex index repair ' || hashindex._shell_word(coalesce(i.swap_of, i.name)) END);
+    END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._function_texts(hashindex.index) IS
-    'texts of an index''s own functions as they are now';
-
--- As SQL writes it under any search_path.
-CREATE OR REPLACE FUNCTION hashindex._full_name(relation regclass)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format('%I.%I', n.nspname, c.relname)
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._full_name(regclass) IS 'name of a relation with its schema, quoted';
+COMMENT ON FUNCTION hashindex._mark_triggers(text, regclass, boolean) IS
+    'says that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
 
 -- Disabled ones too, whoever disabled them: codes do not stay right without.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text)
 RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     names text[] := hashindex._trigger_names(i);
-    present record;
-    unseen text[] := '{}';
+    found record;
+    unseen regclass[] := '{}';
 BEGIN
     PERFORM hashindex._allow_shard_changes();
-    FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
-        WHERE t.tgparentid = 0 AND NOT (
-            t.tgname = ANY (names) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
-        )
+    FOR found IN
+        SELECT f.* FROM (
+            SELECT 1 AS place, t.tgname, t.tgrelid::regclass AS relation, CASE
+                WHEN t.tgparentid = 0 AND (t.tgname <> ALL (names) OR p.part IS NULL) THEN 'foreign'
+                WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
+                WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
+            FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
+            UNION ALL
+            SELECT DISTINCT 2, NULL::name, p.part, 'missing' FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
+            -- PostgreSQL itself makes those of rows for partitions.
+            WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex._has_trigger(i, p.part, n.name)
+        ) f WHERE f.fault IS NOT NULL ORDER BY f.place, f.fault, f.relation::text
     LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', present.tgname, present.relation);
-        table_name := present.relation;
-        what := 'foreign';
-        RETURN NEXT;
-    END LOOP;
-    FOR present IN
-        SELECT t.tgname, hashindex._full_name(t.tgrelid) AS relation FROM hashindex._triggers_of(i) t
-        WHERE t.tgenabled NOT IN ('O', 'A')
-    LOOP
-        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', present.relation, present.tgname);
-        table_name := present.relation;
-        what := 'disabled';
-        unseen := unseen || table_name;
-        RETURN NEXT;
-    END LOOP;
-    FOR present IN
-        SELECT DISTINCT hashindex._full_name(p.part) AS relation
-        FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
-        -- PostgreSQL itself makes those of rows for partitions.
-        WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex._has_trigger(i, p.part, n.name)
-    LOOP
-        table_name := present.relation;
-        what := 'missing';
-        unseen := unseen || table_name;
+        IF found.fault = 'foreign' THEN
+            EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
+        ELSIF found.fault = 'disabled' THEN
+            EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', found.relation, found.tgname);
+        END IF;
+        IF found.fault IN ('disabled', 'missing') THEN
+            unseen := unseen || found.relation;
+        END IF;
+        table_name := found.relation;
+        what := found.fault;
         RETURN NEXT;
     END LOOP;
     PERFORM hashindex._create_triggers(i, base);
-    FOR present IN
-        SELECT DISTINCT t.relation FROM hashindex._unverified_tables(i) t WHERE t.relation <> ALL (unseen)
-    LOOP
-        table_name := present.relation;
-        what := 'unverified';
-        RETURN NEXT;
-    END LOOP;
-    PERFORM hashindex._mark_unverified(i.name, t::regclass) FROM unnest(unseen) t;
+    PERFORM hashindex._mark_triggers(i.name, t, false) FROM unnest(unseen) t;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._restore_triggers(text) IS
     'makes the triggers of an index that are missing, enables disabled ones, and drops those of partitions that were detached; returns the tables, by what was wrong';
+
+-- Searches go by all codes again until it is built: what is left of it may be wrong.
+CREATE OR REPLACE FUNCTION hashindex._restore_access(name text)
+RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    i hashindex.index;
+    codes regclass;
+    complete boolean := true;
+    dropped text;
+    part text;
+BEGIN
+    i := hashindex._locked_index(_restore_access.name);
+    codes := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    IF i.access = 'landmarks' THEN
+        complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
+        IF complete THEN
+            -- A crash empties what is unlogged.
+            EXECUTE format(
+                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s)',
+                i.landmark_table, codes
+            ) INTO complete;
+        END IF;
+    ELSIF i.access IN ('lookup', 'hnsw') THEN
+        -- That of a table with partitions is valid if those of all of them are there.
+        SELECT coalesce(bool_and(x.indisvalid IS TRUE), false) INTO complete
+        FROM hashindex._code_indexes(i, i.access) c
+        LEFT JOIN pg_index x ON x.indexrelid = to_regclass(c.index_name)
+        WHERE c.level = 0;
+    END IF;
+    IF NOT complete THEN
+        RETURN NEXT format('access path %s was incomplete: searches go by scan until it is built again', i.access);
+        part := i.access;
+        i.building := coalesce(i.building, i.access);
+        i.access := 'scan';
+        UPDATE hashindex.index x SET access = i.access, building = i.building, landmark_table = NULL WHERE x.name = i.name;
+        IF part <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
+            PERFORM hashindex._drop_code_indexes(i, part);
+        END IF;
+        SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = i.name;
+        PERFORM hashindex._create_functions(i);
+    END IF;
+
+    FOR part IN SELECT u FROM hashindex.drop_unused(i.name) u LOOP
+        RETURN NEXT format('dropped table %s, which a run had left', part);
+    END LOOP;
+
+    -- What CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and what no path of the index needs.
+    FOR dropped IN
+        SELECT format('%I.%I', n.nspname, c.relname)
+        FROM pg_index x
+        JOIN pg_class c ON c.oid = x.indexrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_class r ON r.oid = x.indrelid
+        JOIN pg_namespace m ON m.oid = r.relnamespace
+        CROSS JOIN LATERAL (
+            SELECT format('hashindex_%s_', CASE WHEN x.indrelid = codes THEN i.storage
+                ELSE left(md5(i.storage || format(' %I.%I', m.nspname, r.relname)), 20) END) AS stem
+        ) named
+        WHERE x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
+          AND ((i.layout = 'table' AND NOT x.indisvalid) OR (
+              substr(c.relname, 1 + length(named.stem)) ~ '^(hnsw|chunk_[0-9]+)(_cc(new|old)[0-9]*)?$'
+              AND starts_with(c.relname, named.stem)
+          ))
+          -- Those of partitions go with the one above them.
+          AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
+          AND NOT EXISTS (
+              SELECT FROM unnest(ARRAY[i.access, i.building]) path
+              CROSS JOIN LATERAL hashindex._code_indexes(i, path) k
+              WHERE path IN ('lookup', 'hnsw') AND to_regclass(k.index_name) = x.indexrelid
+          )
+        ORDER BY 1
+    LOOP
+        EXECUTE 'DROP INDEX ' || dropped;
+        RETURN NEXT format('dropped index %s, which a run had left', dropped);
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._restore_access(text) IS
+    'has an index whose access path is incomplete build it again, and drops what runs that were cut off left of others; returns what was done';
+
+-- Rows of the catalog say what is in use; names and comments say what is ours.
+CREATE OR REPLACE FUNCTION hashindex.orphans()
+RETURNS TABLE (kind text, object text, statement text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH dead_runs AS (
+        SELECT n.nspname::text AS schema, 'tune_' || right(n.nspname, 12) AS token
+        FROM pg_namespace n
+        WHERE n.nspname ~ '^hashindex_tune_[0-9a-f]{12}$' AND pg_has_role(n.nspowner, hashindex._administrator(), 'USAGE')
+          AND NOT hashindex._is_at_work('tune', n.nspname)
+    ),
+    functions AS (
+        SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
+        FROM pg_proc p
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND CASE
+            WHEN p.proname ~ '^sync_' THEN p.prorettype = 'trigger'::regtype
+                AND obj_description(p.oid, 'pg_proc') ~ '^trigger: (keeps the codes of index|takes away the codes of rows) '
+                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE 'sync_' || i.storage = p.proname)
+            WHEN p.proname ~ '^encode_' THEN obj_description(p.oid, 'pg_proc') ~ '^code of a vector by the model of index '
+                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE p.proname = 'encode_' || i.storage)
+            WHEN p.proname ~ '^(refresh|renew)_' THEN obj_description(p.oid, 'pg_proc') ~ '^makes the codes of keys in index '
+                AND NOT EXISTS (
+                    SELECT FROM hashindex.index i
+                    WHERE p.proname = 'refresh_' || i.storage
+                       OR p.proname = 'renew_' || i.storage AND i.next_generation IS NOT NULL
+                )
+            WHEN p.proname ~ '^(candidates|search|within)_' THEN
+                obj_description(p.oid, 'pg_proc')
+                    ~ '^(keys of the n rows of .*|nearest rows of .*|rows of .* whose codes are within a Hamming radius,) by index '
+                AND NOT EXISTS (
+                    SELECT FROM hashindex.index i
+                    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+                )
+        END
+    ),
+    triggers AS (
+        SELECT t.tgname, t.tgrelid, t.tgrelid::regclass AS relation,
+               substr(f.name, 6) AS storage
+        FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
+        WHERE t.tgparentid = 0 AND NOT hashindex._is_shard(t.tgrelid)
+    ),
+    listed (place, kind, object, statement) AS (
+        SELECT 1, 'index', i.name, format('SELECT hashindex.drop_index(%L)', i.name)
+        FROM dead_runs d JOIN hashindex.index i ON i.schema_name = d.schema
+        UNION ALL
+        SELECT 2, 'model', format('%s:%s', m.name, m.version),
+               format('DELETE FROM hashindex.model WHERE id = %s', m.id)
+        FROM dead_runs d JOIN hashindex.model m ON starts_with(m.name, d.token)
+        UNION ALL
+        SELECT 3, 'schema', quote_ident(d.schema), format('DROP SCHEMA %I CASCADE', d.schema)
+        FROM dead_runs d
+        UNION ALL
+        SELECT 4, 'trigger', format('%I ON %s', t.tgname, t.relation),
+               format('DROP TRIGGER %I ON %s', t.tgname, t.relation)
+        FROM triggers t
+        UNION ALL
+        SELECT 5, 'column', format('%s.%I', t.relation, a.attname),
+               format('ALTER TABLE %s DROP COLUMN %I', t.relation, a.attname)
+        FROM triggers t
+        JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attname = t.storage || '_code'
+            AND a.atttypid = 'bit'::regtype AND NOT a.attisdropped
+        WHERE t.tgname = 'zz_hashindex_' || t.storage
+        UNION ALL
+        SELECT 6, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
+        FROM functions f
+        UNION ALL
+        SELECT 7, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
+        FROM pg_class c
+        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
+          AND obj_description(c.oid, 'pg_class')
+              ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index )'
+          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
+    )
+    SELECT l.kind, l.object, l.statement FROM listed l ORDER BY l.place, l.object;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.orphans() IS
+    'what was made for indexes that are no more, and by runs of pg-hashindex tune that were killed; with the statements that drop it';
+
+CREATE OR REPLACE FUNCTION hashindex.drop_orphans()
+RETURNS TABLE (kind text, object text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    orphan record;
+BEGIN
+    -- Nobody makes an index of that name meanwhile.
+    LOCK TABLE hashindex.index IN SHARE ROW EXCLUSIVE MODE;
+    FOR orphan IN SELECT o.* FROM hashindex.orphans() o LOOP
+        EXECUTE orphan.statement;
+        kind := orphan.kind;
+        object := orphan.object;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_orphans() IS
+    'drops what was made for indexes that are no more; returns what it was';

@@ -174,6 +174,25 @@ $$;
 COMMENT ON FUNCTION hashindex._kept_filter(hashindex.index, text) IS
     'a filter, where the columns that are kept beside the codes of an index can tell it; otherwise NULL';
 
+-- Python encodes the query before this statement sees the index, which may have been given another model since. Functions of the index
+-- that are newer than the statement's snapshot do not go by codes at all.
+CREATE OR REPLACE FUNCTION hashindex._code_by_model(index_name text, model_id bigint, query_code bit varying)
+RETURNS bit varying
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND i.model_id = _code_by_model.model_id) THEN
+        RAISE EXCEPTION 'the code of the query was made by a model that index "%" has not any more', index_name
+            USING ERRCODE = 'HI001', HINT = 'Encode the query again, with the model that the index has now.';
+    END IF;
+    RETURN query_code;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._code_by_model(text, bigint, bit varying) IS
+    'the code of a query; an error, SQLSTATE HI001, unless the index has the model that made it';
+
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
     query vector,

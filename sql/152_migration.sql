@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
@@ -36,7 +36,7 @@ BEGIN
     SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
         EXECUTE format(
-            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::vector, $2) '
+            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::{ext}.vector, $2) '
             'WHERE b.%4$I IS NOT NULL AND b.%3$I IS NULL',
             i.schema_name, i.table_name, i.code_column, i.column_name
         ) USING layers, levels;
@@ -69,7 +69,7 @@ COMMENT ON FUNCTION hashindex.encode_rows(text) IS
 CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
@@ -107,7 +107,7 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF defer AND EXISTS (
@@ -119,14 +119,14 @@ BEGIN
     END IF;
     BEGIN
         PERFORM hashindex.find_model(model);
-    EXCEPTION WHEN undefined_object THEN
+    EXCEPTION WHEN SQLSTATE '42X01' THEN
         IF defer THEN
             RAISE WARNING 'index "%" is not made: %', name, SQLERRM
                 USING HINT = 'Make it once the model is there: by HashIndex.create, or by pg-hashindex index create.';
             RETURN false;
         END IF;
         RAISE EXCEPTION '%', SQLERRM
-            USING ERRCODE = 'undefined_object',
+            USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
     PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns);
@@ -149,7 +149,7 @@ COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, te
 CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(index_name);

@@ -1,15 +1,15 @@
 -- How good an index is, measured on its own table.
 
-CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query vector, k integer DEFAULT 10)
+CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked vector := CASE WHEN vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY EXECUTE format(
@@ -22,7 +22,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, vector, integer) IS
+COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
     'nearest rows by exact distance to every row of an index''s table: slow, and the truth';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION hashindex.recall(
 )
 RETURNS double precision
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
@@ -53,7 +53,7 @@ BEGIN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
     FOR row_of IN EXECUTE format(
-        'SELECT b.%2$I::text AS id, b.%3$I::vector AS query, %4$s::bit varying AS code FROM %1$s b '
+        'SELECT b.%2$I::text AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
         'WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $1',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'

@@ -19,21 +19,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._holds(integer, bigint) IS 'whether the session of a process still holds its lock';
 
-CREATE OR REPLACE FUNCTION hashindex._hold()
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    lock bigint := hashtextextended(gen_random_uuid()::text, 0);
-BEGIN
-    PERFORM pg_advisory_lock(lock);
-    RETURN lock;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._hold() IS 'takes a lock for this session that nobody else knows of, and returns its number';
-
 CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -50,49 +35,10 @@ $$;
 COMMENT ON FUNCTION hashindex._is_at_work(text, text) IS
     'whether a session is encoding, building, repairing or swapping an index, or tuning';
 
-CREATE OR REPLACE FUNCTION hashindex._claim(work text, name text)
-RETURNS boolean
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_column
-BEGIN
-    -- Who is changing its row is waited for.
-    PERFORM FROM hashindex.index x WHERE x.name = _claim.name FOR KEY SHARE;
-    INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES (_claim.work, _claim.name, pg_backend_pid(), 0)
-    ON CONFLICT (work, name) DO UPDATE SET pid = excluded.pid, lock = 0 WHERE NOT hashindex._holds(c.pid, c.lock);
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    UPDATE hashindex.claim c SET lock = hashindex._hold() WHERE c.work = _claim.work AND c.name = _claim.name;
-    RETURN true;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._claim(text, text) IS 'has this session do some work, unless another one is at it; whether it may';
-
-CREATE OR REPLACE FUNCTION hashindex._release(work text, name text)
-RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_column
-DECLARE
-    held bigint;
-BEGIN
-    DELETE FROM hashindex.claim c WHERE c.work = _release.work AND c.name = _release.name AND c.pid = pg_backend_pid() RETURNING c.lock INTO held;
-    IF FOUND THEN
-        PERFORM pg_advisory_unlock(held);
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._release(text, text) IS 'says that this session is done with the work that it claimed';
-
 CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
 RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     state text;
@@ -128,27 +74,3 @@ CROSS JOIN LATERAL (
 
 COMMENT ON VIEW hashindex.jobs IS
     'long runs of pg-hashindex: how far they are, and whether they run, are dead, done or failed';
-
--- Of the kinds and the subject; NULL stands for all.
-CREATE OR REPLACE FUNCTION hashindex._end_dead_jobs(kinds text[], subject text, message text)
-RETURNS integer
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    ended integer;
-BEGIN
-    UPDATE hashindex.job j
-    SET state = 'failed', message = _end_dead_jobs.message, ended_at = clock_timestamp()
-    -- Of one that comes to its end in this moment the state is looked at again.
-    WHERE j.state = 'running'
-      AND (kinds IS NULL OR j.kind = ANY (kinds))
-      AND (_end_dead_jobs.subject IS NULL OR j.subject = _end_dead_jobs.subject)
-      AND j.id = ANY (ARRAY(SELECT d.id FROM hashindex.jobs d WHERE d.state = 'dead'));
-    GET DIAGNOSTICS ended = ROW_COUNT;
-    RETURN ended;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._end_dead_jobs(text[], text, text) IS
-    'marks dead jobs as failed, once another run has gone on with them; returns how many';

@@ -1,6 +1,4 @@
-"""Answers as data frames; needs the extra ``pandas``."""
-
-from __future__ import annotations
+"""Answers as data frames of pandas; needs the extra ``pandas``."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,13 +9,21 @@ from ..index.search import Hit
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["check_pandas", "to_frame"]
-
-_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+__all__ = ["to_frame"]
 
 
-def check_pandas() -> None:
-    """Find out before the search whether its answers can become a frame.
+def to_frame(hits: Sequence[Hit]) -> "pandas.DataFrame":
+    """Put the answers of a search into a frame, in their order.
+
+    Parameters
+    ----------
+    hits : sequence of Hit
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``id`` (int64 where keys are integers, else object) and ``distance`` (float64). Both
+        are there without an answer too, ``id`` as object then.
 
     Raises
     ------
@@ -25,32 +31,14 @@ def check_pandas() -> None:
         If pandas is not installed.
     """
     try:
-        import pandas  # noqa: F401
+        import pandas
     except ImportError as error:
-        raise InvalidInputError(
-            "as_frame=True needs pandas: pip install 'pg_hashindex[pandas]'"
-        ) from error
-
-
-def to_frame(hits: Sequence[Hit], id_type: str) -> pandas.DataFrame:
-    """Put answers into a frame, in their order.
-
-    Parameters
-    ----------
-    hits : sequence of Hit
-    id_type : str
-        The type of keys, as PostgreSQL names it.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``id`` (int64 where keys are integers, else object) and ``distance`` (float64);
-        also without any rows.
-    """
-    import pandas
-
-    ids = pandas.Series(
-        [hit.id for hit in hits], dtype="int64" if id_type in _INTEGERS else "object"
+        raise InvalidInputError("frames need pandas: pip install 'pg_hashindex[pandas]'") from error
+    ids = [hit.id for hit in hits]
+    integers = bool(ids) and all(type(key) is int for key in ids)
+    return pandas.DataFrame(
+        {
+            "id": pandas.Series(ids, dtype="int64" if integers else "object"),
+            "distance": pandas.Series([hit.distance for hit in hits], dtype="float64"),
+        }
     )
-    distances = pandas.Series([hit.distance for hit in hits], dtype="float64")
-    return pandas.DataFrame({"id": ids, "distance": distances})

@@ -3,13 +3,15 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
 from pgvector.psycopg import register_vector
+from psycopg import sql
 from psycopg.pq import TransactionStatus
+from psycopg.rows import namedtuple_row, tuple_row
 
 from ..errors import (
     ConnectionFailedError,
@@ -25,22 +27,37 @@ from ..errors import (
     UnknownIndexError,
     UnknownModelError,
 )
-from . import preparing, tables
+from . import tables
 
 if TYPE_CHECKING:
-    from ..index.row import IndexRow
+    from ..index.catalog import IndexRow
 
 __all__ = [
+    "EXTENSION",
+    "RESTORED_PATH",
     "Connection",
     "check_idle",
     "connect",
     "create_engine",
+    "execute",
+    "is_distributed",
+    "needs_types",
     "outside_transactions",
+    "path_of_types",
     "prepare",
+    "refuse_kind",
     "translated_errors",
 ]
 
 Connection = psycopg.Connection[Any]
+
+#: Selects the schema and the version of pgvector.
+EXTENSION: LiteralString = (
+    "SELECT n.nspname, e.extversion FROM pg_extension e "
+    "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+)
+#: Takes what ``SHOW search_path`` gave.
+RESTORED_PATH: LiteralString = "SELECT set_config('search_path', %s, true)"
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
@@ -85,16 +102,82 @@ def prepare(connection: Connection) -> None:
     MissingExtensionError, OldServerError
         If the server cannot serve pg_hashindex.
     """
-    preparing.refuse(connection, psycopg.AsyncConnection)
-    if not preparing.needs_types(connection, connection.row_factory):
+    refuse_kind(connection, psycopg.AsyncConnection)
+    if not needs_types(connection, connection.row_factory):
         return
     with translated_errors(), connection.transaction():
-        extension = connection.execute(preparing.EXTENSION).fetchone()
-        path = preparing.path_of_types(connection, extension)
+        extension = connection.execute(EXTENSION).fetchone()
+        path = path_of_types(connection, extension)
         before = connection.execute("SHOW search_path").fetchone()
         connection.execute(path)
         register_vector(connection)
-        connection.execute(preparing.RESTORED_PATH, before)
+        connection.execute(RESTORED_PATH, before)
+
+
+def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
+    """Refuse a connection that blocks where an async one is needed, or the other way round.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not isinstance(connection, kind):
+        return
+    if kind is psycopg.AsyncConnection:
+        raise InvalidInputError(
+            "the connection is a psycopg.AsyncConnection: search on it with AsyncHashIndex, and "
+            "open a psycopg.Connection for everything else"
+        )
+    raise InvalidInputError(
+        "the connection is a psycopg.Connection: AsyncHashIndex needs a psycopg.AsyncConnection; "
+        "search on this one with HashIndex"
+    )
+
+
+def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) -> bool:
+    """Check the shape of rows and the server, and say whether types are to be registered.
+
+    Raises
+    ------
+    InvalidInputError, OldServerError
+    """
+    if row_factory not in (tuple_row, namedtuple_row):
+        raise InvalidInputError(
+            "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
+            "the default: open another connection, or set row_factory on your cursors instead"
+        )
+    if connection.adapters.types.get("vector") is not None:
+        return False
+    if connection.info.server_version < 150_000:
+        raise OldServerError(
+            f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
+            "pg_hashindex needs 15 or later; upgrade the server"
+        )
+    return True
+
+
+def path_of_types(
+    connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
+) -> sql.Composed:
+    """Check pgvector, and write the statement after which its types are found by bare name.
+
+    Raises
+    ------
+    MissingExtensionError, OldServerError
+    """
+    if extension is None:
+        raise MissingExtensionError(
+            f"the extension pgvector is not installed in database "
+            f"{connection.info.dbname!r}; as its owner, run: CREATE EXTENSION vector;"
+        )
+    schema, version = extension
+    if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
+        raise OldServerError(
+            f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
+            "run: ALTER EXTENSION vector UPDATE;"
+        )
+    # The types are looked up by bare name, and pgvector may live outside the search_path.
+    return sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema))
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -154,6 +237,50 @@ _SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
 def _without_secrets(parts: Mapping[str, Any]) -> str:
     shown = {name: parts[name] for name in _SHOWN if name in parts}
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
+
+
+def execute(
+    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+) -> psycopg.RawCursor[tuple[Any, ...]]:
+    """Run a statement whose parameters are ``$1``, ``$2``, ...
+
+    To psycopg's other cursors a % in a name is the start of a placeholder.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    statement : str or psycopg.sql.Composable
+    values : sequence, optional
+
+    Returns
+    -------
+    psycopg.RawCursor
+        Of tuples.
+    """
+    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    return cursor.execute(statement, values)
+
+
+def is_distributed(connection: Connection, table: str) -> bool:
+    """Return whether Citus distributes a table; False where it, or our schema, is not installed.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    table : str
+        As SQL writes it.
+    """
+    row = execute(
+        connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
+    ).fetchone()
+    if row is None or not row[0]:
+        return False
+    row = execute(
+        connection,
+        "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d",
+        [table],
+    ).fetchone()
+    return row is not None and row[0] == "hash"
 
 
 def check_idle(connection: Connection, why: str) -> None:
@@ -226,10 +353,17 @@ def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
         raise
 
 
-# SQLSTATEs that our own functions raise, and that PostgreSQL raises for arguments of theirs.
+# SQLSTATEs of our own functions, where PostgreSQL has none that would say it.
+_OURS: dict[str, type[HashIndexError]] = {
+    "42X01": UnknownModelError,
+    "42X02": UnknownIndexError,
+    "42X03": MissingExtensionError,
+    "0AX01": OldServerError,
+}
+
+# SQLSTATEs that our own functions raise too, and that PostgreSQL raises for arguments of theirs.
 _INVALID_INPUT = frozenset(
     {
-        "22000",  # data_exception: pgvector on dimensions
         "22003",  # numeric_value_out_of_range
         "22004",  # null_value_not_allowed
         "22007",  # invalid_datetime_format
@@ -242,6 +376,7 @@ _INVALID_INPUT = frozenset(
         "42602",  # invalid_name
         "42702",  # ambiguous_column
         "42703",  # undefined_column
+        "42704",  # undefined_object: a role, say
         "42803",  # grouping_error
         "42804",  # datatype_mismatch
         "42809",  # wrong_object_type
@@ -254,24 +389,17 @@ _INVALID_INPUT = frozenset(
 )
 
 
-# What is missing, as PostgreSQL's messages name it; hashindex_items is some table of the user's.
-_OF_OUR_SCHEMA = re.compile(r'\bhashindex\.|schema "hashindex"')
-# A column that the table of an earlier release lacks; our statements call the tables so.
-_NEW_COLUMN = re.compile(
-    r"column (?:i\.(?:{})|m\.(?:{})) does not exist".format(
-        *("|".join(table.c.keys()) for table in (tables.index, tables.model))
-    )
+# Columns that the tables of an earlier release may lack, as our statements call them.
+_OUR_COLUMNS = frozenset(
+    f"{alias}.{column}"
+    for alias, table in (("i", tables.index), ("m", tables.model))
+    for column in table.columns.keys()  # noqa: SIM118
 )
-
 
 # The functions of one index, as a context names them; ours take other arguments.
 _OWN_FUNCTION = re.compile(
     r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
-
-
-# What pgvector says of a row and a query.
-_OTHER_DIMENSION = re.compile("different (?:vector|halfvec) dimensions")
 
 
 def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
@@ -286,6 +414,15 @@ def _index_of(index: "IndexRow | None", context: str) -> str | None:
     # Where triggers run, the index may be another one.
     found = _OWN_FUNCTION.search(context)
     return None if found is None else found[2].replace('""', '"')
+
+
+def _is_of_schema(state: str, message: str) -> bool:
+    """Say whether something that does not exist is a part of schema hashindex."""
+    words = message.replace('"', " ").split()
+    if state == "42703":
+        return not _OUR_COLUMNS.isdisjoint(words)
+    missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
+    return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
 def _is_missing(index: "IndexRow", message: str) -> bool:
@@ -311,32 +448,21 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
     if diagnosis.message_hint:
         message += f"; {diagnosis.message_hint}"
     state = error.sqlstate or ""
-    if state == "22000" and _OTHER_DIMENSION.match(message):
+    if state in _OURS:
+        return _OURS[state](message)
+    if state == "22000":
         name = _index_of(index, diagnosis.context or "")
-        if name is not None:
-            return InvalidInputError(
-                f"{message}: the column of index {name!r} holds vectors of another dimension than "
-                f"its model takes; see pg-hashindex index check {shlex.quote(name)}"
-            )
-    if state == "42704" and message.startswith("model "):
-        return UnknownModelError(message)
-    if state == "42704" and message.startswith("index "):
-        return UnknownIndexError(message)
-    if state == "42704" and message.startswith("role "):
-        return InvalidInputError(message)
-    if state == "42704" and "pgvector" in message:
-        return MissingExtensionError(message)
-    if state == "0A000" and re.search("is too old|is older than", message):
-        return OldServerError(message)
+        # pgvector says how dimensions differ, not where.
+        advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
+        return InvalidInputError(message + advice)
     if state in {"42P01", "42703", "42883", "3F000"}:
         name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
         if name is not None:
             return InvalidInputError(
                 f"{message}; what index {name!r} consists of was renamed or dropped: run "
-                f"pg-hashindex index repair {shlex.quote(name)}"
+                f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
-    ours = state in {"42P01", "42883", "42704", "3F000"} and _OF_OUR_SCHEMA.search(message)
-    if ours or (state == "42703" and _NEW_COLUMN.search(message)):
+    if _is_of_schema(state, diagnosis.message_primary or ""):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )

@@ -2,23 +2,27 @@
 
 A run's session holds an advisory lock whose number its row has. A row that says that it runs, and
 whose process does not hold it, is of a process or a server that was killed: the view
-``hashindex.jobs`` calls it dead. What keeps a run from being recorded, a missing right say, never
-keeps it from running.
+``hashindex.jobs`` calls it dead. Rows are written in short transactions of their own, or not at
+all: what keeps a run from being recorded, a missing right say, never keeps it from running.
 """
 
 import shlex
 import time
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, LiteralString, get_args
 
+import psycopg
 from psycopg import RawCursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row
 
-from .connection import Connection, prepare, translated_errors
-from .job_records import JobRecord
+from ..errors import HashIndexError
+from .connection import Connection, execute, prepare, translated_errors
+from .locks import hold
 
 __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
 
@@ -27,6 +31,57 @@ JobState = Literal["running", "dead", "done", "failed"]
 
 # Seconds between two writes of a row, but for those that begin a phase.
 _BEAT = 1.0
+_KEPT = 1000
+_MESSAGE_CHARACTERS = 1000
+
+# We wait for nobody, nor for the disk but at the end: a crash would make a dead job of one that is
+# done.
+_SETTINGS: LiteralString = """
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'
+"""
+_IN_HASTE: LiteralString = "; SET LOCAL synchronous_commit TO off"
+
+_MAY_RECORD: LiteralString = """
+    SELECT NOT current_setting('transaction_read_only')::boolean
+           AND has_schema_privilege('hashindex', 'USAGE')
+           AND has_table_privilege('hashindex.job', 'SELECT')
+           AND has_table_privilege('hashindex.job', 'INSERT')
+           AND has_table_privilege('hashindex.job', 'UPDATE'),
+           has_table_privilege('hashindex.job', 'DELETE')
+"""
+
+# $1 are kinds and $2 is a subject; NULL stands for all. The state of a job that ends in this moment
+# is looked at again.
+_END_DEAD: LiteralString = """
+    UPDATE hashindex.job j SET state = 'failed', message = $3, ended_at = clock_timestamp()
+    WHERE j.state = 'running' AND ($1::text[] IS NULL OR j.kind = ANY ($1::text[]))
+      AND ($2::text IS NULL OR j.subject = $2::text)
+      AND j.id = ANY (ARRAY(SELECT d.id FROM hashindex.jobs d WHERE d.state = 'dead'))
+"""
+
+_PRUNE: LiteralString = """
+    DELETE FROM hashindex.job
+    WHERE id <= (SELECT pg_catalog.max(id) FROM hashindex.job) - $1 AND state <> 'running'
+"""
+
+_BEGIN: LiteralString = """
+    INSERT INTO hashindex.job (kind, subject, phase, rows_done, rows_total, pid, lock)
+    VALUES ($1, $2, $3, $4, $5, pg_backend_pid(), $6) RETURNING id
+"""
+
+_WRITE: LiteralString = """
+    UPDATE hashindex.job
+    SET phase = $2, rows_done = $3, rows_total = $4, heartbeat_at = clock_timestamp(),
+        phase_started_at = CASE WHEN $5 THEN clock_timestamp() ELSE phase_started_at END
+    WHERE id = $1
+"""
+
+_END: LiteralString = """
+    UPDATE hashindex.job
+    SET phase = $2, rows_done = $3, rows_total = $4, state = $5, message = $6,
+        heartbeat_at = clock_timestamp(), ended_at = clock_timestamp()
+    WHERE id = $1
+"""
 
 _LIST: LiteralString = """
     SELECT j.id, j.kind, j.subject, j.phase, j.state, j.rows_done, j.rows_total, j.rows_per_second,
@@ -59,19 +114,24 @@ class Job:
     """
 
     def __init__(self, connection: Connection, kind: JobKind, subject: str) -> None:
-        self.connection = connection
-        self._record = JobRecord(
-            connection, kind, subject, get_args(JobKind) if kind == "repair" else [kind]
-        )
-        self._phase: str | None = None
+        self.connection, self.kind, self.subject = connection, kind, subject
+        self._around: Job | None = None
+        self._token: Token[Job | None] | None = None
         # The last phase that it named itself, not a job inside of it.
         self._own_phase: str | None = None
+        # What follows is of the outermost job alone: the record, and what it says.
+        self._phase: str | None = None
         self._done = 0
         self._total: int | None = None
         self._new_phase = False
         self._next_beat = 0.0
-        self._around: Job | None = None
-        self._token: Token[Job | None] | None = None
+        self._id: int | None = None
+        self._lock: int | None = None
+        self._may_record = True
+
+    @property
+    def _outermost(self) -> "Job":
+        return self if self._around is None else self._around._outermost
 
     def __enter__(self) -> "Job":
         current = _CURRENT.get()
@@ -89,7 +149,7 @@ class Job:
         if self._token is not None:
             _CURRENT.reset(self._token)
         if self._around is not None:
-            if error is None and self._phase is not None:
+            if error is None:
                 self._around._go_on()
         elif self._phase is not None:
             message = None
@@ -97,10 +157,10 @@ class Job:
                 message = "stopped by the user"
             elif error is not None:
                 message = str(error).strip() or type(error).__name__
-            self._record.end(self._phase, self._done, self._total, message)
+            self._end(message)
         elif error is None:
             # Where there was nothing to do, nothing is left of what a dead one was at.
-            self._record.end_dead()
+            self._briefly(self._end_dead)
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Say what is done from now on.
@@ -112,50 +172,115 @@ class Job:
             How many rows it is about, where that is known.
         """
         self._own_phase = name
-        self._set(name, total)
+        self._outermost._begin_phase(name, total)
 
     def expect(self, total: int) -> None:
         """Say how many rows the phase is about, once that is known."""
-        if self._around is not None:
-            self._around.expect(total)
-            return
-        self._total = total
-        self._write()
+        job = self._outermost
+        job._total = total
+        job._write()
 
     def advance(self, rows: int = 0) -> None:
         """Count rows that are done; others see it within a second."""
-        if self._around is not None:
-            self._around.advance(rows)
-            return
-        self._done += rows
-        if self._total is not None:
+        job = self._outermost
+        job._done += rows
+        if job._total is not None:
             # It may have been an estimate, and writers go on.
-            self._total = max(self._total, self._done)
-        if time.monotonic() >= self._next_beat:
-            self._write()
-
-    def _set(self, name: str, total: int | None) -> None:
-        self._phase, self._done, self._total = name, 0, total
-        if self._around is not None:
-            self._around._set(name, total)
-            return
-        self._new_phase = True
-        self._write()
+            job._total = max(job._total, job._done)
+        if time.monotonic() >= job._next_beat:
+            job._write()
 
     def _go_on(self) -> None:
         """Return to what was done before a job inside of this one."""
+        job = self._outermost
         if self._own_phase is not None:
-            self._set(self._own_phase, None)
+            if job._phase != self._own_phase:
+                job._begin_phase(self._own_phase, None)
         elif self._around is not None:
             self._around._go_on()
 
+    def _begin_phase(self, name: str, total: int | None) -> None:
+        self._phase, self._done, self._total, self._new_phase = name, 0, total, True
+        self._write()
+
     def _write(self) -> None:
+        """Write how far the job is; the first time begins the record."""
         self._next_beat = time.monotonic() + _BEAT
-        if self._phase is not None:
-            written = self._record.write(
-                self._phase, self._done, self._total, new_phase=self._new_phase
+        if self._phase is None or not self._may_record or not self._is_idle():
+            return
+        values = [self._phase, self._done, self._total]
+
+        def begin() -> None:
+            self._end_dead()
+            if self._may_record:
+                self._lock = hold(self.connection)
+                begun = [self.kind, self.subject, *values, self._lock]
+                row = self._execute(_BEGIN, begun).fetchone()
+                self._id = None if row is None else row[0]
+
+        if self._id is None:
+            # What went wrong once would go wrong each second.
+            self._may_record = self._briefly(begin) and self._may_record
+            written = self._may_record
+        else:
+            written = self._briefly(
+                lambda: self._execute(_WRITE, [self._id, *values, self._new_phase])
             )
-            self._new_phase = self._new_phase and not written
+        self._new_phase = self._new_phase and not written
+
+    def _end(self, error: str | None) -> None:
+        """Write that the job is done, or why it failed, and give the lock back."""
+        if self._id is None:
+            return
+        state = "done" if error is None else "failed"
+        message = error and error[:_MESSAGE_CHARACTERS]
+        values = [self._id, self._phase, self._done, self._total, state, message]
+        try:
+            self._briefly(lambda: self._execute(_END, values), durable=True)
+            # After its end is to be seen: a row without a lock is dead until then.
+            self._briefly(lambda: self._execute("SELECT pg_advisory_unlock($1)", [self._lock]))
+        except HashIndexError:
+            # Whatever ended the job says more than this.
+            if error is None:
+                raise
+
+    def _end_dead(self) -> None:
+        """Mark the dead jobs that this one goes on with as failed, where it may record at all."""
+        rights = self._execute(_MAY_RECORD).fetchone()
+        self._may_record, may_prune = rights or (False, False)
+        if self._may_record:
+            kinds = list(get_args(JobKind)) if self.kind == "repair" else [self.kind]
+            message = "superseded: a later run went on with it"
+            self._execute(_END_DEAD, [kinds, self.subject, message])
+            if may_prune:
+                self._execute(_PRUNE, [_KEPT])
+
+    def _execute(
+        self, statement: LiteralString, values: Sequence[Any] | None = None
+    ) -> RawCursor[Any]:
+        return execute(self.connection, statement, values)
+
+    def _is_idle(self) -> bool:
+        return (
+            not self.connection.closed
+            and self.connection.info.transaction_status == TransactionStatus.IDLE
+        )
+
+    def _briefly(self, work: Callable[[], object], *, durable: bool = False) -> bool:
+        """Do something in a short transaction; return whether that went well."""
+        if not self._is_idle():
+            return False
+        try:
+            with self.connection.transaction():
+                self.connection.execute(_SETTINGS if durable else _SETTINGS + _IN_HASTE)
+                work()
+        except psycopg.Error as error:
+            # A cancelled statement is meant for the run.
+            if self.connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
+                with translated_errors():
+                    raise
+            return False
+        return True
 
 
 _CURRENT: ContextVar[Job | None] = ContextVar("current job", default=None)
@@ -266,9 +391,4 @@ def end_dead(connection: Connection) -> int:
     with translated_errors():
         prepare(connection)
         with connection.transaction():
-            row = connection.execute(
-                "SELECT hashindex._end_dead_jobs(NULL, NULL, 'given up')"
-            ).fetchone()
-    assert row is not None  # noqa: S101
-    count: int = row[0]
-    return count
+            return execute(connection, _END_DEAD, [None, None, "given up"]).rowcount

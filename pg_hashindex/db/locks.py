@@ -1,6 +1,7 @@
 """Locks: of work that one session does at a time, and of changes to tables that are in use."""
 
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +10,9 @@ from typing import LiteralString, TypeVar
 import psycopg
 
 from ..errors import InUseError, InvalidInputError
-from .connection import Connection
+from .connection import Connection, execute
 
-__all__ = ["PATIENCE", "only_one", "patiently"]
+__all__ = ["PATIENCE", "claim", "hold", "only_one", "patiently", "release"]
 
 # A lock that is waited for stands in the way of all who come after.
 _LOCK_MS = 100
@@ -25,6 +26,55 @@ Result = TypeVar("Result")
 
 _LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
 _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
+
+
+# Who is changing the index's row is waited for.
+_WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR KEY SHARE"
+_CLAIM: LiteralString = """
+    INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
+    ON CONFLICT (work, name) DO UPDATE SET pid = excluded.pid, lock = excluded.lock
+    WHERE NOT hashindex._holds(c.pid, c.lock)
+"""
+_RELEASE: LiteralString = """
+    WITH gone AS (
+        DELETE FROM hashindex.claim c
+        WHERE c.work = $1 AND c.name = $2 AND c.pid = pg_backend_pid() RETURNING c.lock
+    )
+    SELECT pg_advisory_unlock(g.lock) FROM gone g
+"""
+
+
+def hold(connection: Connection) -> int:
+    """Take a lock for this session that nobody else knows of, and return its number."""
+    lock = secrets.randbelow(1 << 62)
+    execute(connection, "SELECT pg_advisory_lock($1::bigint)", [lock])
+    return lock
+
+
+def claim(connection: Connection, work: str, name: str) -> bool:
+    """Have this session do some work, unless another one is at it; return whether it may.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    work : {"access", "encode", "repair", "swap", "tune"}
+    name : str
+        Of the index, or of the scratch schema.
+    """
+    # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+    with connection.transaction():
+        execute(connection, _WAIT, [name])
+        lock = hold(connection)
+        claimed = execute(connection, _CLAIM, [work, name, lock]).rowcount > 0
+        if not claimed:
+            execute(connection, "SELECT pg_advisory_unlock($1::bigint)", [lock])
+    return claimed
+
+
+def release(connection: Connection, work: str, name: str) -> None:
+    """Say that this session is done with the work that it claimed."""
+    with connection.transaction():
+        execute(connection, _RELEASE, [work, name])
 
 
 @contextmanager
@@ -47,17 +97,13 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
     InUseError
         If another session is.
     """
-    # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
-    with connection.transaction():
-        row = connection.execute("SELECT hashindex._claim(%s, %s)", [work, name]).fetchone()
-    if row is None or not row[0]:
+    if not claim(connection, work, name):
         raise InUseError(busy)
     try:
         yield
     finally:
         if not connection.closed:
-            with connection.transaction():
-                connection.execute("SELECT hashindex._release(%s, %s)", [work, name])
+            release(connection, work, name)
 
 
 _HOLDERS: LiteralString = """

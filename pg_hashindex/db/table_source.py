@@ -10,8 +10,7 @@ from psycopg import sql
 
 from ..errors import InvalidInputError
 from .binary_vectors import keep_binary
-from .connection import Connection
-from .shards import is_distributed
+from .connection import Connection, is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 

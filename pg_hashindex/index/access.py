@@ -1,11 +1,15 @@
-"""Building the access path of an index, once its rows are encoded.
+"""Encoding an index and building the access path that it is searched by.
 
-Until all of it is there, searches go by the path before. PostgreSQL's indexes over the codes are
-made CONCURRENTLY: writers go on, and each is committed by itself, so a run that was cut off goes on
-with the next. What it leaves behind of the one that it was at is INVALID: it is dropped, and made
-again.
+What a table that Citus distributes needs otherwise is chosen here and nowhere else: `encode`,
+`build_access`, `rebalance` and `verifier_of` take `citus` for it.
+
+Until all of an access path is there, searches go by the path before. PostgreSQL's indexes over the
+codes are made CONCURRENTLY: writers go on, and each is committed by itself, so a run that was cut
+off goes on with the next. What it leaves behind of the one that it was at is INVALID: it is
+dropped, and made again.
 """
 
+from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
@@ -14,12 +18,16 @@ from tqdm import tqdm
 
 from ..db.connection import outside_transactions, translated_errors
 from ..db.jobs import Job
+from ..db.locks import patiently
 from ..db.pace import Pace
 from ..errors import DatabaseStateError
-from .building import WHY_OUTSIDE, build_landmarks, drop_unused, only_builder
-from .catalog import Access, IndexEntry
+from . import building, citus, encoding
+from .building import WHY_OUTSIDE, Rebalanced, _Build, build_landmarks, drop_unused, only_builder
+from .catalog import Access, IndexRow, Ranking, read_row
+from .search import as_count
+from .verifying import Verifier
 
-__all__ = ["build_access", "is_building"]
+__all__ = ["build_access", "configure", "encode", "is_building", "rebalance", "verifier_of"]
 
 _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
@@ -43,8 +51,79 @@ _INDEXES: LiteralString = """
 """
 
 
+def encode(
+    index: IndexRow,
+    *,
+    batch_rows: int | None = None,
+    progress: bool = False,
+    rows_per_second: float | None = None,
+) -> int:
+    """Encode what has no code, then build the access path asked for; see `HashIndex.encode`."""
+
+    def encode_missing(row: IndexRow) -> int:
+        fill = citus.encode_shards if row.distributed else encoding.encode_missing
+        return fill(row, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second)
+
+    with Job(index.connection, "encode", index.name):
+        landmarks = is_building(index, "landmarks")
+        # Building landmarks reads every row, and codes those that SQL can code.
+        coded_by_build = landmarks and index.encoded_in == "sql"
+        written = 0 if coded_by_build else encode_missing(index)
+        built = build_access(index, progress=progress, rows_per_second=rows_per_second)
+        if landmarks:
+            # A partition may have been attached while the others were read. The codes are in
+            # another table by now.
+            # Outside of a transaction, a connection that is not in autocommit mode begins one.
+            with translated_errors(index), index.connection.transaction():
+                now = read_row(index.connection, index.name)
+            written += encode_missing(now)
+    return written + built if coded_by_build else written
+
+
+def configure(
+    index: IndexRow,
+    *,
+    access: Access | None = None,
+    ranking: Ranking | None = None,
+    candidates: int | None = None,
+    probes: int | None = None,
+    patience: float | None = None,
+) -> None:
+    """Change how searches go by default; see `HashIndex.configure`."""
+    candidates = None if candidates is None else as_count("candidates", candidates)
+    probes = None if probes is None else as_count("probes", probes)
+    values = [index.name, access, ranking, candidates, probes]
+    statements: list[tuple[LiteralString, list[Any]]] = [
+        ("SELECT hashindex.configure_index(%s, %s, %s, %s, %s)", values),
+        # In a transaction of its own: it waits for searches under way.
+        ("SELECT hashindex.drop_unused(%s)", [index.name]),
+    ]
+    with translated_errors():
+        for statement in statements:
+            patiently(
+                index.connection,
+                partial(index.connection.execute, *statement),
+                table=index.qualified_table,
+                patience=patience,
+            )
+
+
+def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:
+    """Build landmarks again, as many as the table calls for; see `HashIndex.rebalance`."""
+    return building.rebalance(index, progress=progress, kind=_build_of(index))
+
+
+def verifier_of(index: IndexRow) -> type[Verifier]:
+    """Return what compares the codes of an index with its rows."""
+    return citus.ShardVerifier if index.distributed else Verifier
+
+
+def _build_of(index: IndexRow) -> type[_Build]:
+    return citus.ShardBuild if index.distributed else _Build
+
+
 def build_access(
-    index: IndexEntry, *, progress: bool = False, rows_per_second: float | None = None
+    index: IndexRow, *, progress: bool = False, rows_per_second: float | None = None
 ) -> int:
     """Build the access path that is asked for, and have searches go by it.
 
@@ -53,7 +132,7 @@ def build_access(
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         What the database holds of it counts: it may have been configured since it was opened.
     progress : bool
         Whether to draw a bar on stderr.
@@ -92,7 +171,7 @@ def build_access(
                 return 0
             try:
                 if path == "landmarks":
-                    return build_landmarks(index, job, pace, progress) or 0
+                    return build_landmarks(index, job, pace, progress, kind=_build_of(index)) or 0
                 built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()
@@ -106,7 +185,7 @@ def build_access(
             return 0
 
 
-def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) -> bool:
+def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> bool:
     """Build what is not there; return whether all is."""
     if path == "lookup":
         _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
@@ -130,7 +209,7 @@ def _build_indexes(index: IndexEntry, path: Access, job: Job, progress: bool) ->
     return True
 
 
-def _finish(index: IndexEntry, path: Access) -> None:
+def _finish(index: IndexRow, path: Access) -> None:
     with index.connection.transaction():
         now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
         if now != (path,):
@@ -139,26 +218,26 @@ def _finish(index: IndexEntry, path: Access) -> None:
     drop_unused(index)
 
 
-def _configured_otherwise(index: IndexEntry, path: Access) -> DatabaseStateError:
+def _configured_otherwise(index: IndexRow, path: Access) -> DatabaseStateError:
     return DatabaseStateError(
         f"index {index.name!r} was configured otherwise while its access path {path} was built, or "
         "dropped; see: pg-hashindex index show"
     )
 
 
-def is_building(index: IndexEntry, path: Access) -> bool:
+def is_building(index: IndexRow, path: Access) -> bool:
     """Return whether an access path is asked for and not yet in use."""
     with translated_errors(index), index.connection.transaction():
         return _building(index) == path
 
 
-def _building(index: IndexEntry) -> Access | None:
+def _building(index: IndexRow) -> Access | None:
     row = _execute(index, _BUILDING, name=True).fetchone()
     return None if row is None else row[0]
 
 
 def _execute(
-    index: IndexEntry, statement: LiteralString, *, name: bool = False, **more: sql.Composable
+    index: IndexRow, statement: LiteralString, *, name: bool = False, **more: sql.Composable
 ) -> Any:
     """Run a statement about an index, with its name as $1 or without a parameter."""
     query = sql.SQL(statement).format(

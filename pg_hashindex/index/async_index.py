@@ -1,29 +1,30 @@
 """An index on a psycopg.AsyncConnection: searched with asyncio, the same way as a `HashIndex`."""
 
-from __future__ import annotations
-
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import psycopg
-import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
 from pgvector.psycopg import register_vector_async
+from psycopg import AsyncRawCursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
-from ..db import preparing
-from ..db.connection import translated_errors
-from ..db.steps import run_async
-from . import asking
-from .row import IndexRow, find
-from .search import Asked, Hit
-
-if TYPE_CHECKING:
-    import pandas
-
-    from .asking import Answers
+from ..db.connection import (
+    EXTENSION,
+    RESTORED_PATH,
+    needs_types,
+    path_of_types,
+    refuse_kind,
+    translated_errors,
+)
+from ..errors import HashIndexError
+from ..models import store
+from ..models.model import Model
+from .catalog import IndexRow, read_row_async
+from .search import Asked, Hit, Search, Within
 
 __all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
 
@@ -47,27 +48,26 @@ async def prepare_async(connection: AsyncConnection) -> None:
     MissingExtensionError, OldServerError
         If the server cannot serve pg_hashindex.
     """
-    preparing.refuse(connection, psycopg.Connection)
+    refuse_kind(connection, psycopg.Connection)
     with translated_errors():
-        needed = preparing.needs_types(connection, connection.row_factory)
+        needed = needs_types(connection, connection.row_factory)
         if not needed and connection not in _unfinished:
             return
         async with _unfinished.setdefault(connection, asyncio.Lock()):
             if connection not in _unfinished:
                 return
             async with connection.transaction():
-                extension = await (await connection.execute(preparing.EXTENSION)).fetchone()
-                path = preparing.path_of_types(connection, extension)
+                extension = await (await connection.execute(EXTENSION)).fetchone()
+                path = path_of_types(connection, extension)
                 before = await (await connection.execute("SHOW search_path")).fetchone()
                 await connection.execute(path)
                 await register_vector_async(connection)
-                await connection.execute(preparing.RESTORED_PATH, before)
+                await connection.execute(RESTORED_PATH, before)
             del _unfinished[connection]
 
 
-@dataclass(frozen=True)
-class AsyncHashIndex(IndexRow):
-    """An index that is searched on a psycopg.AsyncConnection; made by `open`, not by hand.
+class AsyncHashIndex:
+    """An index, searched on a psycopg.AsyncConnection; made by `open`, not by hand.
 
     Answers, errors, and what happens when the index is swapped are those of `HashIndex`, by which
     indexes are made and kept. Several tasks may search at the same time; psycopg sends what they
@@ -75,7 +75,11 @@ class AsyncHashIndex(IndexRow):
     index that is encoded there, is computed in another thread.
     """
 
-    connection: AsyncConnection
+    def __init__(self, connection: AsyncConnection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        self._row: IndexRow | None = None
+        self._loading = asyncio.Lock()
 
     @classmethod
     async def open(cls, connection: AsyncConnection, name: str) -> Self:
@@ -93,122 +97,64 @@ class AsyncHashIndex(IndexRow):
             If there is none.
         """
         await prepare_async(connection)
-        return await run_async(connection, find(cls, connection, name))
-
-    @overload
-    async def search(
-        self,
-        query: ArrayLike | Vector,
-        k: int = 10,
-        *,
-        as_frame: Literal[False] = False,
-        **asked: Unpack[Asked],
-    ) -> list[Hit]: ...
-
-    @overload
-    async def search(
-        self,
-        query: ArrayLike | Vector,
-        k: int = 10,
-        *,
-        as_frame: Literal[True],
-        **asked: Unpack[Asked],
-    ) -> pandas.DataFrame: ...
+        index = cls(connection, name)
+        await index._read_row()
+        return index
 
     async def search(
-        self,
-        query: ArrayLike | Vector,
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        probes: int | None = None,
-        where: sa.ColumnElement[bool] | None = None,
-        filter: str | None = None,  # noqa: A002
-        as_frame: bool = False,
-    ) -> Answers:
+        self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]
+    ) -> list[Hit]:
         """Find the nearest rows; see `HashIndex.search`."""
-        steps = asking.search(
-            self,
-            query,
-            k,
-            as_frame,
-            candidates=candidates,
-            probes=probes,
-            where=where,
-            filter=filter,
-        )
-        return await run_async(self.connection, steps)
+        return await self._ask(Search(query=query, k=k, **asked))
 
-    @overload
-    async def search_like(
-        self,
-        row_id: Any,
-        k: int = 10,
-        *,
-        as_frame: Literal[False] = False,
-        **asked: Unpack[Asked],
-    ) -> list[Hit]: ...
-
-    @overload
-    async def search_like(
-        self,
-        row_id: Any,
-        k: int = 10,
-        *,
-        as_frame: Literal[True],
-        **asked: Unpack[Asked],
-    ) -> pandas.DataFrame: ...
-
-    async def search_like(
-        self,
-        row_id: Any,
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        probes: int | None = None,
-        where: sa.ColumnElement[bool] | None = None,
-        filter: str | None = None,  # noqa: A002
-        as_frame: bool = False,
-    ) -> Answers:
+    async def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
         """Find the rows nearest to another row; see `HashIndex.search_like`."""
-        steps = asking.search_like(
-            self,
-            row_id,
-            k,
-            as_frame,
-            candidates=candidates,
-            probes=probes,
-            where=where,
-            filter=filter,
-        )
-        return await run_async(self.connection, steps)
+        return await self._ask(Search(like=True, row_id=row_id, k=k, **asked))
 
-    @overload
-    async def within(
-        self, query: ArrayLike | Vector, radius: int, *, as_frame: Literal[False] = False
-    ) -> list[Hit]: ...
-
-    @overload
-    async def within(
-        self, query: ArrayLike | Vector, radius: int, *, as_frame: Literal[True]
-    ) -> pandas.DataFrame: ...
-
-    async def within(
-        self, query: ArrayLike | Vector, radius: int, *, as_frame: bool = False
-    ) -> Answers:
+    async def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
         """Find every row within a Hamming radius; see `HashIndex.within`."""
-        return await run_async(self.connection, asking.within(self, query, radius, as_frame))
+        return await self._ask(Within(query=query, radius=radius))
 
-    @overload
-    async def within_like(
-        self, row_id: Any, radius: int, *, as_frame: Literal[False] = False
-    ) -> list[Hit]: ...
-
-    @overload
-    async def within_like(
-        self, row_id: Any, radius: int, *, as_frame: Literal[True]
-    ) -> pandas.DataFrame: ...
-
-    async def within_like(self, row_id: Any, radius: int, *, as_frame: bool = False) -> Answers:
+    async def within_like(self, row_id: Any, radius: int) -> list[Hit]:
         """Find every row within a radius of another row's code; see `HashIndex.within_like`."""
-        return await run_async(self.connection, asking.within_like(self, row_id, radius, as_frame))
+        return await self._ask(Within(like=True, row_id=row_id, radius=radius))
+
+    async def _ask(self, asked: Search | Within) -> list[Hit]:
+        """Run the one statement of a search, as `HashIndex` does."""
+        row = self._row
+        if row is None or asked.needs_row_of_now(row):
+            row = await self._read_row()
+        while True:
+            try:
+                with translated_errors(row):
+                    cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
+                    ready = asked
+                    if asked.like:
+                        values, options = asked.row_statement(row)
+                        await cursor.execute(*values, **options)
+                        ready = asked.at(row, await cursor.fetchall())
+                    if ready.wants_code(row):
+                        model = await self._model(row)
+                        ready = await asyncio.to_thread(ready.encoded, row, model)
+                    values, options = ready.statement(row)
+                    await cursor.execute(*values, **options)
+                    return ready.hits(await cursor.fetchall())
+            except HashIndexError:
+                if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                    raise
+                now = await self._read_row()
+                if now == row:
+                    raise
+                row = now
+
+    async def _read_row(self) -> IndexRow:
+        row = await read_row_async(self.connection, self.name)
+        self._row = row.after(self._row)
+        return self._row
+
+    async def _model(self, row: IndexRow) -> Model:
+        """Read the model of the index once, however many tasks want it."""
+        async with self._loading:
+            if "loaded_model" not in vars(row):
+                vars(row)["loaded_model"] = await store.load_async(self.connection, row.model_name)
+        return row.loaded_model

@@ -26,7 +26,7 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..db.pace import Pace
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from .catalog import IndexEntry
+from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
 from .table_blocks import (
     Block,
@@ -130,20 +130,24 @@ class Rebalanced(NamedTuple):
     landmarks: int
 
 
-def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> int | None:
+def build_landmarks(
+    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["_Build"]
+) -> int | None:
     """Train landmarks, put codes in their order, and have searches go by them.
 
     Goes on where a run before has stopped.
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         On a connection in autocommit mode.
     job : Job
     pace : Pace
         Of reading the table.
     progress : bool
         Whether to draw bars on stderr.
+    kind : type
+        `_Build`, or that of a distributed table.
 
     Returns
     -------
@@ -159,10 +163,10 @@ def build_landmarks(index: IndexEntry, job: Job, pace: Pace, progress: bool) -> 
     DatabaseStateError
         If the index was configured otherwise meanwhile, or dropped.
     """
-    return _build_of(index)(index, job, pace, progress).run()
+    return kind(index, job, pace, progress).run()
 
 
-def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
+def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
         translated_errors(index),
@@ -181,15 +185,13 @@ def rebalance(index: IndexEntry, *, progress: bool = False) -> Rebalanced:
                 "landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = _build_of(index)(
-                index, job, Pace(None), progress, access="landmarks", building=None
-            )
+            build = kind(index, job, Pace(None), progress, access="landmarks", building=None)
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
 
 
-def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
+def only_builder(index: IndexRow) -> AbstractContextManager[None]:
     """Keep other sessions from building or rebalancing the access path of an index.
 
     Raises
@@ -206,7 +208,7 @@ def only_builder(index: IndexEntry) -> AbstractContextManager[None]:
     )
 
 
-def drop_unused(index: IndexEntry) -> None:
+def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer goes by, which waits for searches under way.
 
     Raises
@@ -219,14 +221,6 @@ def drop_unused(index: IndexEntry) -> None:
         lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
         table=index.qualified_table,
     )
-
-
-def _build_of(index: IndexEntry) -> type["_Build"]:
-    if index.distributed:
-        from .citus import ShardBuild
-
-        return ShardBuild
-    return _Build
 
 
 class _Leaf(NamedTuple):
@@ -245,7 +239,7 @@ class _Build:
 
     def __init__(
         self,
-        index: IndexEntry,
+        index: IndexRow,
         job: Job,
         pace: Pace,
         progress: bool,
@@ -269,6 +263,7 @@ class _Build:
         }
 
     def run(self) -> int | None:
+        """Build landmarks; return the rows, None where there is none to train on."""
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:

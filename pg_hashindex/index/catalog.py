@@ -1,35 +1,59 @@
-"""The catalog of indexes: the rows of ``hashindex.index``, and what the database holds for each."""
+"""The catalog of indexes: rows of ``hashindex.index``, and what the database holds for each."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
-from typing import LiteralString, TypeVar
+from typing import Any, Literal, LiteralString, Protocol, cast
 
 import psycopg
-from psycopg import RawCursor, sql
+from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
-from ..db.connection import Connection, prepare, translated_errors
-from ..db.shards import is_distributed
-from ..db.steps import run
-from ..errors import InvalidInputError
+from ..db.connection import Connection, is_distributed, prepare, translated_errors
+from ..db.locks import patiently
+from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from ..models import store
-from ..models.model import Model
-from .row import Access, IndexRow, Layout, Ranking, SwapState, read
+from ..models.model import Metric, Model
+from ..models.network import NetworkKind
+from ..models.quantization import Levels
+from ..models.store import EvaluatedIn
 
 __all__ = [
     "Access",
-    "IndexEntry",
+    "HasRow",
+    "IndexRow",
     "IndexSummary",
     "Layout",
     "ListSummary",
     "Ranking",
     "SwapState",
+    "drop_index",
     "long_list",
-    "read_entries",
+    "read_row",
+    "read_row_async",
+    "read_rows",
 ]
+
+Layout = Literal["table", "column"]
+Access = Literal["scan", "lookup", "landmarks", "hnsw"]
+Ranking = Literal["hamming", "asymmetric", "weighted"]
+#: What a row beside that of an index stands for, while or after its model is swapped.
+SwapState = Literal["next", "ready", "previous"]
+
+_CATALOG: LiteralString = """
+    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
+           m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
+           i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
+           i.code_schema, i.code_table, i.code_column, i.created_at,
+           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
+           i.storage, i.swap_of, i.swap_state, i.filter_columns,
+           m.network ->> 'kind'::text AS network
+    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+"""
+_NAMED: LiteralString = "WHERE i.name = $1"
 
 # An index that was dropped and made anew has the same names, and codes of another kind. Codes that
 # an index was swapped from are still the same ones, under another name.
@@ -185,16 +209,110 @@ class ListSummary:
         return self.longest <= long_list(self.mean)
 
 
+class HasRow(Protocol):
+    """An index, as a `HashIndex` or as a row that was read of it."""
+
+    @property
+    def row(self) -> "IndexRow":
+        """What the catalog says of the index."""
+
+
 @dataclass(frozen=True)
-class IndexEntry(IndexRow):
-    """One row of ``hashindex.index``, and the connection it was read with."""
+class IndexRow:
+    """What the catalog says of an index, and the connection it was read with."""
 
     connection: Connection
+    name: str
+    model: str
+    model_version: int
+    method: str
+    n_bits: int
+    levels: Levels
+    dimension: int
+    model_id: int
+    schema_name: str
+    table_name: str
+    column_name: str
+    id_column: str
+    id_type: str
+    key_type: str
+    metric: Metric
+    layout: Layout
+    code_schema: str
+    code_table: str
+    code_column: str
+    created_at: datetime
+    access: Access
+    building: Access | None
+    ranking: Ranking
+    candidates: int
+    probes: int | None
+    trained_rows: int | None
+    chunks: int | None
+    storage: str
+    swap_of: str | None
+    swap_state: SwapState | None
+    filter_columns: list[str]
+    network: NetworkKind | None
+
+    @property
+    def row(self) -> "IndexRow":
+        """The row itself, so that functions take it where they take a `HashIndex`."""
+        return self
+
+    @property
+    def encoded_in(self) -> EvaluatedIn:
+        """Where codes are made: by triggers in SQL, or by `HashIndex.encode` in Python alone."""
+        return "sql" if self.network is None else "python"
+
+    @property
+    def model_name(self) -> str:
+        """The model as ``name:version``."""
+        return f"{self.model}:{self.model_version}"
+
+    @property
+    def table(self) -> sql.Identifier:
+        """The searched table, quoted."""
+        return sql.Identifier(self.schema_name, self.table_name)
+
+    @property
+    def qualified_table(self) -> str:
+        """The searched table as SQL writes it."""
+        return self.table.as_string(self.connection)
+
+    @property
+    def search_function(self) -> str:
+        """The index's own search function as SQL writes it."""
+        return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
+
+    @property
+    def binary_ids(self) -> bool:
+        """Whether psycopg reads the key's type in binary; of other types it takes the text."""
+        types = self.connection.adapters.types
+        return types.get(self.id_type.partition("(")[0]) is not None
+
+    @property
+    def code_of_row(self) -> sql.Composed:
+        """SQL for the code of a row of the searched table, which is called b; NULL without one."""
+        # By name, since a build gives an index another code table.
+        return sql.SQL("hashindex.code_of({name}, b.{id}::text)").format(
+            name=sql.Literal(self.name), id=sql.Identifier(self.id_column)
+        )
 
     @cached_property
     def loaded_model(self) -> Model:
         """The index's model, read from the database once: neither ever changes."""
-        return store.load(self.connection, f"{self.model}:{self.model_version}")
+        return store.load(self.connection, self.model_name)
+
+    def after(self, before: "IndexRow | None") -> "IndexRow":
+        """Return the row read before if it is the same, else this one with the loaded model."""
+        if before is None or before.model_id != self.model_id:
+            return self
+        if before == self:
+            return before
+        if "loaded_model" in vars(before):
+            vars(self)["loaded_model"] = before.loaded_model
+        return self
 
     @property
     def distributed(self) -> bool:
@@ -216,7 +334,7 @@ class IndexEntry(IndexRow):
         )
 
     def check_current(self) -> None:
-        """Check that the index was not dropped, or made anew otherwise, since it was opened.
+        """Check that the index was not dropped, or made anew otherwise, since this was read.
 
         Raises
         ------
@@ -228,7 +346,9 @@ class IndexEntry(IndexRow):
                 RawCursor(self.connection).execute(sql.SQL("SELECT ") + self.is_current).fetchone()
             )
         if row is None or not row[0]:
-            raise self.made_anew()
+            raise DatabaseStateError(
+                f"index {self.name!r} was made anew meanwhile, or dropped; run the command again"
+            )
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
@@ -315,24 +435,66 @@ class IndexEntry(IndexRow):
         }
 
 
-Entry = TypeVar("Entry", bound=IndexEntry)
+def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
+    """Drop an index with its codes and triggers; see `HashIndex.drop`."""
+    with translated_errors():
+        patiently(
+            row.connection,
+            lambda: row.connection.execute("SELECT hashindex.drop_index(%s)", [row.name]),
+            table=row.qualified_table,
+            patience=patience,
+        )
 
 
-def read_entries(
-    kind: type[Entry], connection: Connection, which: LiteralString, values: Sequence[str]
-) -> list[Entry]:
-    """Read rows of the catalog as objects of a class.
+def read_rows(
+    connection: Connection, which: LiteralString, values: Sequence[Any] = ()
+) -> list[IndexRow]:
+    """Read rows of the catalog.
 
     Parameters
     ----------
-    kind : type
-        `IndexEntry` or a subclass.
     connection : psycopg.Connection
     which : str
         The end of the query: its WHERE or ORDER BY.
-    values : sequence of str
+    values : sequence
         Its parameters $1, $2, ...
     """
     with translated_errors():
         prepare(connection)
-    return run(connection, read(kind, connection, which, values))
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        # Outside of autocommit mode it begins a transaction, which it ends.
+        with connection.transaction() if idle and not connection.autocommit else nullcontext():
+            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+            rows = RawCursor(connection, row_factory=dict_row).execute(_CATALOG + which, values)
+            return [IndexRow(connection=connection, **row) for row in rows]
+
+
+def read_row(connection: Connection, name: str) -> IndexRow:
+    """Read what the catalog says of an index now.
+
+    Raises
+    ------
+    UnknownIndexError
+        If there is none of that name.
+    """
+    found = read_rows(connection, _NAMED, [name])
+    if not found:
+        raise _unknown(name)
+    return found[0]
+
+
+async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) -> IndexRow:
+    """Read what the catalog says of an index now; see `read_row`."""
+    with translated_errors():
+        cursor = AsyncRawCursor(connection, row_factory=dict_row)
+        row = await (await cursor.execute(_CATALOG + _NAMED, [name])).fetchone()
+    if row is None:
+        raise _unknown(name)
+    # A search takes only settings and adapters from it, which both kinds of connections have.
+    return IndexRow(connection=cast(Connection, connection), **row)
+
+
+def _unknown(name: str) -> UnknownIndexError:
+    return UnknownIndexError(
+        f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
+    )

@@ -22,7 +22,8 @@ from ..db.locks import patiently
 from ..db.pace import Pace
 from ..errors import InUseError, InvalidInputError
 from .building import _Build, drop_unused
-from .catalog import IndexEntry
+from .catalog import IndexRow
+from .encoding import encoding_job
 from .landmarks import landmark_count
 from .verifying import Verifier
 
@@ -62,26 +63,26 @@ _MOST_PAGES: LiteralString = """
 """
 
 
-def distribute(index: IndexEntry) -> None:
+def distribute(index: IndexRow) -> None:
     """Bring an index to the shards of its table; see `HashIndex.distribute`."""
     with translated_errors(index):
         _Shards(index).change(("SELECT hashindex.distribute($1)", [index.name]))
 
 
 def encode_shards(
-    index: IndexEntry, job: Job, pace: Pace, *, batch_rows: int | None, progress: bool
+    index: IndexRow,
+    *,
+    batch_rows: int | None = None,
+    progress: bool = False,
+    rows_per_second: float | None = None,
 ) -> int:
     """Encode the rows of a distributed table without a code, each node its own.
 
     Parameters
     ----------
-    index : IndexEntry
-    job : Job
-    pace : Pace
-    batch_rows : int, optional
+    index : IndexRow
+    batch_rows, progress, rows_per_second
         As `HashIndex.encode`; batches are of pages here.
-    progress : bool
-        Whether to draw a bar on stderr.
 
     Returns
     -------
@@ -95,20 +96,21 @@ def encode_shards(
     InUseError
         If transactions keep the table in use for a minute, or shards go on being moved.
     """
-    if batch_rows is not None:
-        raise InvalidInputError(
-            f"batch_rows is {batch_rows}, and the rows of distributed table "
-            f"{index.qualified_table} are encoded by pages; leave batch_rows out"
-        )
-    with index.connection.transaction():
-        index.check_current()
-    return _Shards(index).encode(job, pace, progress=progress)
+    with encoding_job(index, batch_rows) as job:
+        if batch_rows is not None:
+            raise InvalidInputError(
+                f"batch_rows is {batch_rows}, and the rows of distributed table "
+                f"{index.qualified_table} are encoded by pages; leave batch_rows out"
+            )
+        with index.connection.transaction():
+            index.check_current()
+        return _Shards(index).encode(job, Pace(rows_per_second), progress=progress)
 
 
 class _Shards:
     """The shards of an index's table and of one of its tables of codes."""
 
-    def __init__(self, index: IndexEntry, *, coming: sql.Identifier | None = None) -> None:
+    def __init__(self, index: IndexRow, *, coming: sql.Identifier | None = None) -> None:
         self.index, self.connection = index, index.connection
         self._names: dict[str, sql.Composable] = {
             "table": index.table,

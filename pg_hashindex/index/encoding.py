@@ -28,7 +28,7 @@ the work is done without them.
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
@@ -41,10 +41,9 @@ from ..db.pace import Pace
 from ..db.pages import Page, read_page
 from ..errors import DatabaseStateError, InvalidInputError
 from ..models.codes import CodeArray, CodeArrayDumper
-from .catalog import IndexEntry
-from .encoding_queries import FIRST_MISSING, PAGE, PAGES_OF_TABLE, PRUNE, SAMPLED_MISSING, WRITE
+from .catalog import IndexRow, Layout
 
-__all__ = ["encode_missing"]
+__all__ = ["PRUNE", "encode_missing", "encoding_job"]
 
 _BATCH_ROWS = 10_000
 # Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
@@ -65,36 +64,132 @@ _COUNTED_PAGES = 1000
 # Seconds that rows may stay locked by others, without any progress, before we give up.
 _PATIENCE = 60.0
 
+# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no page looks at
+# what earlier ones did.
+_PAGE: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT b.{id}::text, b.{column}, {version} FROM {table} b
+        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
+          AND NOT EXISTS (
+              SELECT FROM {codes} c WHERE c.id = b.{id} AND c.id >= $1::text::{type}
+          )
+        ORDER BY b.{id} LIMIT $2
+    """,
+    "column": """
+        SELECT b.{id}::text, b.{column}, {version} FROM {table} b
+        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
+          AND b.{code} IS NULL
+        ORDER BY b.{id} LIMIT $2
+    """,
+}
+
+# The keys alone are compared first, in the two indexes: where no row is missing, none is read.
+_FIRST_MISSING: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT b.{id}::text FROM (
+            SELECT k.{id} AS id FROM {table} k
+            WHERE NOT EXISTS (SELECT FROM {codes} c WHERE c.id = k.{id})
+            ORDER BY k.{id} OFFSET 0
+        ) missing JOIN {table} b ON b.{id} = missing.id
+        WHERE b.{column} IS NOT NULL
+        ORDER BY b.{id} LIMIT 1
+    """,
+    "column": """
+        SELECT b.{id}::text FROM {table} b
+        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
+        ORDER BY b.{id} LIMIT 1
+    """,
+}
+
+# To count all that is missing takes as long as encoding a few rows in a hundred.
+_PAGES_OF_TABLE: LiteralString = """
+    SELECT greatest(
+        pg_relation_size({table_name}::regclass),
+        (SELECT sum(pg_relation_size(p.relid)) FROM pg_partition_tree({table_name}::regclass) p)
+    )::bigint / current_setting('block_size')::integer
+"""
+
+# $1 is how many pages in a hundred are read.
+_SAMPLED_MISSING: dict[Layout, LiteralString] = {
+    "table": """
+        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
+        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+    """,
+    "column": """
+        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
+        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
+    """,
+}
+
+# $1, $2 and $3 are the keys, versions and codes of a page; a cast of the third to bit[] would cut
+# each code down to one bit. What is asked of the index holds until the end: our lock on where the
+# codes go keeps it from being dropped, and is taken before the statement's snapshot. Of several
+# arrays unnest is PostgreSQL's own under any search_path; pg_catalog.unnest takes one.
+_WRITE: dict[Layout, LiteralString] = {
+    "table": """
+        WITH present AS (
+            SELECT b.{id} AS id, s.code{filter_values}
+            FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
+            JOIN {table} b ON b.{id} = s.id::{type}
+            WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
+            FOR SHARE OF b SKIP LOCKED
+        )
+        INSERT INTO {codes} (id, code{filter_targets})
+        SELECT * FROM present p
+        ON CONFLICT (id) DO NOTHING
+    """,
+    "column": """
+        WITH present AS (
+            SELECT b.{id} AS id, s.code
+            FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
+            JOIN {table} b ON b.{id} = s.id::{type}
+            WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged} AND {current}
+            FOR NO KEY UPDATE OF b SKIP LOCKED
+        )
+        UPDATE {table} b SET {code} = p.code FROM present p
+        WHERE b.{id} = p.id AND b.{code} IS NULL
+    """,
+}
+
+# Rows that went with a detached partition, or while triggers were off. Who does not see every row
+# must not take the others for gone. An array: DELETE with the condition itself would read both
+# tables where the two indexes say it all.
+PRUNE: LiteralString = """
+    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
+        SELECT k.id FROM {codes} k
+        WHERE NOT row_security_active({table_name}) AND {current}
+          AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
+    ))
+"""
+
 
 def encode_missing(
-    index: IndexEntry,
+    index: IndexRow,
     *,
     batch_rows: int | None = None,
     progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
-    """Encode every row without a code; see `HashIndex.encode`."""
+    """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
+    with encoding_job(index, batch_rows) as job:
+        return _Encoder(index, batch_rows, Pace(rows_per_second), job).run(progress)
+
+
+@contextmanager
+def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
+    """Keep other encoders away, and enter the work into the list of jobs."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     check_idle(index.connection, "encoding commits batch by batch")
-    pace = Pace(rows_per_second)
+    # A second encoder would do the same work again, not harm.
+    busy = f"index {index.name!r} is being encoded by another session; wait for it"
     with (
         translated_errors(index),
         index.noticing_drops(),
-        _only_encoder(index),
+        only_one(index.connection, "encode", index.name, busy),
         Job(index.connection, "encode", index.name) as job,
     ):
-        if index.distributed:
-            from .citus import encode_shards
-
-            return encode_shards(index, job, pace, batch_rows=batch_rows, progress=progress)
-        return _Encoder(index, batch_rows, pace, job).run(progress)
-
-
-def _only_encoder(index: IndexEntry) -> AbstractContextManager[None]:
-    # A second encoder would do the same work again, not harm.
-    busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    return only_one(index.connection, "encode", index.name, busy)
+        yield job
 
 
 class _Batch(NamedTuple):
@@ -108,7 +203,7 @@ class _Batch(NamedTuple):
 class _Encoder:
     """One run over one index."""
 
-    def __init__(self, index: IndexEntry, batch_rows: int | None, pace: Pace, job: Job) -> None:
+    def __init__(self, index: IndexRow, batch_rows: int | None, pace: Pace, job: Job) -> None:
         self.index, self.pace, self.job = index, pace, job
         self.connection = index.connection
         # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
@@ -192,11 +287,11 @@ class _Encoder:
         """Count the rows to be encoded, of a large table from some of its pages."""
         with self.connection.transaction():
             if not exactly:
-                (pages,) = self._execute(PAGES_OF_TABLE).fetchone()
+                (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
                 if pages > 2 * _COUNTED_PAGES:
                     percent: float = 100 * _COUNTED_PAGES / pages
                     seen: int = self._execute(
-                        SAMPLED_MISSING[self.index.layout], [percent]
+                        _SAMPLED_MISSING[self.index.layout], [percent]
                     ).fetchone()[0]
                     return round(100 * seen / percent)
             return self.index.waiting()
@@ -218,7 +313,7 @@ class _Encoder:
             with self._transaction():
                 page = read_page(
                     self.connection,
-                    self._query(PAGE[self.index.layout], comparison=sql.SQL(comparison)),
+                    self._query(_PAGE[self.index.layout], comparison=sql.SQL(comparison)),
                     [start, asked],
                     rows=asked,
                     dimension=self.model.dimension,
@@ -249,7 +344,7 @@ class _Encoder:
         versions = page.versions if self.index.encoded_in == "python" else None
         with self._transaction():
             written: int = self._execute(
-                WRITE[self.index.layout], [page.ids, versions, codes]
+                _WRITE[self.index.layout], [page.ids, versions, codes]
             ).rowcount
             if not written:
                 self.index.check_current()
@@ -272,7 +367,7 @@ class _Encoder:
 
     def _first_missing(self) -> str | None:
         with self.connection.transaction():
-            row = self._execute(FIRST_MISSING[self.index.layout]).fetchone()
+            row = self._execute(_FIRST_MISSING[self.index.layout]).fetchone()
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:

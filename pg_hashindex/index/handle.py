@@ -1,18 +1,39 @@
-"""Indexes: binding a table's vectors to a model, and everything done with such a binding."""
+"""Indexes: a connection and a name, and what is done with them."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from numpy.typing import ArrayLike
+from pgvector import Vector
+from psycopg import RawCursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.locks import patiently
+from ..errors import HashIndexError
 from ..models.model import Metric
-from ..operations.health import Health, check
-from ..operations.repair import Repaired, repair
-from ..quality.query_sets import QuerySet
-from . import swap as swapping
-from .built_index import CONFIGURE, BuiltIndex
-from .catalog import Access, IndexSummary, Layout, ListSummary, Ranking, read_entries
-from .swap import Swapped
+from .catalog import (
+    Access,
+    IndexRow,
+    IndexSummary,
+    Layout,
+    ListSummary,
+    Ranking,
+    drop_index,
+    read_row,
+    read_rows,
+)
+from .search import Asked, Hit, Search, Within
+
+if TYPE_CHECKING:
+    from ..operations.health import Health
+    from ..operations.repair import Repaired
+    from ..operations.swap import Swapped
+    from ..quality.query_sets import QuerySet
+    from .building import Rebalanced
 
 __all__ = [
     "Access",
@@ -22,15 +43,48 @@ __all__ = [
     "ListSummary",
     "Ranking",
     "list_indexes",
+    "search",
 ]
 
 
-@dataclass(frozen=True)
-class HashIndex(BuiltIndex):
-    """An index, on the connection that it was made or opened with.
+class HashIndex:
+    """An index: its name, on a connection.
+
+    What the catalog says of it is read when it is needed, so that a swap, a repair or another
+    session's `configure` is followed by itself. It is there as attributes too: ``index.model``,
+    ``index.access`` and the other fields of `row`, each of which asks the database.
 
     Made by `create` or `open`, not by hand.
     """
+
+    def __init__(self, connection: Connection, name: str, row: IndexRow | None = None) -> None:
+        self.connection = connection
+        self.name = name
+        # Searches are written by it, until one of them fails.
+        self._row = row
+
+    def __repr__(self) -> str:
+        return f"HashIndex({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashIndex) and (self.connection, self.name) == (
+            other.connection,
+            other.name,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.connection, self.name))
+
+    @classmethod
+    def open(cls, connection: Connection, name: str) -> Self:
+        """Find an index by its name.
+
+        Raises
+        ------
+        UnknownIndexError
+            If there is none.
+        """
+        return cls(connection, name, read_row(connection, name))
 
     @classmethod
     def create(
@@ -49,7 +103,7 @@ class HashIndex(BuiltIndex):
         filter_columns: Sequence[str] = (),
         trust_owner: bool = False,
         patience: float | None = None,
-    ) -> "HashIndex":
+    ) -> Self:
         """Create an index: codes, triggers and a search function, in one transaction.
 
         Rows written from now on are encoded by the triggers; `encode` brings in those that are
@@ -117,12 +171,308 @@ class HashIndex(BuiltIndex):
                 ],
             )
             if access != "scan" or ranking is not None:
-                connection.execute(CONFIGURE, [name, access, ranking, None, None])
+                connection.execute(
+                    "SELECT hashindex.configure_index(%s, %s, %s)", [name, access, ranking]
+                )
 
         with translated_errors():
             prepare(connection)
             patiently(connection, make, table=table, patience=patience)
         return cls.open(connection, name)
+
+    @property
+    def row(self) -> IndexRow:
+        """What the catalog says of the index now.
+
+        Raises
+        ------
+        UnknownIndexError
+            If it was dropped.
+        """
+        self._row = read_row(self.connection, self.name).after(self._row)
+        return self._row
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.row, name)
+
+    def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
+        """Find the nearest rows: candidates by code, then the exact distance.
+
+        Where the index is encoded in Python, the query's code is computed here; the first search
+        reads the model.
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        k : int
+            Answers wanted.
+        candidates : int, optional
+            Rows kept by code before the exact order; the index's own number, or k where that is
+            more, by default.
+        probes : int, optional
+            Landmarks whose lists are read, 1 to 1000, where access is by landmarks; the index's
+            own number by default. Where they leave fewer than k rows, more are read.
+        where : sqlalchemy condition, optional
+            On columns of the searched table: only rows that it holds for are searched.
+        filter : str, optional
+            The same as SQL text, such as ``"section = 'games'"``. It is run as it is, with the
+            caller's rights: text of users belongs into ``where``, which quotes it.
+
+        Returns
+        -------
+        list of Hit
+            ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
+            the negative inner product).
+
+        Raises
+        ------
+        InvalidInputError
+            If the query, k, candidates or the condition cannot be used, or the model has codes
+            only of the rows that it was trained on and the query is none of them.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Search(query=query, k=k, **asked))
+
+    def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
+        """Find the rows nearest to another row of the table, which is left out itself.
+
+        Parameters
+        ----------
+        row_id : Any
+            The row's key, or its text.
+        k, candidates, probes, where, filter
+            As `search`.
+
+        Returns
+        -------
+        list of Hit
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector; else as `search`, but a row that has a
+            code is always known.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Search(like=True, row_id=row_id, k=k, **asked))
+
+    def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
+        """Find every row whose code differs from the query's in no more than radius bits.
+
+        Fast by access path ``lookup``, while the radius is small; a scan of all codes elsewhere.
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        radius : int
+            0 to the number of bits.
+
+        Returns
+        -------
+        list of Hit
+            ``(id, distance)``, where the distance is the number of bits that differ; the nearest
+            first, ties by the key.
+
+        Raises
+        ------
+        InvalidInputError
+            If the query or the radius cannot be used, or the model has codes only of the rows that
+            it was trained on and the query is none of them.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Within(query=query, radius=radius))
+
+    def within_like(self, row_id: Any, radius: int) -> list[Hit]:
+        """Find every row whose code is within a radius of another row's, which is left out itself.
+
+        Parameters
+        ----------
+        row_id : Any
+            The row's key, or its text.
+        radius : int
+            As `within`.
+
+        Returns
+        -------
+        list of Hit
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector; else as `search_like`.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Within(like=True, row_id=row_id, radius=radius))
+
+    def _ask(self, asked: Search | Within) -> list[Hit]:
+        """Run the one statement of a search; once more if it was written by a row of before."""
+        row = self._row
+        if row is None or asked.needs_row_of_now(row):
+            row = self.row
+        while True:
+            try:
+                with translated_errors(row):
+                    cursor = RawCursor(self.connection, row_factory=tuple_row)
+                    ready = asked
+                    if asked.like:
+                        values, options = asked.row_statement(row)
+                        ready = asked.at(row, cursor.execute(*values, **options).fetchall())
+                    if ready.wants_code(row):
+                        ready = ready.encoded(row, row.loaded_model)
+                    values, options = ready.statement(row)
+                    return ready.hits(cursor.execute(*values, **options).fetchall())
+            except HashIndexError:
+                if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                    raise
+                now = self.row
+                if now == row:
+                    raise
+                row = now
+
+    def waiting(self) -> int:
+        """Count the rows that have a vector and no code, and so are not found by searches."""
+        return self.row.waiting()
+
+    def summary(self) -> IndexSummary:
+        """Count rows and codes, and measure their size; reads the whole table."""
+        return self.row.summary()
+
+    def lists(self) -> ListSummary | None:
+        """Count what is in the lists of landmarks; reads all codes. None without landmarks."""
+        return self.row.lists()
+
+    def encode(
+        self,
+        *,
+        batch_rows: int | None = None,
+        progress: bool = False,
+        rows_per_second: float | None = None,
+    ) -> int:
+        """Encode every row that has a vector but no code; then build the access path asked for.
+
+        Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
+        meanwhile. Needs a connection that is not inside a transaction. A model that has codes only
+        of the rows that it was trained on leaves the others without; `waiting` counts them.
+
+        Parameters
+        ----------
+        batch_rows : int, optional
+            Rows of a batch, 100,000 at most; 10,000, fewer where vectors are long, by default. Of
+            a neural network as many as it encodes in about two seconds.
+        progress : bool
+            Whether to draw a bar on stderr.
+        rows_per_second : float, optional
+            Rows to encode, and to read for landmarks, in a second at the most; as many as there can
+            be by default. PostgreSQL builds its own indexes as fast as it does.
+
+        Returns
+        -------
+        int
+            Codes written: those of all rows where landmarks are built and SQL evaluates the model.
+
+        Raises
+        ------
+        InvalidInputError
+            If the connection is inside a transaction, a row has another dimension, or
+            rows_per_second is not above 0.
+        InUseError
+            If another session is encoding this index, or building its access path.
+        DatabaseStateError
+            If others keep rows locked for a minute; or if meanwhile the index was dropped or made
+            anew, or configured otherwise while its access path was built.
+        """
+        # Whoever searches does not wait for what k-means needs.
+        from . import access
+
+        return access.encode(
+            self.row, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
+        )
+
+    def configure(
+        self,
+        *,
+        access: Access | None = None,
+        ranking: Ranking | None = None,
+        candidates: int | None = None,
+        probes: int | None = None,
+        patience: float | None = None,
+    ) -> Self:
+        """Change how searches go by default; what is None stays as it is.
+
+        Another access path is built by `encode`. Until it is ready, searches go by the one before.
+
+        Parameters
+        ----------
+        access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+            All codes; substrings of codes in b-trees; lists of codes around landmarks (layout
+            ``table`` alone); pgvector's HNSW over the codes.
+        ranking : {"hamming", "asymmetric", "weighted"}, optional
+            The order of candidates: by differing bits; by how far the query's projection is from 0
+            at them; by the weights that the model gives its bits.
+        candidates : int, optional
+            Rows kept by code before the exact order.
+        probes : int, optional
+            Landmarks whose lists are read, 1 to 1000.
+        patience : float, optional
+            As `drop`: what searches no longer go by is dropped.
+
+        Returns
+        -------
+        HashIndex
+            This one.
+
+        Raises
+        ------
+        InUseError
+            As `drop`.
+        InvalidInputError
+            If a value is out of range, or the index or its model cannot serve it.
+        """
+        from . import access as paths
+
+        paths.configure(
+            self.row,
+            access=access,
+            ranking=ranking,
+            candidates=candidates,
+            probes=probes,
+            patience=patience,
+        )
+        return self
+
+    def rebalance(self, *, progress: bool = False) -> Rebalanced:
+        """Build the landmarks again, as many as the table now calls for, and put codes in order.
+
+        Searches and writers go on meanwhile, by what there was before.
+
+        Parameters
+        ----------
+        progress : bool
+            Whether to draw bars on stderr.
+
+        Returns
+        -------
+        Rebalanced
+            Rows put in order, landmarks before and after.
+
+        Raises
+        ------
+        InvalidInputError
+            If access is not by landmarks, or the connection is inside a transaction.
+        InUseError
+            If another session is building or rebalancing the access path.
+        DatabaseStateError
+            If the index was dropped or made anew meanwhile.
+        """
+        from . import access
+
+        return access.rebalance(self.row, progress=progress)
 
     def swap(
         self,
@@ -168,8 +518,7 @@ class HashIndex(BuiltIndex):
         Returns
         -------
         Swapped
-            The models and their recall. Open the index anew to see what it is now; searches by
-            this object follow it.
+            The models and their recall.
 
         Raises
         ------
@@ -182,8 +531,10 @@ class HashIndex(BuiltIndex):
             If another session is swapping it, a swap to another model is under way, the codes of
             the swap before are still there, or transactions kept the table in use for a minute.
         """
+        from ..operations import swap as swapping
+
         return swapping.swap(
-            self,
+            self.row,
             model,
             access=access,
             tolerance=tolerance,
@@ -212,7 +563,9 @@ class HashIndex(BuiltIndex):
         InUseError
             As `swap`.
         """
-        return swapping.rollback(self)
+        from ..operations import swap as swapping
+
+        return swapping.rollback(self.row)
 
     def prune(self) -> str:
         """Drop the codes that the index had before the last swap.
@@ -229,7 +582,9 @@ class HashIndex(BuiltIndex):
         InUseError
             As `swap`.
         """
-        return swapping.prune(self)
+        from ..operations import swap as swapping
+
+        return swapping.prune(self.row)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; without, it is answered by exact distance.
@@ -287,7 +642,7 @@ class HashIndex(BuiltIndex):
         """
         from .citus import distribute
 
-        distribute(self)
+        distribute(self.row)
 
     def check(self, *, full: bool = False) -> Health:
         """Look for what is wrong with the index, or could be better; change nothing.
@@ -313,32 +668,20 @@ class HashIndex(BuiltIndex):
         MissingRightsError
             If the table or the codes may not be read.
         """
-        return check(self, full=full)
+        from ..operations import health
 
-    def repair(
-        self,
-        *,
-        table: str | None = None,
-        column: str | None = None,
-        id_column: str | None = None,
-        full: bool = False,
-        undo: bool = False,
-        progress: bool = False,
-    ) -> Repaired:
+        return health.check(self.row, full=full)
+
+    def repair(self, *, full: bool = False, undo: bool = False, progress: bool = False) -> Repaired:
         """Bring the index back into order, after whatever happened to it and to its table.
 
-        It follows a table, schema or column that was renamed; makes functions, triggers, codes and
-        parts of the access path anew that are missing, and enables triggers; takes codes away
-        whose rows are gone, and those that may be wrong since triggers were away; encodes; and
-        finishes a swap. Where all is well it changes nothing. Each step is committed, so a run that
-        was cut off can be run again. An index whose table or vector column is gone is dropped.
+        It makes functions, triggers, codes and parts of the access path anew that are missing, and
+        enables triggers; takes codes away whose rows are gone, and those that may be wrong since
+        triggers were away; encodes; and finishes a swap. Where all is well it changes nothing. Each
+        step is committed, so a run that was cut off can be run again.
 
         Parameters
         ----------
-        table : str, optional
-            The table that is searched, as SQL writes it; found by the triggers by default.
-        column, id_column : str, optional
-            Its vector and key column, by bare names; found by the codes by default.
         full : bool
             Whether to compare every code with a fresh encoding; else some of them, and those of
             tables whose triggers were away.
@@ -350,28 +693,117 @@ class HashIndex(BuiltIndex):
         Returns
         -------
         Repaired
-            What was done. Open the index anew to see what it is now.
+            What was done.
 
         Raises
         ------
         InvalidInputError
-            If none or several columns could be those of the index, or the type of its key or the
-            dimension of its vectors has changed.
+            If the table, the vector column or the key is not there any more, or of another type or
+            dimension; `rebind` names others, `drop` drops the index.
         InUseError
             If another session is repairing or encoding it, or transactions kept the table in use
             for a minute.
         """
-        return repair(
-            self,
-            table=table,
-            column=column,
-            id_column=id_column,
-            full=full,
-            undo=undo,
-            progress=progress,
+        from ..operations import repair as repairing
+
+        return repairing.repair(self.row, full=full, undo=undo, progress=progress)
+
+    def rebind(
+        self,
+        *,
+        table: str | None = None,
+        column: str | None = None,
+        id_column: str | None = None,
+        progress: bool = False,
+    ) -> Repaired:
+        """Say which table and columns the index is of, after they were renamed; and repair it.
+
+        Every code is compared with a fresh encoding, so that another table or column may take the
+        place of the one before, too.
+
+        Parameters
+        ----------
+        table : str, optional
+            The table that is searched, as SQL writes it; the name that it had by default.
+        column, id_column : str, optional
+            Its vector and key column, by bare names; those that it had by default.
+        progress : bool
+            Whether to draw bars on stderr.
+
+        Returns
+        -------
+        Repaired
+            What was done.
+
+        Raises
+        ------
+        InvalidInputError
+            If nothing is named, what is named is not there, or the type of the key or the dimension
+            of the vectors is another one. Nothing is changed then.
+        InUseError
+            As `repair`.
+        """
+        from ..operations import repair as repairing
+
+        return repairing.rebind(
+            self.row, table=table, column=column, id_column=id_column, progress=progress
         )
+
+    def drop(self, *, patience: float | None = None) -> None:
+        """Drop the index with its codes and triggers; the table and the model stay.
+
+        It waits for no lock for longer than a moment, so that nobody who uses the table waits
+        behind it, and tries again.
+
+        Parameters
+        ----------
+        patience : float, optional
+            Seconds to go on trying for, while transactions keep the table in use; 60 by default.
+
+        Raises
+        ------
+        InUseError
+            If they did for so long. Nothing is changed then.
+        """
+        drop_index(self.row, patience=patience)
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:
     """Return every index, by name."""
-    return read_entries(HashIndex, connection, "ORDER BY i.name", [])
+    return [
+        HashIndex(connection, row.name, row) for row in read_rows(connection, "ORDER BY i.name")
+    ]
+
+
+def search(
+    connection: Connection,
+    index: str,
+    query: ArrayLike | Vector,
+    k: int = 10,
+    **asked: Unpack[Asked],
+) -> list[Hit]:
+    """Find the rows nearest to a vector by an index that is named.
+
+    The index is opened for it, which takes a query more, and where its codes are computed in Python
+    the model is read too: for many searches open it once, with `HashIndex.open`.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+    index : str
+        Its name.
+    query, k, candidates, probes, where, filter
+        As `HashIndex.search`.
+
+    Returns
+    -------
+    list of Hit
+
+    Raises
+    ------
+    UnknownIndexError
+        If there is no such index.
+    InvalidInputError
+        As `HashIndex.search`.
+    """
+    return HashIndex.open(connection, index).search(query, k, **asked)

@@ -1,7 +1,14 @@
-"""The nearest rows, as steps: one call of the index's own function, or of ``hashindex.search``."""
+"""Searches: what is asked, the one statement that asks it, and the answers.
+
+`HashIndex` and `AsyncHashIndex` run the same statements. One function writes them and one reads
+their rows; the two classes differ in ``await`` alone. A search by a row's key reads the row first,
+by a statement of its own.
+"""
 
 import operator
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 import psycopg
@@ -9,26 +16,26 @@ import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from ..db.connection import translated_errors
-from ..db.steps import Once, Statement, Steps, Work
 from ..errors import InvalidInputError
-from ..models import codes, store
+from ..models import codes
 from ..models.model import Model
-from ..models.vectors import as_rows
-from .row import IndexRow
+from ..models.vectors import as_rows, as_vector
+from .catalog import IndexRow
 
 __all__ = [
     "Asked",
     "Hit",
+    "Search",
+    "Statement",
+    "Within",
     "as_count",
     "as_query",
-    "code_of",
     "filter_text",
-    "nearest",
 ]
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
@@ -53,78 +60,188 @@ class Asked(TypedDict, total=False):
     filter: str | None
 
 
-def nearest(
-    index: IndexRow,
-    query: ArrayLike | Vector,
-    k: int = 10,
-    *,
-    candidates: int | None = None,
-    probes: int | None = None,
-    where: sa.ColumnElement[bool] | None = None,
-    filter: str | None = None,  # noqa: A002
-    code: Bit | None = None,
-) -> Steps[list[Hit]]:
-    """Find the nearest rows; see `HashIndex.search`.
+class _Options(TypedDict):
+    prepare: bool | None
+    binary: bool
 
-    ``code`` is the query's, where it is known; of an index that is encoded in Python it is computed
-    otherwise.
-    """
-    vector = as_query(query, index.dimension)
-    k = as_count("k", k)
-    candidates = None if candidates is None else as_count("candidates", candidates)
-    probes = None if probes is None else as_count("probes", probes)
-    if where is not None:
-        written = filter_text(index.connection, where, index.table_name, index.qualified_table)
-        filter = written if filter is None else f"({filter}\n) AND {written}"  # noqa: A001
-    if index.encoded_in == "sql":
-        code = None
-    elif code is None:
-        code = yield from code_of(index, vector)
-    with translated_errors(index):
-        if filter is None:
-            rows = yield Statement(
-                sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, $5)").format(
-                    sql.Identifier(f"search_{index.name}")
-                ),
-                [vector, k, candidates, probes, code],
-                prepare=True,
-                binary=index.binary_ids,
+
+class Statement(NamedTuple):
+    """The arguments of ``execute`` of a psycopg.RawCursor: ``execute(*values, **options)``."""
+
+    values: tuple[sql.Composed, Sequence[Any]]
+    options: _Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """A vector that is asked about, or the key of a row whose neighbours are."""
+
+    query: Any = None
+    row_id: Any = None
+    #: Whether the vector is that of the row, which is read by a statement before the search.
+    like: bool = False
+    #: The row's key as the table has it.
+    key: Any = None
+    #: The query's code, of an index that Python encodes.
+    code: Bit | None = None
+
+    def needs_row_of_now(self, row: IndexRow) -> bool:
+        """Whether to read the index's row again before the search, and not only when it fails.
+
+        After a swap each code that Python makes by an old row fails, which ends a transaction.
+        """
+        connection = row.connection
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        return self.like or (row.encoded_in == "python" and not (idle and connection.autocommit))
+
+    def row_statement(self, row: IndexRow) -> Statement:
+        """Write the statement that reads the row: its key, its vector, and the code it has."""
+        query = sql.SQL(
+            "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
+        ).format(
+            id=sql.Identifier(row.id_column),
+            column=sql.Identifier(row.column_name),
+            # Not every reader may read it.
+            code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
+            table=row.table,
+            type=sql.SQL(row.key_type),
+        )
+        options = _Options(prepare=None, binary=row.binary_ids)
+        return Statement((query, [str(self.row_id)]), options)
+
+    def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
+        """Return the same question about the vector that `row_statement` has read.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector.
+        """
+        if not found or found[0][1] is None:
+            raise InvalidInputError(
+                f"{row.qualified_table} has no row with {row.id_column} = {self.row_id} and a "
+                "vector"
+            )
+        key, vector, code = found[0]
+        return replace(
+            self, query=as_vector(vector), key=key, code=None if code is None else Bit(code)
+        )
+
+    def wants_code(self, row: IndexRow) -> bool:
+        """Whether the code of the query is to be computed by `encoded`."""
+        return row.encoded_in == "python" and self.code is None
+
+    def encoded(self, row: IndexRow, model: Model) -> Self:
+        """Return the same question with the code of its vector.
+
+        Raises
+        ------
+        InvalidInputError
+            If the model has codes only of the rows that it was trained on, and the query is none.
+        """
+        vector = as_query(self.query, row.dimension).to_numpy()[None]
+        if model.network is not None and not model.network.knows(vector).all():
+            raise InvalidInputError(
+                f"index {row.name!r} has no code for this query: model {row.model!r} has codes of "
+                "the rows that it was trained on alone, and the query is none of them; search for "
+                "the neighbours of a row that has a code, or index with a model that hashes new "
+                "vectors"
+            )
+        return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
+
+    def _code(self, row: IndexRow, params: list[Any]) -> sql.SQL:
+        """Write the query's code, and add the parameters that it takes."""
+        if row.encoded_in == "sql":
+            return sql.SQL("NULL")
+        first = len(params) + 1
+        params += [row.name, row.model_id, self.code]
+        return sql.SQL(f"hashindex._code_by_model(${first}, ${first + 1}, ${first + 2})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(_Question):
+    """A search for the nearest rows; see `HashIndex.search`."""
+
+    k: int = 10
+    candidates: int | None = None
+    probes: int | None = None
+    where: sa.ColumnElement[bool] | None = None
+    filter: str | None = None
+
+    def statement(self, row: IndexRow) -> Statement:
+        """Write the search: a call of the index's own function, or of ``hashindex.search``.
+
+        Raises
+        ------
+        InvalidInputError
+            If the query, a number or the filter cannot be used.
+        """
+        vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
+        candidates = None if self.candidates is None else as_count("candidates", self.candidates)
+        probes = None if self.probes is None else as_count("probes", self.probes)
+        if self.like:
+            # One more of each for the row itself, which would always be found.
+            k, candidates = k + 1, None if candidates is None else candidates + 1
+        restriction = self.filter
+        if self.where is not None:
+            restriction = filter_text(
+                row.connection, self.where, row.table_name, row.qualified_table
+            )
+            if self.filter is not None:
+                restriction = f"({self.filter}\n) AND {restriction}"
+        params: list[Any] = [vector, k, candidates, probes]
+        if restriction is None:
+            query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, {})").format(
+                sql.Identifier(f"search_{row.name}"), self._code(row, params)
             )
         else:
-            rows = yield Statement(
-                sql.SQL(
-                    "SELECT id::{}, distance FROM hashindex.search("
-                    "$1, $2, $3, $4, $5, filter => $6, query_code => $7)"
-                ).format(sql.SQL(index.key_type)),
-                [index.name, vector, k, candidates, probes, filter, code],
-                binary=index.binary_ids,
+            params += [row.name, restriction]
+            query = sql.SQL(
+                "SELECT id::{}, distance FROM hashindex.search("
+                "$5, $1, $2, $3, $4, filter => $6, query_code => {})"
+            ).format(sql.SQL(row.key_type), self._code(row, params))
+        prepare = True if restriction is None else None
+        return Statement((query, params), _Options(prepare=prepare, binary=row.binary_ids))
+
+    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+        """Read the answers."""
+        if not self.like:
+            return [Hit(*values) for values in found]
+        return [Hit(*values) for values in found if values[0] != self.key][: self.k]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Within(_Question):
+    """A search for every row within a Hamming radius; see `HashIndex.within`."""
+
+    radius: int
+
+    def statement(self, row: IndexRow) -> Statement:
+        """Write the search: a call of the index's own function.
+
+        Raises
+        ------
+        InvalidInputError
+            If the query or the radius cannot be used.
+        """
+        vector = as_query(self.query, row.dimension)
+        try:
+            bits = operator.index(self.radius)
+        except TypeError:
+            raise InvalidInputError(f"radius must be an integer, got {self.radius!r}") from None
+        if not 0 <= bits <= row.n_bits:
+            raise InvalidInputError(
+                f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
-    return [Hit(*row) for row in rows]
-
-
-def code_of(index: IndexRow, query: Vector) -> Steps[Bit]:
-    """Compute the code of a query with the index's model, in Python.
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has codes only of the rows that it was trained on, and the query is none.
-    """
-    reference = f"{index.model}:{index.model_version}"
-    model = yield Once(index, "loaded_model", lambda: store.loading(reference))
-    code: Bit = yield Work(lambda: _encoded(index, model, query))
-    return code
-
-
-def _encoded(index: IndexRow, model: Model, query: Vector) -> Bit:
-    row = query.to_numpy()[None]
-    if model.network is not None and not model.network.knows(row).all():
-        raise InvalidInputError(
-            f"index {index.name!r} has no code for this query: model {index.model!r} has codes of "
-            "the rows that it was trained on alone, and the query is none of them; search for the "
-            "neighbours of a row that has a code, or index with a model that hashes new vectors"
+        params: list[Any] = [vector, bits]
+        query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, {})").format(
+            sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
-    return codes.to_postgres(model.encode(row), model.n_bits)[0]
+        return Statement((query, params), _Options(prepare=True, binary=row.binary_ids))
+
+    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+        """Read the answers."""
+        return [Hit(*values) for values in found if not self.like or values[0] != self.key]
 
 
 def as_count(what: str, value: Any) -> int:

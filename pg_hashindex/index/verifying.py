@@ -9,24 +9,26 @@ from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 from tqdm import tqdm
 
+from ..db.connection import execute
 from ..db.jobs import Job
 from ..db.pages import Page, read_page
-from ..models import codes
-from ..models.quantization import distances_to_edges
-from .catalog import IndexEntry, Layout
-from .encoding_queries import PRUNE
+from ..models.model import Model
+from ..models.quantization import distances_to_edges, quantize
+from .catalog import IndexRow, Layout
+from .encoding import PRUNE
 
-__all__ = ["Verifier"]
+__all__ = ["Verifier", "as_bits", "differing"]
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 _SAMPLE_ROWS = 1_000
 
-# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides.
-_ROUNDING = 1e-4
+# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides. In root
+# mean squares of a row's projections.
+_ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
 _PAGE: dict[Layout, LiteralString] = {
@@ -91,14 +93,14 @@ class Verifier:
 
     Parameters
     ----------
-    index : IndexEntry
+    index : IndexRow
         On a connection in autocommit mode.
     job : Job
     progress : bool
         Whether to draw bars on stderr.
     """
 
-    def __init__(self, index: IndexEntry, job: Job, *, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
         self.model = index.loaded_model
@@ -176,16 +178,9 @@ class Verifier:
         if not known.any():
             return wrong
         seen = page.select(known)
-        fresh = codes.unpack(self.model.encode(seen.vectors), self.model.n_bits)
-        stored = _bits([code or "" for code in seen.versions])
-        differing = fresh != stored
-        if self.model.network is None and differing.any():
-            rows = differing.any(axis=1)
-            projections = self.model.project(seen.vectors[rows])
-            scale = np.abs(projections).max(axis=1, keepdims=True)
-            distances = distances_to_edges(projections, self.model.levels)
-            differing[rows] &= distances > _ROUNDING * scale
-        wrong[known] = differing.any(axis=1)
+        stored = as_bits([code or "" for code in seen.versions])
+        projections = self.model.project(seen.vectors)
+        wrong[known] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 
     def _page(
@@ -211,14 +206,57 @@ class Verifier:
         values: Sequence[Any] | None = None,
         **names: sql.Composable,
     ) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.connection).execute(self._query(statement, **names), values)
+        return execute(self.connection, self._query(statement, **names), values)
 
     def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(statement).format(**self.names | names)
 
 
-def _bits(texts: Sequence[str]) -> NDArray[np.bool_]:
+def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
+    """Read codes.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        At least one; of zeros and ones, all of one length.
+
+    Returns
+    -------
+    bool (n, n_bits)
+    """
     characters = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)
     bits: NDArray[np.bool_] = characters == ord("1")
     return bits
+
+
+def differing(
+    model: Model,
+    projections: NDArray[np.floating],
+    stored: NDArray[np.bool_],
+    tolerance: float,
+) -> NDArray[np.bool_]:
+    """Say which codes are not those of their rows, but for bits that rounding may decide.
+
+    Parameters
+    ----------
+    model : Model
+    projections : floating (n, n_projections)
+        Of the rows.
+    stored : bool (n, n_bits)
+        Their codes.
+    tolerance : float
+        How near to the edge of a level rounding decides, in root mean squares of a row's
+        projections.
+
+    Returns
+    -------
+    bool (n,)
+    """
+    differs = stored != quantize(projections, model.levels)
+    rows = np.flatnonzero(differs.any(axis=1))
+    seen = projections[rows].astype(np.float64)
+    scale = np.sqrt(np.mean(seen**2, axis=1, keepdims=True))
+    wrong = np.zeros(len(stored), dtype=bool)
+    distances = distances_to_edges(seen, model.levels)
+    wrong[rows] = (differs[rows] & (distances > tolerance * scale)).any(axis=1)
+    return wrong

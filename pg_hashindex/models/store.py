@@ -5,17 +5,19 @@ the stored layers end in one of kind ``network``, which SQL refuses to evaluate.
 describes the network, and ``hashindex.model_part`` holds its arrays.
 """
 
+import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 
 import numpy as np
+import psycopg
 from pgvector import Vector
-from psycopg.rows import class_row
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from ..db.connection import Connection, prepare, translated_errors
-from ..db.steps import Statement, Steps, Work, run
 from ..errors import DatabaseStateError, InUseError
 from .layers import Layer
 from .model import Metric, Model
@@ -31,7 +33,7 @@ __all__ = [
     "drop",
     "list_models",
     "load",
-    "loading",
+    "load_async",
     "save",
 ]
 
@@ -41,6 +43,20 @@ EvaluatedIn = Literal["sql", "python"]
 _NETWORK = "network"
 # Far below 1 GB, PostgreSQL's limit of a value; a client holds a part twice.
 _PART_BYTES = 8_000_000
+
+_MODEL: LiteralString = """
+    SELECT id, name, method, dimension, metric, parameters, training, version, checksum,
+           bit_weights, network, profile, levels
+    FROM hashindex.find_model($1)
+"""
+_LAYERS: LiteralString = """
+    SELECT l.kind, l.weights, l.bias, l.scale, l.nearest
+    FROM hashindex.model m, pg_catalog.unnest(m.layers)
+         WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position)
+    WHERE m.id = $1 ORDER BY l.position
+"""
+_PARTS: LiteralString = "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part"
+_PART: LiteralString = "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2"
 
 
 @dataclass(frozen=True)
@@ -186,58 +202,42 @@ def load(connection: Connection, reference: str) -> Model:
     """
     with translated_errors():
         prepare(connection)
-    return run(connection, loading(reference))
+        cursor = RawCursor(connection, row_factory=tuple_row)
+        row = cursor.execute(_MODEL, [reference]).fetchall()[0]
+        layers = cursor.execute(_LAYERS, row[:1], binary=True).fetchall()
+        data = bytearray()
+        # One by one, since they may have hundreds of megabytes. Models never change, so parts may be
+        # read in another snapshot than the rest.
+        for (part,) in cursor.execute(_PARTS, row[:1]).fetchall():
+            for values in cursor.execute(_PART, [row[0], part], binary=True).fetchall():
+                data += values[0]
+    return _assembled(reference, row, layers, data)
 
 
-def loading(reference: str) -> Steps[Model]:
-    """Return the steps that read a model, on any kind of connection; see `load`."""
+async def load_async(connection: psycopg.AsyncConnection[Any], reference: str) -> Model:
+    """Read a model by the statements of `load`, and assemble it in another thread."""
     with translated_errors():
-        rows = yield Statement(
-            "SELECT id, name, method, dimension, metric, parameters, training, version, checksum, "
-            "bit_weights, network, profile, levels FROM hashindex.find_model($1)",
-            [reference],
-        )
-        row = rows[0]
-        layers = yield Statement(
-            "SELECT l.kind, l.weights, l.bias, l.scale, l.nearest "
-            "FROM hashindex.model m, pg_catalog.unnest("
-            "m.layers) WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position) "
-            "WHERE m.id = $1 ORDER BY l.position",
-            [row[0]],
-            binary=True,
-        )
-        # Models never change, so parts may be read in another snapshot than the rest.
-        data = None if row[10] is None else (yield from _parts(row[0]))
-    model: Model = yield Work(lambda: _assembled(reference, row, layers, data))
-    return model
-
-
-def _parts(model_id: int) -> Steps[bytearray]:
-    """Read the parts of a network one by one, since they may have hundreds of megabytes."""
-    numbers = yield Statement(
-        "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part", [model_id]
-    )
-    data = bytearray()
-    for (number,) in numbers:
-        parts = yield Statement(
-            "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2",
-            [model_id, number],
-            binary=True,
-        )
-        data += parts[0][0] if parts else b""
-    return data
+        cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+        row = (await (await cursor.execute(_MODEL, [reference])).fetchall())[0]
+        layers = await (await cursor.execute(_LAYERS, row[:1], binary=True)).fetchall()
+        data = bytearray()
+        for (part,) in await (await cursor.execute(_PARTS, row[:1])).fetchall():
+            await cursor.execute(_PART, [row[0], part], binary=True)
+            for values in await cursor.fetchall():
+                data += values[0]
+    return await asyncio.to_thread(_assembled, reference, row, layers, data)
 
 
 def _assembled(
     reference: str,
     row: tuple[Any, ...],
     layers: list[tuple[Any, ...]],
-    data: bytearray | None,
+    data: bytearray,
 ) -> Model:
     remedy = "import it again from a file, or train it again"
     try:
         network = None
-        if data is not None:
+        if row[10] is not None:
             network = Network.from_parts(row[10], data)
             # Models in Python have no such layer. If it is missing, the checksum fails.
             layers = [layer for layer in layers if layer[0] != _NETWORK]

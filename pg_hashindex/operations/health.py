@@ -1,7 +1,8 @@
-"""How an index is: what ``hashindex.health`` finds, and what only Python can tell of its model.
+"""How an index is: what ``hashindex.health`` finds in the database, and what its codes tell.
 
-Where Python alone evaluates the model, codes are compared with a fresh encoding here; everything
-else is found in the database, by ``sql/170_health_objects.sql`` and the files after it.
+``sql/170_health.sql`` looks at what an index consists of, and holds codes against rows by their
+keys. Here codes are compared with a fresh encoding of their rows, projections with those of the
+training, and bits with each other.
 """
 
 import shlex
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 
-from ..db.connection import translated_errors
-from ..errors import InvalidInputError
-from ..index.built_index import BuiltIndex
+from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
+from ..db.connection import execute, translated_errors
+from ..errors import DatabaseStateError, InvalidInputError
+from ..index.catalog import HasRow, IndexRow
+from ..index.verifying import as_bits, differing
 from ..models.model import Model
-from ..models.profiles import stability_index
-from ..models.quantization import distances_to_edges, quantize
-from ..models.vectors import as_vector
+from ..models.profiles import Profile, stability_index
 
 __all__ = ["Finding", "Health", "Status", "check"]
 
@@ -35,10 +36,12 @@ _NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
 # In root mean squares of a row's projections: as near to the edge of a level, rounding may decide.
 _NEAR_EDGE = 1e-3
+# Chance alone makes bits of fewer codes alike.
+_ENOUGH_CODES = 100
 
 _FINDINGS: LiteralString = """
     SELECT h.check_name AS check, h.status, h.value, h.detail, h.advice
-    FROM hashindex.health(%s, %s) h
+    FROM hashindex.health($1, $2) h
 """
 
 _SAMPLED_IDS: LiteralString = """
@@ -46,13 +49,31 @@ _SAMPLED_IDS: LiteralString = """
 """
 
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {code}::text FROM pg_catalog.unnest($1::text[]) k(id)
-    JOIN {table} b ON b.{id} = k.id::{type} WHERE b.{column} IS NOT NULL
+    SELECT b.{column}, {row_code}::text FROM pg_catalog.unnest($1::text[]) k(id)
+    JOIN {table} b ON b.{id} = k.id::{type} {join} WHERE b.{column} IS NOT NULL
 """
 
 _EVERY: LiteralString = (
-    "SELECT b.{column}, {code}::text FROM {table} b WHERE b.{column} IS NOT NULL"
+    "SELECT b.{column}, {row_code}::text FROM {table} b {join} WHERE b.{column} IS NOT NULL"
 )
+
+# Pages are drawn, and codes from these.
+_CODES: LiteralString = """
+    SELECT c.{code}::text FROM {codes} c TABLESAMPLE SYSTEM ({share})
+    WHERE c.{code} IS NOT NULL ORDER BY random() LIMIT {most}
+"""
+
+_SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
+
+# How many rows have each drawn code. bit has no hash: the first 64 are compared as a number before.
+_ALIKE: LiteralString = """
+    SELECT d.number, pg_catalog.count(*)
+    FROM (SELECT k.code, k.code::bit(64)::bigint AS head, k.number
+          FROM pg_catalog.unnest($1::bit varying[]) WITH ORDINALITY k(code, number)) d
+    JOIN (SELECT c.{code} AS code, c.{code}::bit(64)::bigint AS head
+          FROM {codes} c TABLESAMPLE SYSTEM ({share})) c ON c.head = d.head AND c.code = d.code
+    GROUP BY d.number
+"""
 
 
 @dataclass(frozen=True)
@@ -113,144 +134,287 @@ class Health:
         }
 
 
-def check(index: BuiltIndex, *, full: bool = False) -> Health:
+def check(index: HasRow, *, full: bool = False) -> Health:
     """Look at an index, and change nothing; see `HashIndex.check`."""
-    # As it is now: its model may have been swapped since it was opened.
-    index = index.open(index.connection, index.name)
+    index = index.row
     with translated_errors():
-        cursor = index.connection.cursor(row_factory=class_row(Finding))
+        cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
-        # Where the table or the codes are gone, there are no such checks.
-        if index.encoded_in == "python" and any(f.check == "wrong_codes" for f in findings):
-            in_python = _evaluated(index, full)
-            findings = [in_python.get(finding.check, finding) for finding in findings]
+        # Codes are not looked at where the table or they themselves are gone.
+        if any(finding.check == "rows_without_code" for finding in findings):
+            findings += _Codes(index, full).findings()
     return Health(index.name, full, tuple(findings))
 
 
-def _evaluated(index: BuiltIndex, full: bool) -> dict[str, Finding]:
-    """Compare codes and projections with those that Python computes; findings by their names."""
-    model = index.loaded_model
-    try:
-        return {found.check: found for found in _Evaluated(index, model, full).findings()}
-    except InvalidInputError as error:
-        # Torch is not installed here, most likely.
-        detail = f"the model cannot be evaluated here: {error}"
-        return {
-            name: Finding(name, "ok", None, detail, None)
-            for name in ("wrong_codes", "projection_drift")
-        }
+class _Codes:
+    """What the codes of an index tell, by a sample or all of them."""
 
-
-class _Evaluated:
-    def __init__(self, index: BuiltIndex, model: Model, full: bool) -> None:
-        self.index, self.model = index, model
-        self.rows = self.coded = self.wrong = 0
-        self.counts: NDArray[np.int64] | None = None
-        for vectors, codes in self._blocks(full):
-            self._look_at(vectors, codes)
-
-    def _look_at(self, vectors: NDArray[np.float32], codes: list[str | None]) -> None:
-        known = np.ones(len(vectors), dtype=bool)
-        if self.model.network is not None and self.model.network.kind == "rows":
-            # Of other rows the model has no code, and nothing to say.
-            known = self.model.network.knows(vectors)
-        projections = self.model.project(vectors[known])
-        kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
-        has_code = np.array([code is not None for code in kept], dtype=bool)
-        stored = np.array([[bit == "1" for bit in code] for code in kept if code is not None])
-        fresh = projections[has_code]
-        if len(fresh):
-            scale = np.sqrt(np.mean(fresh.astype(np.float64) ** 2, axis=1, keepdims=True))
-            distances = distances_to_edges(fresh, self.model.levels)
-            differs = (stored != quantize(fresh, self.model.levels)) & (
-                distances > _NEAR_EDGE * scale
-            )
-            self.wrong += int(differs.any(axis=1).sum())
-        self.coded += len(fresh)
-        self.rows += len(projections)
-        if self.model.profile is not None and len(projections):
-            counts = self.model.profile.counted(projections)
-            self.counts = counts if self.counts is None else self.counts + counts
+    def __init__(self, index: IndexRow, full: bool) -> None:
+        self.index, self.full = index, full
+        self.named = shlex.quote(index.name)
 
     def findings(self) -> list[Finding]:
-        return [self._wrong_codes(), self._drift()]
+        try:
+            model = self.index.loaded_model
+        except (DatabaseStateError, InvalidInputError) as error:
+            damaged = [
+                Finding(name, "warning", None, str(error), "train the model anew")
+                for name in ("wrong_codes", "projection_drift", "bit_drift")
+            ]
+            return damaged + self._of_bits(None)
+        return self._of_rows(model) + self._of_bits(model)
 
-    def _wrong_codes(self) -> Finding:
-        if not self.coded:
+    def _of_rows(self, model: Model) -> list[Finding]:
+        """Compare codes and projections of rows with those that the model gives."""
+        rows = coded = wrong = 0
+        counts: NDArray[np.int64] | int = 0
+        try:
+            for vectors, codes, mismatched in self._blocks():
+                # A vector of another dimension has no code that would be right.
+                coded, wrong = coded + mismatched, wrong + mismatched
+                known = np.ones(len(vectors), dtype=bool)
+                if model.network is not None and model.network.kind == "rows":
+                    # The model has no code of other rows, and nothing to say.
+                    known = model.network.knows(vectors)
+                projections = model.project(vectors[known])
+                rows += len(projections)
+                if model.profile is not None and len(projections):
+                    counts = counts + model.profile.counted(projections)
+                kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
+                has_code = np.array([code is not None for code in kept], dtype=bool)
+                if has_code.any():
+                    stored = as_bits([code for code in kept if code is not None])
+                    differs = differing(model, projections[has_code], stored, _NEAR_EDGE)
+                    coded, wrong = coded + len(differs), wrong + int(differs.sum())
+        except InvalidInputError as error:
+            status: Status = "warning"
+            detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
+            if model.network is not None:
+                # Torch is not installed here, most likely.
+                status, detail = "ok", f"the model cannot be evaluated here: {error}"
+            return [
+                Finding(name, status, None, detail, advice if status != "ok" else None)
+                for name in ("wrong_codes", "projection_drift")
+            ]
+        return [self._wrong_codes(coded, wrong), self._projections(model.profile, counts, rows)]
+
+    def _wrong_codes(self, coded: int, wrong: int) -> Finding:
+        if not coded:
             return Finding("wrong_codes", "ok", None, "there are no codes to look at", None)
-        share = self.wrong / self.coded
-        if not self.wrong:
-            detail = f"{self.coded} codes are what the model gives their rows"
-            return Finding("wrong_codes", "ok", share, detail, None)
+        if not wrong:
+            detail = f"{coded} codes are what the model gives their rows"
+            return Finding("wrong_codes", "ok", 0.0, detail, None)
         return Finding(
             "wrong_codes",
             "broken",
-            share,
-            f"{self.wrong} of {self.coded} codes are not what the model gives their rows",
-            "find out what wrote past the triggers; pg-hashindex index repair "
-            f"{shlex.quote(self.index.name)} --full makes wrong codes anew",
+            wrong / coded,
+            f"{wrong} of {coded} codes are not what the model gives their rows",
+            f"find out what wrote past the triggers; pg-hashindex index repair {self.named} "
+            "--full makes wrong codes anew",
         )
 
-    def _drift(self) -> Finding:
-        name = "projection_drift"
-        if self.model.profile is None:
+    def _projections(
+        self, profile: Profile | None, counts: NDArray[np.int64] | int, rows: int
+    ) -> Finding:
+        if profile is None:
             detail = "how projections were spread was not stored at training"
-            return Finding(name, "ok", None, detail, None)
-        if self.counts is None:
-            return Finding(name, "ok", None, "there are no rows to look at", None)
-        index, noise = stability_index(self.model.profile.counts, self.counts)
+            return Finding("projection_drift", "ok", None, detail, None)
+        if isinstance(counts, int):
+            return Finding("projection_drift", "ok", None, "there are no rows to look at", None)
+        index, noise = stability_index(profile.counts, counts)
         mean, worst = max(0.0, float(index.mean())), int(index.argmax())
-        drifts = mean > 0.1 + 13 * noise or index[worst] > 0.25 + 34 * noise
-        return Finding(
-            name,
-            "warning" if drifts else "ok",
+        return self._drift(
+            "projection_drift",
+            mean > 0.1 + 13 * noise or index[worst] > 0.25 + 34 * noise,
             mean,
             f"population stability index of projections, mean of the bits {mean:.3f}, bit {worst} "
-            f"the most with {max(0.0, index[worst]):.3f}, by {self.rows} rows",
-            "rows are no longer like those of the training: train a model on them, and swap it: "
-            f"pg-hashindex index swap {shlex.quote(self.index.name)} --model MODEL"
-            if drifts
-            else None,
+            f"the most with {max(0.0, index[worst]):.3f}, by {rows} rows",
         )
 
-    def _blocks(self, full: bool) -> Iterator[tuple[NDArray[np.float32], list[str | None]]]:
-        rows: Iterator[tuple[Any, str | None]]
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+    def _drift(self, name: str, drifts: bool, value: float, detail: str) -> Finding:
+        if not drifts:
+            return Finding(name, "ok", value, detail, None)
+        advice = (
+            "rows are no longer like those of the training: train a model on them, and swap it: "
+            f"pg-hashindex index swap {self.named} --model MODEL"
+        )
+        return Finding(name, "warning", value, detail, advice)
+
+    def _of_bits(self, model: Model | None) -> list[Finding]:
+        """Look at the bits of codes that are drawn: what each of them tells, and what together."""
+        n_bits = self.index.n_bits
+        # A share of 100,000 codes errs by 0.002.
+        wanted = min(2_000, max(200, 1_000_000 // n_bits))
+        if self.full:
+            wanted = min(100_000, 50_000_000 // n_bits)
+        rows = execute(
+            self.index.connection, self._query(_CODES, share=self._share(2_000), most=wanted)
+        ).fetchall()
+        if not rows:
+            names = ["bits", "correlation", "duplicates"] + ["bit_drift"] * (model is not None)
+            detail = "there are no codes to look at"
+            return [Finding(name, "ok", None, detail, None) for name in names]
+        codes = [row[0] for row in rows]
+        bits = as_bits(codes)
+        found = [self._entropy(bits), self._correlation(bits), self._duplicates(codes[:2_000])]
+        if model is not None:
+            found.append(self._ones(model.profile, bits))
+        return found
+
+    def _entropy(self, bits: NDArray[np.bool_]) -> Finding:
+        share = bits.sum(axis=0) / len(bits)
+        parts = np.stack([share, 1 - share])
+        entropy = -(parts * np.log2(np.where(parts > 0, parts, 1))).sum(axis=0)
+        worst, silent = int(entropy.argmin()), int((entropy < 0.05).sum())
+        detail = (
+            f"bit {worst} tells the least: it is 1 in {100 * share[worst]:.1f} % of codes, an "
+            f"entropy of {entropy[worst]:.3f}; the mean is {entropy.mean():.3f}, shares of ones "
+            f"are {100 * share.min():.1f} to {100 * share.max():.1f} %, by {len(bits)} codes"
+        )
+        if silent > 1:
+            detail += f"; {silent} bits are nearly the same for all rows"
+        if len(bits) < _ENOUGH_CODES or not (silent or entropy.mean() < 0.5):
+            return Finding("bits", "ok", float(entropy[worst]), detail, None)
+        advice = (
+            "train a model on rows as they are now, or one of fewer bits or another method, and "
+            "swap it"
+        )
+        return Finding("bits", "warning", float(entropy[worst]), detail, advice)
+
+    def _correlation(self, bits: NDArray[np.bool_]) -> Finding:
+        n, n_bits = bits.shape
+        most = 2_048 if self.full else 512
+        numbers = np.arange(n_bits)
+        if n_bits > most:
+            numbers = np.sort(np.random.default_rng().choice(n_bits, most, replace=False))
+        ones = bits.sum(axis=0)
+        # A bit that never changes is alike to none.
+        numbers = numbers[(ones[numbers] > 0) & (ones[numbers] < n)]
+        first, second = np.triu_indices(len(numbers), 1)
+        if not len(first):
+            detail = f"there are no two bits that differ among {n} codes"
+            return Finding("correlation", "ok", None, detail, None)
+        values = bits[:, numbers].astype(np.float32)
+        counts = ones[numbers].astype(np.float64)
+        # Whole numbers below 2**24, so float32 has them exactly.
+        both = (values.T @ values)[first, second].astype(np.float64)
+        scale = np.sqrt(counts * (n - counts))
+        correlation = (both * n - counts[first] * counts[second]) / (scale[first] * scale[second])
+        best = np.argsort(-np.abs(correlation), kind="stable")[:3]
+        shown = ", ".join(
+            f"{numbers[first[pair]]} and {numbers[second[pair]]} ({correlation[pair]:.3f})"
+            for pair in best
+        )
+        detail = (
+            f"the most correlated bits are {shown}; the mean of all pairs is "
+            f"{np.abs(correlation).mean():.3f}, by {n} codes"
+        )
+        if n_bits > most:
+            detail += f" and {most} of {n_bits} bits"
+        greatest = float(abs(correlation[best[0]]))
+        if n < _ENOUGH_CODES or greatest <= 0.95:
+            return Finding("correlation", "ok", greatest, detail, None)
+        advice = (
+            "bits that are nearly copies tell nothing more: train a model of fewer bits, or by "
+            "another method, and swap it"
+        )
+        return Finding("correlation", "warning", greatest, detail, advice)
+
+    def _ones(self, profile: Profile | None, bits: NDArray[np.bool_]) -> Finding:
+        if profile is None:
+            detail = "shares of ones were not stored at training"
+            return Finding("bit_drift", "ok", None, detail, None)
+        n, ones = len(bits), bits.sum(axis=0)
+        was = np.stack([profile.rows - profile.ones, profile.ones], axis=1)
+        index, noise = stability_index(was, np.stack([n - ones, ones], axis=1))
+        mean, worst = max(0.0, float(index.mean())), int(index.argmax())
+        return self._drift(
+            "bit_drift",
+            mean > 0.1 + 5 * noise or index[worst] > 0.25 + 20 * noise,
+            mean,
+            f"population stability index of shares of ones, mean of the bits {mean:.3f}, bit "
+            f"{worst} the most with {max(0.0, index[worst]):.3f}: 1 in {100 * ones[worst] / n:.1f} "
+            f"% of codes, at training in {100 * profile.ones[worst] / profile.rows:.1f} %; by {n} "
+            "codes",
+        )
+
+    def _duplicates(self, codes: list[str]) -> Finding:
+        """Count the rows that have a drawn code, among all codes, or three million of more."""
+        share = self._share(40_000)
+        distinct, times = np.unique(codes, return_counts=True)
+        query = self._query(_ALIKE, share=share)
+        found = execute(self.index.connection, query, [distinct.tolist()]).fetchall()
+        rows = np.ones(len(distinct), dtype=np.int64)
+        for number, count in found:
+            rows[number - 1] = count
+        shared = float(times[rows > 1].sum() / len(codes))
+        crowded = float(times[rows > self.index.candidates].sum() / len(codes))
+        detail = (
+            f"{'at least ' if share < 100 else ''}{100 * shared:.1f} % of rows share their code "
+            f"with another, {rows.max()} rows the most common of {len(codes)} codes"
+        )
+        if crowded:
+            detail += (
+                f"; {100 * crowded:.1f} % with more than the {self.index.candidates} candidates of "
+                "a search"
+            )
+        if len(codes) < _ENOUGH_CODES or crowded <= 0.1:
+            return Finding("duplicates", "ok", shared, detail, None)
+        advice = (
+            "codes do not tell these rows apart: unless the rows are copies themselves, train a "
+            "model of more bits on rows as they are now, and swap it"
+        )
+        return Finding("duplicates", "warning", shared, detail, advice)
+
+    def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int]]:
+        """Yield vectors and codes, and how many codes are those of vectors of another dimension."""
         cursor = RawCursor(self.index.connection)
-        if full:
+        keep_binary(cursor)
+        if self.full:
             rows = cursor.stream(self._query(_EVERY), binary=True)
         else:
             rows = cursor.stream(self._query(_SAMPLED), [self._sampled_ids()], binary=True)
         with closing(rows) as found:  # type: ignore[type-var]
             while block := list(islice(found, _BLOCK_ROWS)):
-                vectors = np.stack([as_vector(row[0]).to_numpy() for row in block])
-                yield vectors, [row[1] for row in block]
+                fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
+                vectors = np.empty((len(fitting), self.index.dimension), dtype=np.float32)
+                decode_vectors([row[0] for row in fitting], vectors)
+                coded = sum(row[1] is not None for row in block)
+                mismatched = coded - sum(row[1] is not None for row in fitting)
+                yield vectors, [row[1] for row in fitting], mismatched
 
     def _sampled_ids(self) -> list[str]:
         index = self.index
         column = sql.Identifier(index.column_name).as_string(index.connection)
-        row = (
-            RawCursor(index.connection)
-            .execute(
-                _SAMPLED_IDS,
-                [
-                    index.qualified_table,
-                    index.id_column,
-                    f"b.{column} IS NOT NULL",
-                    _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS,
-                ],
-            )
-            .fetchone()
-        )
+        wanted = _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS
+        row = execute(
+            index.connection,
+            _SAMPLED_IDS,
+            [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted],
+        ).fetchone()
         assert row is not None  # noqa: S101
         ids: list[str] = row[0]
         return ids
 
-    def _query(self, statement: LiteralString) -> sql.Composed:
-        return sql.SQL(statement).format(
-            table=self.index.table,
-            id=sql.Identifier(self.index.id_column),
-            column=sql.Identifier(self.index.column_name),
-            type=sql.SQL(self.index.key_type),
-            code=self.index.code_of_row,
-        )
+    def _share(self, pages: int) -> float:
+        """Return how much of the codes is looked at, in percent: about so many pages, or all."""
+        codes = self.index.codes.as_string(self.index.connection)
+        row = execute(self.index.connection, _SHARE, [codes, float(pages)]).fetchone()
+        return 100.0 if row is None or self.full else 100.0 * float(row[0])
+
+    def _query(self, statement: LiteralString, **values: float) -> sql.Composed:
+        index = self.index
+        names: dict[str, sql.Composable] = {
+            "table": index.table,
+            "id": sql.Identifier(index.id_column),
+            "column": sql.Identifier(index.column_name),
+            "type": sql.SQL(index.key_type),
+            "codes": index.codes,
+            "code": sql.Identifier(index.code_column),
+        }
+        row_code, join = sql.SQL("b.{code}"), sql.SQL("")
+        if index.layout == "table":
+            row_code, join = sql.SQL("c.{code}"), sql.SQL("LEFT JOIN {codes} c ON c.id = b.{id}")
+        names |= {"row_code": row_code.format(**names), "join": join.format(**names)}
+        numbers = {name: sql.Literal(value) for name, value in values.items()}
+        return sql.SQL(statement).format(**names, **numbers)

@@ -1,36 +1,50 @@
 """Bringing an index back into order, step by step; ``sql/147_repair.sql`` makes the changes.
 
 Each step is one transaction that finds for itself whether there is something to do. A run that was
-cut off has done some of them, and the next one does the others.
+cut off has done some of them, and the next one does the others. A table or a column that is not
+there any more may have been renamed or dropped: nobody guesses which, `rebind` is told.
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
-from psycopg import RawCursor, Rollback
+from psycopg import Rollback
 
-from ..db.connection import Connection, outside_transactions, translated_errors
+from ..db.connection import Connection, execute, outside_transactions, prepare, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
-from ..index import swap as swapping
-from ..index.built_index import BuiltIndex
-from ..index.catalog import SwapState
-from ..index.verifying import Verifier
-from .rebind import Binding, GoneError, find_binding
+from ..index.access import encode, verifier_of
+from ..index.catalog import HasRow, IndexRow, SwapState, read_row
+from . import swap as swapping
 
-__all__ = ["Repaired", "repair"]
+__all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 
 _WHY_OUTSIDE = "a repair is made in many transactions"
 
-_REBIND: LiteralString = "SELECT hashindex._rebind($1, $2::text::regclass, $3, $4, $5)"
+# $2 is a table, $3 and $4 are columns; NULL stands for what stays.
+_REBIND: LiteralString = """
+    UPDATE hashindex.index x
+    SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
+        id_column = coalesce($4, x.id_column),
+        code_schema = CASE x.layout WHEN 'column' THEN n.nspname ELSE x.code_schema END,
+        code_table = CASE x.layout WHEN 'column' THEN c.relname ELSE x.code_table END
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE x.name = $1 AND c.oid = CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
+        ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END
+    RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
+"""
+
+_LASTING_FAULTS: LiteralString = """
+    SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
+    WHERE i.name = $1 AND NOT f.mendable
+"""
 
 _RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"
 
-_MARK_UNVERIFIED: LiteralString = "SELECT hashindex._mark_unverified($1, $2::text::regclass)"
-_MARK_VERIFIED: LiteralString = "SELECT hashindex._mark_verified($1, $2::text::regclass)"
+_MARK_TRIGGERS: LiteralString = "SELECT hashindex._mark_triggers($1, $2::text::regclass, $3)"
 
 _TRIGGERS = {
     "foreign": "dropped triggers{who} on {tables}: no part of the table",
@@ -38,8 +52,10 @@ _TRIGGERS = {
     "missing": "made triggers{who} on {tables}, which were missing",
 }
 
+# To tell whether CREATE OR REPLACE has changed any.
 _FUNCTIONS: LiteralString = """
-    SELECT hashindex._function_texts(i) FROM hashindex.index i WHERE i.name = $1
+    SELECT pg_catalog.string_agg(pg_catalog.pg_get_functiondef(f), '' ORDER BY f::text)
+    FROM hashindex.index i, hashindex._functions_of(i) f WHERE i.name = $1
 """
 
 _CREATE_FUNCTIONS: LiteralString = """
@@ -58,30 +74,95 @@ class Repaired:
         What was changed, a sentence each; empty where all was well.
     left : tuple of str
         What is not in order still, and what to do about it.
-    dropped : bool
-        Whether the index was dropped, since its table or vector column is gone.
     """
 
     name: str
     done: tuple[str, ...]
     left: tuple[str, ...] = ()
-    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """Something that was made for an index that is no more.
+
+    Parameters
+    ----------
+    kind : str
+        ``index``, ``model``, ``schema``, ``trigger``, ``column``, ``function`` or ``table``.
+    object : str
+        As SQL writes it.
+    """
+
+    kind: str
+    object: str
+
+
+def list_orphans(connection: Connection) -> list[Orphan]:
+    """Return what belongs to no index, and what runs of tune have left that were killed.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+
+    Returns
+    -------
+    list of Orphan
+    """
+    return _orphans(connection, "SELECT kind, object FROM hashindex.orphans()")
+
+
+def drop_orphans(connection: Connection) -> list[Orphan]:
+    """Drop what `list_orphans` lists, in one transaction, and return it.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+
+    Returns
+    -------
+    list of Orphan
+    """
+    return _orphans(connection, "SELECT kind, object FROM hashindex.drop_orphans()")
+
+
+def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
+    with translated_errors():
+        prepare(connection)
+        with connection.transaction():
+            return [Orphan(*row) for row in execute(connection, statement).fetchall()]
 
 
 def repair(
-    index: BuiltIndex,
+    index: HasRow, *, full: bool = False, undo: bool = False, progress: bool = False
+) -> Repaired:
+    """Bring an index back into order; see `HashIndex.repair`."""
+    return _run(index.row, None, full=full, undo=undo, progress=progress)
+
+
+def rebind(
+    index: HasRow,
     *,
     table: str | None = None,
     column: str | None = None,
     id_column: str | None = None,
-    full: bool = False,
-    undo: bool = False,
     progress: bool = False,
 ) -> Repaired:
-    """Bring an index back into order; see `HashIndex.repair`."""
+    """Name the table or columns of an index, and repair it; see `HashIndex.rebind`."""
+    names = (table, column, id_column)
+    if not any(names):
+        raise InvalidInputError("name the table, the column or the key that the index is of now")
+    return _run(index.row, names, full=False, undo=False, progress=progress)
+
+
+def _run(
+    index: IndexRow,
+    names: tuple[str | None, str | None, str | None] | None,
+    *,
+    full: bool,
+    undo: bool,
+    progress: bool,
+) -> Repaired:
     with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
-        # As it is now: it may have been swapped or repaired since it was opened.
-        index = index.open(index.connection, index.name)
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
@@ -93,92 +174,71 @@ def repair(
             Job(index.connection, "repair", index.name) as job,
         ):
             repairer = _Repairer(index, job, full=full, progress=progress)
-            try:
-                repairer.run(table=table, column=column, id_column=id_column, undo=undo)
-            except GoneError as gone:
-                repairer.drop(str(gone))
-                return Repaired(index.name, tuple(repairer.done), dropped=True)
+            repairer.run(names, undo=undo)
             return Repaired(index.name, tuple(repairer.done), tuple(repairer.left))
 
 
 class _Repairer:
-    def __init__(self, index: BuiltIndex, job: Job, *, full: bool, progress: bool) -> None:
+    def __init__(self, index: IndexRow, job: Job, *, full: bool, progress: bool) -> None:
         self.index, self.job, self.full, self.progress = index, job, full, progress
         self.connection = index.connection
         self.done: list[str] = []
         self.left: list[str] = []
 
-    def run(
-        self, *, table: str | None, column: str | None, id_column: str | None, undo: bool
-    ) -> None:
+    def run(self, names: tuple[str | None, str | None, str | None] | None, *, undo: bool) -> None:
         if undo:
             self.job.phase("giving the swap up")
             model = swapping.undo(self.index)
             if model is not None:
                 self.done.append(f"gave the swap to model {model} up")
         self.job.phase("looking at the table")
-        self._follow(table, column, id_column)
+        if names is not None:
+            patiently(
+                self.connection,
+                lambda: self._rebind(names),
+                table=names[0] or self.index.qualified_table,
+            )
+            self.index = read_row(self.connection, self.index.name)
+            self.done.append(
+                f"bound the index to {self.index.qualified_table}, column "
+                f"{self.index.column_name!r}, key {self.index.id_column!r}"
+            )
+        for index in self._rows():
+            self._refuse_faults(index)
         for index in self._rows():
             self.job.phase(f"looking at {index.name}")
-            # Of what was written while triggers were away nobody knows.
+            # Nobody knows what was written while triggers were away.
             unseen = self._restore(index)
             if self.full:
                 unseen = [index.qualified_table]
-            self._mend_codes(self.index.open(self.connection, index.name), unseen)
+            self._mend_codes(read_row(self.connection, index.name), unseen)
         self._finish_swap()
 
-    def _rows(self) -> list[BuiltIndex]:
+    def _rows(self) -> list[IndexRow]:
         """Return the index, and what stands beside it while or after its model is swapped."""
-        found = [self.index.open(self.connection, self.index.name)]
+        found = [read_row(self.connection, self.index.name)]
         sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
         for states in sides:
             name = swapping.beside(found[0], states)
             if name is not None:
-                found.append(self.index.open(self.connection, name))
+                found.append(read_row(self.connection, name))
         return found
 
-    def _follow(self, table: str | None, column: str | None, id_column: str | None) -> None:
-        """Follow what was renamed."""
-        found = find_binding(
-            self.index, table=table, column=column, id_column=id_column, full=self.full
-        )
-        rows = self._rows()
-        bindings = [
-            find_binding(
-                row,
-                table=found.table.as_string(self.connection),
-                column=found.column_name,
-                id_column=found.id_column,
-                full=self.full,
-            )
-            for row in rows
-        ]
-        changed = [(r, b) for r, b in zip(rows, bindings, strict=True) if b != Binding.of(r)]
+    def _rebind(self, names: tuple[str | None, str | None, str | None]) -> None:
+        for index in self._rows():
+            row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
+            self._refuse_faults(index)
+            assert row is not None  # noqa: S101
+            execute(self.connection, _CREATE_FUNCTIONS, [index.name])
+            # The codes may be those of other rows, or of another column.
+            execute(self.connection, _MARK_TRIGGERS, [index.name, row[0], False])
 
-        def rebind() -> None:
-            for row, binding in changed:
-                self._execute(
-                    _REBIND,
-                    [row.name, binding.table.as_string(self.connection), binding.column_name,
-                     binding.id_column, binding.code_column],
-                )  # fmt: skip
-                # Where it was not found by its triggers and its codes.
-                if self.full or table is not None:
-                    self._execute(
-                        _MARK_UNVERIFIED, [row.name, binding.table.as_string(self.connection)]
-                    )
+    def _refuse_faults(self, index: IndexRow) -> None:
+        """Refuse a table that is not what the index was made for; nothing is changed then."""
+        for fault, advice in execute(self.connection, _LASTING_FAULTS, [index.name]):
+            raise InvalidInputError(f"{fault}; {advice}")
 
-        patiently(self.connection, rebind, table=found.table.as_string(self.connection))
-        for row, binding in changed:
-            self.done += _renamed(row, Binding.of(row), binding, self.connection)
-        self.index = self.index.open(self.connection, self.index.name)
-        for row in rows:
-            self._execute(
-                "SELECT hashindex._check_binding(i) FROM hashindex.index i WHERE i.name = $1",
-                [row.name],
-            )
-
-    def _restore(self, index: BuiltIndex) -> list[str]:
+    def _restore(self, index: IndexRow) -> list[str]:
         """Make what is missing; return the tables whose triggers were."""
         name, who = [index.name], _named(index)
         if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
@@ -188,10 +248,10 @@ class _Repairer:
             for row in self._patiently(index, "SELECT hashindex._restore_access($1)", name)
         ]
         with self.connection.transaction():
-            self._execute("SELECT FROM hashindex.index WHERE name = $1 FOR UPDATE", name)
-            before = self._execute(_FUNCTIONS, name).fetchone()
-            self._execute(_CREATE_FUNCTIONS, name)
-            if self._execute(_FUNCTIONS, name).fetchone() == before:
+            execute(self.connection, "SELECT FROM hashindex.index WHERE name = $1 FOR UPDATE", name)
+            before = execute(self.connection, _FUNCTIONS, name).fetchone()
+            execute(self.connection, _CREATE_FUNCTIONS, name)
+            if execute(self.connection, _FUNCTIONS, name).fetchone() == before:
                 raise Rollback
             self.done.append(f"made the functions{who} anew")
         triggers = self._patiently(index, _RESTORE_TRIGGERS, name)
@@ -201,21 +261,16 @@ class _Repairer:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
         return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _mend_codes(self, index: BuiltIndex, unseen: Sequence[str]) -> None:
+    def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        kind = Verifier
-        if index.distributed:
-            from ..index.citus import ShardVerifier
-
-            kind = ShardVerifier
-        verifier = kind(index, self.job, progress=self.progress)
+        verifier = verifier_of(index)(index, self.job, progress=self.progress)
         gone = verifier.drop_gone()
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         wrong = 0
         for table in unseen:
             wrong += verifier.verify(table)
-            self._patiently(index, _MARK_VERIFIED, [index.name, table])
+            self._patiently(index, _MARK_TRIGGERS, [index.name, table, True])
         if wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unseen:
@@ -231,10 +286,10 @@ class _Repairer:
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = index.encode(progress=self.progress)
+        written = encode(index, progress=self.progress)
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        built = index.open(self.connection, index.name)
+        built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
             self.done.append(f"built the access path {built.access}{who}")
 
@@ -247,40 +302,18 @@ class _Repairer:
             if swapped is not None:
                 self.done.append(f"finished the swap to model {swapped.model}")
 
-    def drop(self, gone: str) -> None:
-        """Drop the index with all that was made for it."""
-        self.index.drop()
-        self.done.append(f"dropped the index: {gone} is gone")
-
     def _patiently(
-        self, index: BuiltIndex, statement: LiteralString, values: Sequence[str]
+        self, index: IndexRow, statement: LiteralString, values: Sequence[Any]
     ) -> list[Any]:
         rows: list[Any] = patiently(
             self.connection,
-            lambda: self._execute(statement, values).fetchall(),
+            lambda: execute(self.connection, statement, values).fetchall(),
             table=index.qualified_table,
         )
         return rows
 
-    def _execute(self, statement: LiteralString, values: Sequence[str]) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.connection).execute(statement, values)
 
-
-def _named(index: BuiltIndex) -> str:
+def _named(index: IndexRow) -> str:
     if index.swap_of is None:
         return ""
     return f" of model {index.model}:{index.model_version}"
-
-
-def _renamed(
-    row: BuiltIndex, before: Binding, after: Binding, connection: Connection
-) -> Iterator[str]:
-    who = _named(row)
-    shown = [binding.table.as_string(connection) for binding in (before, after)]
-    if shown[0] != shown[1]:
-        yield f"followed the table{who} from {shown[0]} to {shown[1]}"
-    for what, field in (("vectors", "column_name"), ("key", "id_column"), ("codes", "code_column")):
-        old, new = getattr(before, field), getattr(after, field)
-        if old != new:
-            yield f"followed the {what}{who} from column {old!r} to {new!r}"

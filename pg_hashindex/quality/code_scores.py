@@ -4,7 +4,7 @@ import numpy as np
 
 from ..errors import InvalidInputError
 from ..hashers._common.supervision import Labels
-from ..index.handle import HashIndex
+from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..training.sampling import sample_table
 from .comparison import Measures, Scores, Split, Truth
@@ -17,7 +17,7 @@ CODE_ROWS = 20_000
 
 
 def score_codes(
-    index: HashIndex,
+    index: HasRow,
     *,
     labels: str | None = None,
     queries: int = 200,
@@ -61,6 +61,7 @@ def score_codes(
         If there are too few rows, or no labels that rows share, or a number is out of range; or
         the index ranks by inner product, which has no nearest rows, and there are no labels.
     """
+    index = index.row
     for what, value in (("queries", queries), ("rows", rows)):
         as_count(what, value)
     if labels is None and index.metric == "ip":

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from ..errors import DatabaseStateError, InvalidInputError
-from ..index.catalog import IndexEntry, read_entries
+from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count
 from . import recall_history
 from .measuring import Measured, Measuring, OperatingPoint
@@ -64,7 +64,7 @@ class Evaluation:
 
 
 def evaluate(
-    index: IndexEntry,
+    index: HasRow,
     *,
     queries: int | ArrayLike | QuerySet = 200,
     query_set: str | None = None,
@@ -114,7 +114,7 @@ def evaluate(
     if not candidates or min(candidates) < 1:
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
     as_count("candidates", max(candidates))
-    index = _as_it_is(index)
+    index = index.row
     asked = _queries(index, queries, query_set, random_state)
     if record is None:
         record = asked.name is not None and recall_history.obstacle(index) is None
@@ -144,7 +144,7 @@ def evaluate(
 
 
 def measure_defaults(
-    indexes: Sequence[IndexEntry], queries: QuerySet, k: int = 10, progress: bool = False
+    indexes: Sequence[HasRow], queries: QuerySet, k: int = 10, progress: bool = False
 ) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
@@ -170,18 +170,17 @@ def measure_defaults(
         table has fewer than two rows, or every query was left out.
     """
     _check_k(k)
-    measuring = Measuring(indexes, queries, k)
-    steps = len(measuring.asked) * (1 + len(indexes))
+    rows = [index.row for index in indexes]
+    measuring = Measuring(rows, queries, k)
+    steps = len(measuring.asked) * (1 + len(rows))
     with tqdm(total=steps, unit="query", desc="comparing", disable=not progress) as bar:
         measuring.find_truth(bar.update)
-        return [
-            measuring.measure(index, default_candidates(index, k), bar.update) for index in indexes
-        ]
+        return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 
 
-def default_candidates(index: IndexEntry, k: int) -> int:
+def default_candidates(index: HasRow, k: int) -> int:
     """Return how many candidates a search for k answers keeps that names none."""
-    return max(index.candidates, k)
+    return max(index.row.candidates, k)
 
 
 def _check_k(k: int) -> None:
@@ -190,15 +189,8 @@ def _check_k(k: int) -> None:
     as_count("k", k)
 
 
-def _as_it_is(index: IndexEntry) -> IndexEntry:
-    """Read an index again: searches go by the model that it has now, whenever it was opened."""
-    found = read_entries(type(index), index.connection, "WHERE i.name = $1", [index.name])
-    # The same one has read its model already.
-    return index if not found or found[0] == index else found[0]
-
-
 def _queries(
-    index: IndexEntry,
+    index: IndexRow,
     queries: int | ArrayLike | QuerySet,
     query_set: str | None,
     random_state: int,

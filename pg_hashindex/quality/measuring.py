@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
+from psycopg.rows import tuple_row
 
 from ..db.connection import translated_errors
-from ..db.steps import run
 from ..errors import InvalidInputError
-from ..index.catalog import Access, IndexEntry, Ranking
-from ..index.search import Hit, nearest
+from ..index.catalog import Access, IndexRow, Ranking
+from ..index.search import Hit, Search
 from .query_sets import QuerySet
 
 __all__ = ["Answers", "Measured", "Measuring", "OperatingPoint", "ask"]
@@ -185,7 +185,7 @@ class Measuring:
         If the indexes are not of one table, column and metric.
     """
 
-    def __init__(self, indexes: Sequence[IndexEntry], queries: QuerySet, k: int) -> None:
+    def __init__(self, indexes: Sequence[IndexRow], queries: QuerySet, k: int) -> None:
         first = indexes[0]
         for index in indexes[1:]:
             if _searched(index) != _searched(first):
@@ -239,7 +239,7 @@ class Measuring:
             "none with a code to be a query"
         )
 
-    def measure(self, index: IndexEntry, candidates: int, done: Callable[[], object]) -> Measured:
+    def measure(self, index: IndexRow, candidates: int, done: Callable[[], object]) -> Measured:
         """Search an index by its own access path, ranking and probes.
 
         Parameters
@@ -287,25 +287,29 @@ class Measuring:
         ).fetchall()
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
-    def _search(self, index: IndexEntry, query: _Asked, candidates: int) -> list[Hit]:
+    def _search(self, index: IndexRow, query: _Asked, candidates: int) -> list[Hit]:
         # The row itself would always be found: one more of each, and it is left out.
         more = query.key_text is not None
-        steps = nearest(index, query.vector, self.k + more, candidates=candidates + more)
-        hits = run(index.connection, steps)
+        search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
+        if search.wants_code(index):
+            search = search.encoded(index, index.loaded_model)
+        cursor = RawCursor(index.connection, row_factory=tuple_row)
+        values, options = search.statement(index)
+        hits = search.hits(cursor.execute(*values, **options).fetchall())
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
 
-def _searched(index: IndexEntry) -> tuple[str, ...]:
+def _searched(index: IndexRow) -> tuple[str, ...]:
     return (
         index.schema_name, index.table_name, index.column_name, index.id_column, index.metric,
     )  # fmt: skip
 
 
-def _described(index: IndexEntry) -> str:
+def _described(index: IndexRow) -> str:
     return f"{index.qualified_table}.{index.column_name} by {index.metric}"
 
 
-def _resolved(index: IndexEntry, queries: QuerySet) -> list[_Asked]:
+def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
     """Find the rows that queries were taken from; one that is gone is in nobody's answers.
 
     Keys are those that this session sees: the text of some types depends on its settings.
@@ -334,7 +338,7 @@ def _resolved(index: IndexEntry, queries: QuerySet) -> list[_Asked]:
     return [_Asked(query.vector, *keys) for query, keys in zip(queries.queries, rows, strict=True)]
 
 
-def _known(index: IndexEntry, asked: Sequence[_Asked]) -> NDArray[np.bool_]:
+def _known(index: IndexRow, asked: Sequence[_Asked]) -> NDArray[np.bool_]:
     if index.network != "rows" or not asked:
         return np.ones(len(asked), dtype=bool)
     network = index.loaded_model.network

@@ -16,7 +16,7 @@ from psycopg.rows import class_row
 from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection, translated_errors
 from ..errors import DuplicateNameError, InvalidInputError
-from ..index.catalog import IndexEntry
+from ..index.catalog import HasRow, IndexRow
 from ..models.vectors import as_rows, as_vector
 
 __all__ = [
@@ -67,7 +67,7 @@ class QuerySet:
     name: str | None = None
 
 
-def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
+def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
     """Draw rows of the table as queries.
 
     Parameters
@@ -89,6 +89,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
     InvalidInputError
         If n is below 1.
     """
+    index = index.row
     if n < 1:
         raise InvalidInputError(f"queries must be 1 or more, got {n}")
     names = {
@@ -126,7 +127,7 @@ def draw(index: IndexEntry, n: int = 200, random_state: int = 0) -> QuerySet:
     return QuerySet(tuple(Query(as_vector(vector), row_id) for vector, row_id in rows))
 
 
-def of_vectors(index: IndexEntry, vectors: ArrayLike) -> QuerySet:
+def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
     """Make queries of vectors from elsewhere.
 
     Parameters
@@ -143,6 +144,7 @@ def of_vectors(index: IndexEntry, vectors: ArrayLike) -> QuerySet:
     InvalidInputError
         If they are not finite rows of that dimension.
     """
+    index = index.row
     rows = as_rows(vectors, index.dimension)
     return QuerySet(tuple(Query(Vector(row.astype(np.float32))) for row in rows))
 
@@ -201,7 +203,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
 
 
-def of_log(index: IndexEntry, query: str, n: int = 200) -> QuerySet:
+def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
     """Read queries that somebody has kept: a log of what is really asked.
 
     Parameters
@@ -221,6 +223,7 @@ def of_log(index: IndexEntry, query: str, n: int = 200) -> QuerySet:
     InvalidInputError
         If it is no such query, returns nothing, or vectors of another dimension; or n is below 1.
     """
+    index = index.row
     if n < 1:
         raise InvalidInputError(f"queries must be 1 or more, got {n}")
     with translated_errors(), index.connection.transaction(force_rollback=True):
@@ -263,7 +266,7 @@ def check_set_name(name: str) -> None:
         raise InvalidInputError(f"name {name!r} of a query set has a byte of 0; leave it out")
 
 
-def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
+def save(index: HasRow, query_set: QuerySet, name: str) -> QuerySet:
     """Save queries under a name.
 
     Parameters
@@ -288,6 +291,7 @@ def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
     MissingRightsError
         If the role may not write to ``hashindex.query_set`` and ``hashindex.saved_query``.
     """
+    index = index.row
     check_set_name(name)
     if not query_set.queries:
         raise InvalidInputError(
@@ -315,7 +319,7 @@ def save(index: IndexEntry, query_set: QuerySet, name: str) -> QuerySet:
     return QuerySet(query_set.queries, name)
 
 
-def load(index: IndexEntry, name: str) -> QuerySet:
+def load(index: HasRow, name: str) -> QuerySet:
     """Read the queries that are saved under a name.
 
     Parameters
@@ -332,6 +336,7 @@ def load(index: IndexEntry, name: str) -> QuerySet:
     InvalidInputError
         If the index has no such set, or one of another dimension.
     """
+    index = index.row
     with translated_errors():
         rows = index.connection.execute(
             "SELECT vector, row_id FROM hashindex.saved_query "
@@ -350,8 +355,9 @@ def load(index: IndexEntry, name: str) -> QuerySet:
     return QuerySet(tuple(Query(*row) for row in rows), name)
 
 
-def list_sets(index: IndexEntry) -> list[QuerySetSummary]:
+def list_sets(index: HasRow) -> list[QuerySetSummary]:
     """Return the saved sets of an index, by name."""
+    index = index.row
     with translated_errors():
         cursor = index.connection.cursor(row_factory=class_row(QuerySetSummary))
         return cursor.execute(
@@ -367,7 +373,7 @@ def list_sets(index: IndexEntry) -> list[QuerySetSummary]:
         ).fetchall()
 
 
-def drop(index: IndexEntry, name: str) -> None:
+def drop(index: HasRow, name: str) -> None:
     """Drop a saved set; what was measured with it stays in the history.
 
     Raises
@@ -375,6 +381,7 @@ def drop(index: IndexEntry, name: str) -> None:
     InvalidInputError
         If the index has no such set.
     """
+    index = index.row
     with translated_errors(), index.connection.transaction():
         dropped = index.connection.execute(
             "DELETE FROM hashindex.query_set WHERE index_name = %s AND name = %s",
@@ -384,7 +391,7 @@ def drop(index: IndexEntry, name: str) -> None:
         raise _unknown(index, name)
 
 
-def _unknown(index: IndexEntry, name: str) -> InvalidInputError:
+def _unknown(index: IndexRow, name: str) -> InvalidInputError:
     known = ", ".join(repr(one.name) for one in list_sets(index))
     return InvalidInputError(
         f"index {index.name!r} has no query set {name!r}; "

@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 
 from ..db.connection import translated_errors
 from ..errors import DatabaseStateError, InvalidInputError
-from ..index.catalog import Access, IndexEntry, Ranking
+from ..index.catalog import Access, HasRow, IndexRow, Ranking
 from .measuring import Measured
 
 __all__ = ["HistoryPoint", "history", "obstacle", "record"]
@@ -67,16 +67,16 @@ class HistoryPoint:
         return asdict(self)
 
 
-def obstacle(index: IndexEntry) -> str | None:
+def obstacle(index: HasRow) -> str | None:
     """Say what keeps this session from recording, if anything does."""
     with translated_errors():
-        row = index.connection.execute(_OBSTACLE).fetchone()
+        row = index.row.connection.execute(_OBSTACLE).fetchone()
     assert row is not None  # noqa: S101
     reason: str | None = row[0]
     return reason
 
 
-def record(index: IndexEntry, query_set: str | None, points: Sequence[Measured]) -> None:
+def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -> None:
     """Add points to the history of an index.
 
     Parameters
@@ -105,7 +105,7 @@ def record(index: IndexEntry, query_set: str | None, points: Sequence[Measured])
 
 
 def history(
-    index: IndexEntry, query_set: str | None = None, *, limit: int = 1000
+    index: HasRow, query_set: str | None = None, *, limit: int = 1000
 ) -> list[HistoryPoint]:
     """Return what was measured of an index, the latest last.
 
@@ -122,6 +122,7 @@ def history(
     InvalidInputError
         If limit is below 1.
     """
+    index = index.row
     if limit < 1:
         raise InvalidInputError(f"limit must be 1 or more, got {limit}")
     with translated_errors():

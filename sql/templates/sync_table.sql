@@ -54,7 +54,7 @@ BEGIN
         END IF;
     END IF;
     IF to_regclass({table_literal}) IS NULL THEN
-        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        -- The table was renamed. Writes go on; pg-hashindex index rebind takes the new name, and encodes the rows without a code.
         DELETE FROM {code_table} c WHERE c.id = ANY (hashindex_touched);
     ELSE
         PERFORM {refresh}(hashindex_touched);

@@ -15,6 +15,7 @@ from pgvector import Vector
 from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.jobs import list_jobs
+from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import AGH, LSH
 from pg_hashindex.index.handle import HashIndex
@@ -241,7 +242,7 @@ def test_nobody_keeps_the_administrator_from_work(
                 "SELECT pg_advisory_lock(hashtextextended(%s, 0))", [f"hashindex.{work}:{name}"]
             )
         with denied():
-            mallory.execute("SELECT hashindex._claim(%s, 'items_idx')", [work])
+            claim(mallory, work, "items_idx")
     for number in range(100):
         mallory.execute("SELECT pg_advisory_lock(1751805794, %s)", [number])
     with denied():
@@ -252,7 +253,7 @@ def test_nobody_keeps_the_administrator_from_work(
     store.save(theirs.connection, theirs.loaded_model)
     assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
     # What is held while it works is held by its process: to wait in line for it gains nothing.
-    theirs.connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+    claim(theirs.connection, "encode", "items_idx")
     (lock,) = connection.execute("SELECT lock FROM hashindex.claim").fetchone() or (0,)
     mallory.execute("SET lock_timeout = '50ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable):

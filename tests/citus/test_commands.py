@@ -68,13 +68,15 @@ def test_repair_of_what_is_well_does_nothing(spread: HashIndex) -> None:
     assert_fresh(spread)
 
 
-def test_repair_follows_a_renamed_table(spread: HashIndex) -> None:
+def test_rebind_takes_a_renamed_table(spread: HashIndex) -> None:
     connection = spread.connection
     connection.execute(f"ALTER TABLE {TABLE} RENAME TO renamed".encode())
     try:
         connection.execute(f"UPDATE renamed SET {TURN} WHERE id < 10".encode())
         assert "table" in faults(spread)
-        now = mended(spread)
+        spread.rebind(table="renamed")
+        now = HashIndex.open(connection, spread.name)
+        assert faults(now) == []
         assert now.table_name == "renamed"
         assert_fresh(now)
     finally:

@@ -12,6 +12,7 @@ from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, ex
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index import citus
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
@@ -165,20 +166,20 @@ def test_a_worker_stops_in_a_swap(
 ) -> None:  # fmt: skip
     with Load(filled) as load:
         with monkeypatch.context() as patch:
-            from pg_hashindex.index import swap as swapping
+            from pg_hashindex.operations import swap as swapping
 
             if step == "encode":
-                encoding = HashIndex.encode
+                encoding = swapping.encode
 
-                def cut_encode(self: HashIndex, **options: object) -> int:
+                def cut_encode(row: IndexRow, **options: object) -> int:
                     with stopped(own_cluster, 1):
-                        return encoding(self, **options)  # type: ignore[arg-type]
+                        return encoding(row, **options)  # type: ignore[arg-type]
 
-                patch.setattr(HashIndex, "encode", cut_encode)
+                patch.setattr(swapping, "encode", cut_encode)
             else:
                 calling = swapping._call
 
-                def cut(index: HashIndex, function: str, values: list[str | None]) -> str:
+                def cut(index: IndexRow, function: str, values: list[str | None]) -> str:
                     if function == step:
                         own_cluster.control(1, "stop", "-m", "immediate")
                         own_cluster.control(1, "start")

@@ -30,14 +30,19 @@ def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
     )
     failed = on("search", "it's", "--like", 7, code=1)
     assert failed.stderr.count("\n") == 1
-    assert """run pg-hashindex index repair 'it'"'"'s'""" in failed.stderr
-    assert on("index", "repair", "it's").stdout.splitlines() == [
-        'followed the table from "public"."items" to "public"."things"',
+    assert """run pg-hashindex index check 'it'"'"'s'""" in failed.stderr
+    checked = on("index", "check", "it's", code=2).stdout
+    assert "table public.items is not there any more" in checked
+    assert "pg-hashindex index rebind 'it'\\''s' --table TABLE" in checked
+    assert "index rebind" in on("index", "repair", "it's", code=1).stderr
+    on("index", "rebind", "it's", code=2)
+    assert on("index", "rebind", "it's", "--table", "things").stdout.splitlines() == [
+        """bound the index to "public"."things", column 'embedding', key 'id'""",
         "encoded 4 rows",
     ]
     on("search", "it's", "--like", 7)
     done = json.loads(on("index", "repair", "it's", "--json").stdout)
-    assert done == {"name": "it's", "done": [], "left": [], "dropped": False}
+    assert done == {"name": "it's", "done": [], "left": []}
 
 
 def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
@@ -53,9 +58,8 @@ def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
 
 def test_an_index_without_its_table(on: Run, made: HashIndex) -> None:
     made.connection.execute("DROP TABLE items")
-    done = on("index", "repair", "it's")
-    assert done.stdout == 'dropped the index: table "public"."items" is gone\n'
-    on("index", "repair", "it's", code=1)
+    assert "pg-hashindex index drop 'it" in on("index", "repair", "it's", code=1).stderr
+    on("index", "drop", "it's")
 
 
 def test_orphans(on: Run, made: HashIndex) -> None:

@@ -23,6 +23,7 @@ from pg_hashindex import schema, store
 from pg_hashindex.contrib import alembic as migrations
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import (
     DatabaseStateError,
     InUseError,
@@ -293,7 +294,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute("SELECT hashindex._claim('swap', 'items_idx')")
+        claim(connection, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
 
@@ -301,7 +302,7 @@ class TestRefusals:
         self, url: str, connection: Connection, items: str, second: Model
     ) -> None:
         online(url, create)
-        connection.execute("SELECT hashindex._claim('encode', 'items_idx')")
+        claim(connection, "encode", "items_idx")
         with pytest.raises(DatabaseStateError, match="being encoded or built"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql
 from pg_hashindex import schema
 from pg_hashindex.db import tables
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.index import encoding_queries
+from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -140,7 +140,7 @@ def test_updates_call_no_stable_function_with_columns(connection: Connection, mo
     assert {"encode", "now", "random"} & unstable >= {"now", "random"}
     assert "encode_with" not in unstable
     texts = {file.name: file.read_text() for file in schema._folder("sql").glob("*.sql")}
-    texts |= {f"{layout} encoding": text for layout, text in encoding_queries.WRITE.items()}
+    texts |= {f"{layout} encoding": text for layout, text in encoding._WRITE.items()}
     assert any("UPDATE" in text for text in texts.values())
     found = {name: unstable_updates(text, unstable) for name, text in texts.items()}
     assert {name: calls for name, calls in found.items() if calls} == {}

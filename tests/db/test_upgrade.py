@@ -25,7 +25,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
-from pg_hashindex.operations.orphans import list_orphans
+from pg_hashindex.operations.repair import list_orphans
 from pg_hashindex.server import EmbeddedServer
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.sql.gz"))

@@ -247,7 +247,7 @@ def test_a_gpu_where_there_is_none() -> None:
         ({"eta": -1}, "eta must be .* -1"),
         ({"weight_decay": -1}, "weight_decay must be .* -1"),
         ({"theta_scale": 0}, "theta_scale must be .* 0"),
-        ({"validation": 0.9}, r"validation must be .* at most 0\.5, got 0\.9"),
+        ({"validation": 0.9}, r"validation must be .* to 0\.5, got 0\.9"),
         ({"validation": -0.1}, r"validation must be .* -0\.1"),
         ({"validation": "0.1"}, r"validation must be .*'0\.1'"),
         ({"weights": "w.npz"}, "image_shape and weights are for images"),

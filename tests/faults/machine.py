@@ -5,7 +5,6 @@ known: nobody waits for a lock for longer than a moment, and then the transactio
 """
 
 import contextlib
-import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -234,7 +233,7 @@ class Machine(Writers):
         ]
         if now.encoded_in == "python" or not self.encoded:
             # Rows that waited in what the operator has returned to.
-            here = seen_codes(dataclasses.replace(now, connection=session))
+            here = seen_codes(HashIndex(session, now.name))
             coded = [math.dist(v, query) for code, v in here.values() if code and v is not None]
             wanted.append(np.array(sorted(coded)[:k]))
         assert any(

@@ -17,8 +17,7 @@ from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import read_entries
-from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -77,7 +76,7 @@ def make_items(connection: Connection) -> None:
 
 def indexes(connection: Connection) -> list[HashIndex]:
     """Return every index, those beside others too."""
-    return read_entries(HashIndex, connection, "ORDER BY i.name", [])
+    return list_indexes(connection)
 
 
 def check_codes(index: HashIndex) -> tuple[int, int]:

@@ -229,7 +229,7 @@ def problems(session: Connection, before_the_index: bool) -> dict[str, str]:
                 answers = ask(session, text)
         except psycopg.Error as error:
             # By its name an index is looked up in the snapshot, where it is not yet.
-            unknown = before_the_index and name in BY_NAME and error.sqlstate == "42704"
+            unknown = before_the_index and name in BY_NAME and error.sqlstate == "42X02"
             if not unknown:
                 found[name] = f"{error.sqlstate} {error.diag.message_primary}"
         else:

@@ -23,8 +23,8 @@ from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index import building
-from pg_hashindex.index import swap as swapping
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations import swap as swapping
 
 QUERY = OTHERS[0]
 _HELD = 77

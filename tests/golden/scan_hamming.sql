@@ -148,7 +148,7 @@ BEGIN
         END IF;
     END IF;
     IF to_regclass('public.items') IS NULL THEN
-        -- The table was renamed. Writes go on; pg-hashindex index repair finds the new name, and the rows without a code.
+        -- The table was renamed. Writes go on; pg-hashindex index rebind takes the new name, and encodes the rows without a code.
         DELETE FROM hashindex.scan_hamming_codes c WHERE c.id = ANY (hashindex_touched);
     ELSE
         PERFORM hashindex.refresh_scan_hamming(hashindex_touched);

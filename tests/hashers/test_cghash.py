@@ -257,7 +257,7 @@ def test_refuses_what_cannot_be_learned_from(rows, labels):
     hasher = CGHash(n_bits=4, random_state=0)
     with pytest.raises(InvalidInputError, match="learns from labels or triplets or pairs"):
         hasher.fit(rows)
-    with pytest.raises(InvalidInputError, match="from pairs only beside them"):
+    with pytest.raises(InvalidInputError, match="needs triplets or labels, also with pairs"):
         hasher.fit(rows, pairs=pairs)
     with pytest.raises(InvalidInputError, match="1 of the 2 pairs are of others"):
         hasher.fit(rows, pairs=pairs, triplets=triplets)

@@ -18,7 +18,6 @@ from psycopg.types import TypeInfo
 
 from pg_hashindex import AsyncHashIndex, store
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.db.steps import Steps
 from pg_hashindex.errors import (
     ConnectionFailedError,
     HashIndexError,
@@ -159,7 +158,7 @@ def test_errors_are_those_of_a_hash_index(
     assert asked_anew(url, questions) == expected
     made.connection.execute("ALTER TABLE items RENAME COLUMN embedding TO moved")
     broken = outcomes(made, questions[-1:])
-    assert "index repair items_idx" in broken[0][1]
+    assert "index check items_idx" in broken[0][1]
     assert asked_anew(url, questions[-1:]) == broken
 
 
@@ -345,13 +344,13 @@ def test_a_swap_is_followed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that were read since."""
-    loading, read = store.loading, []
+    load, read = store.load_async, []
 
-    def watched(reference: str) -> Steps[Model]:
+    async def watched(connection: Any, reference: str) -> Model:
         read.append(reference)
-        return loading(reference)
+        return await load(connection, reference)
 
-    monkeypatch.setattr(store, "loading", watched)
+    monkeypatch.setattr(store, "load_async", watched)
     return read
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.index import access as access_module
-from pg_hashindex.index.catalog import IndexEntry
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -50,9 +50,7 @@ def test_a_path_is_built_by_encode_and_then_used(index: HashIndex, path: Any) ->
     assert paths(connection) == (path, None)
     assert built(connection) == {f"hashindex_items_idx_{part}": True for part in ASKED[path]}
     assert HashIndex.open(connection, "items_idx").chunks == (1 if path == "lookup" else None)
-    # What was opened before knows nothing of it, and does no harm.
-    assert index.building == path
-    assert index.encode() == 0
+    assert index.building is None
     assert index.configure(access=path).building is None
     assert index.encode() == 0
     assert paths(connection) == (path, None)
@@ -144,7 +142,7 @@ def test_configured_otherwise_while_it_is_built(
 ) -> None:
     build = access_module._build_indexes
 
-    def and_then_give_up(built: IndexEntry, *arguments: Any) -> bool:
+    def and_then_give_up(built: IndexRow, *arguments: Any) -> bool:
         HashIndex.open(other, built.name).configure(access="scan")
         return build(built, *arguments)
 
@@ -161,7 +159,7 @@ def test_two_sessions_do_not_build_at_once(
 ) -> None:
     build = access_module._build_indexes
 
-    def while_another_tries(built: IndexEntry, *arguments: Any) -> bool:
+    def while_another_tries(built: IndexRow, *arguments: Any) -> bool:
         with pytest.raises(InUseError, match="is being built by another session; its rows are"):
             HashIndex.open(other, built.name).encode()
         return build(built, *arguments)

@@ -348,7 +348,7 @@ def test_drop_leaves_the_table_as_it_was(connection: Connection, items: str, mod
         index.drop()
         assert contents(connection) == before
         assert connection.execute(rows).fetchall() == rows_before
-    with pytest.raises(UnknownIndexError, match='index "fine" does not exist'):
+    with pytest.raises(UnknownIndexError, match="index 'fine' does not exist"):
         index.drop()
 
 

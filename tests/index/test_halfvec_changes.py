@@ -79,7 +79,9 @@ def test_checks_and_repairs(
     connection.execute("UPDATE halves SET other = subvector(embedding || embedding, 2, 8)")
     connection.execute("ALTER TABLE halves DROP twin; ALTER TABLE halves RENAME embedding TO v")
     assert findings(index)["table"].status == "broken"
-    assert index.repair().done[0] == "followed the vectors from column 'embedding' to 'v'"
+    assert index.rebind(column="v").done == (
+        """bound the index to "public"."halves", column 'v', key 'id'""",
+    )
     index = index.open(connection, "idx")
     assert troubles(index) == {}
     codes, column = ("hashindex.idx_codes", "code") if layout == "table" else ("halves", "idx_code")
@@ -202,7 +204,7 @@ def test_a_dimension_that_changes_under_an_index(
         with pytest.raises(InvalidInputError, match=f"{held}.*make it anew"):
             index.within(np.ones(8), 3)
         assert held in findings(index)["table"].detail
-        with pytest.raises(InvalidInputError, match=f"{held}.*made anew"):
+        with pytest.raises(InvalidInputError, match=f"{held}.*make it anew"):
             index.repair()
     else:
         assert "wrong_codes" in troubles(index)

@@ -13,6 +13,7 @@ from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import building
 from pg_hashindex.index.handle import HashIndex
@@ -340,7 +341,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT hashindex._claim('access', 'items_idx')")
+        claim(other, "access", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):
             index.rebalance()
     with (

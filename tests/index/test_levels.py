@@ -52,10 +52,8 @@ def as_text(model: Model, rows: NDArray[np.float32]) -> list[str]:
 
 
 def findings(connection: Connection, full: bool) -> dict[str, Any]:
-    rows = connection.execute(
-        "SELECT check_name, status, detail FROM hashindex.health('i', %s)", [full]
-    ).fetchall()
-    return {name: (status, detail) for name, status, detail in rows}
+    found = HashIndex.open(connection, "i").check(full=full).findings
+    return {finding.check: (finding.status, finding.detail) for finding in found}
 
 
 def test_store(connection: Connection, finer: Model) -> None:

@@ -13,10 +13,11 @@ from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.db.steps import Steps
-from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.index.search import Search
 from pg_hashindex.models import codes
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
@@ -99,7 +100,10 @@ def test_a_condition_restricts_the_rows(
 
 
 def test_neighbours_of_a_row_come_by_its_stored_code(
-    encoded: HashIndex, known_model: Model, vectors: NDArray[np.float32]
+    encoded: HashIndex,
+    known_model: Model,
+    vectors: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     candidates = untied(known_model, vectors, vectors[6], 41)
     expected = by_hand(known_model, vectors, vectors[6], 11, candidates)
@@ -107,11 +111,10 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
     # The row itself is one more.
     found = encoded.search_like(7, 10, candidates=candidates - 1)
     assert [hit.id for hit in found] == expected[1:]
-    # No model is read for it.
-    assert "loaded_model" not in vars(HashIndex.open(encoded.connection, "items_idx"))
-    again = HashIndex.open(encoded.connection, "items_idx")
-    again.search_like("7")
-    assert "loaded_model" not in vars(again)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "load", lambda *_: pytest.fail("the model was read"))
+        again = HashIndex.open(encoded.connection, "items_idx")
+        assert again.search_like("7", 10, candidates=candidates - 1) == found
     with pytest.raises(InvalidInputError, match="codes of the rows that it was trained on alone"):
         encoded.search_like(UNKNOWN[0])
     with pytest.raises(InvalidInputError, match="no row with id = 5000"):
@@ -119,13 +122,13 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
 
 
 def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    loading, read = store.loading, []
+    load, read = store.load, []
 
-    def watched(reference: str) -> Steps[Model]:
+    def watched(connection: Connection, reference: str) -> Model:
         read.append(reference)
-        return loading(reference)
+        return load(connection, reference)
 
-    monkeypatch.setattr(store, "loading", watched)
+    monkeypatch.setattr(store, "load", watched)
     index = HashIndex.open(encoded.connection, "items_idx")
     for query in OTHERS[:3]:
         index.search(query)
@@ -148,38 +151,94 @@ def test_an_index_that_was_made_anew_since_it_was_opened(
     rows = vectors[: UNKNOWN[0] - 1]
     network = known_rows(rows, lsh_model.encode(rows[::-1].copy()), 12)
     store.save(other, Model("new", "byhand", 8, (), network=network))
+    layout = encoded.layout
     HashIndex.open(other, "items_idx").drop()
-
-    def assert_refused() -> None:
-        condition = sa.column("category") == "b"
-        for search in (
-            lambda: encoded.search(vectors[6]),
-            lambda: encoded.search(vectors[6], where=condition),
-        ):
-            with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
-                search()
-
-    assert_refused()
-    HashIndex.create(
-        other,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model="new",
-        layout=encoded.layout,
+    condition = sa.column("category") == "b"
+    for search in (
+        lambda: encoded.search(vectors[6]),
+        lambda: encoded.search(vectors[6], where=condition),
+        lambda: encoded.search_like(7),
+    ):
+        with pytest.raises(UnknownIndexError, match="index 'items_idx' does not exist"):
+            search()
+    again = HashIndex.create(
+        other, "items_idx", table="items", column="embedding", model="new", layout=layout
     )
-    assert_refused()
-    with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
-        encoded.search_like(7)
-    again = HashIndex.open(other, "items_idx")
     again.encode()
     candidates = untied(again.loaded_model, vectors, vectors[6], 30)
-    found = again.search(vectors[6], candidates=candidates)
     expected = by_hand(again.loaded_model, vectors, vectors[6], 10, candidates)
-    assert [hit.id for hit in found] == expected
-    assert again.search_like(7, 9, candidates=candidates - 1) == found[1:]
-    with pytest.raises(DatabaseStateError, match="made anew .* open it again"):
-        encoded.search_like(7)
+    for index in (encoded, again):
+        found = index.search(vectors[6], candidates=candidates)
+        assert [hit.id for hit in found] == expected
+        assert index.search_like(7, 9, candidates=candidates - 1) == found[1:]
+
+
+@pytest.mark.parametrize("method", ["encoded", "at"])
+def test_a_model_that_is_swapped_while_python_encodes(
+    encoded: HashIndex,
+    other: Connection,
+    turned_model: Model,
+    vectors: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    """The code of the old model is refused, and the search asked once more."""
+    expected = encoded.search(vectors[6], 5, candidates=20)
+    asked = swap_after(method, encoded, other, monkeypatch)
+    if method == "encoded":
+        assert encoded.search(vectors[6], 5, candidates=20) == expected
+    else:
+        assert encoded.search_like(7, 4, candidates=19) == expected[1:]
+    assert asked == ["known", "turned"]
+
+
+def test_a_model_that_is_swapped_while_python_encodes_in_a_transaction(
+    encoded: HashIndex,
+    other: Connection,
+    turned_model: Model,
+    vectors: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refusal ends the transaction; the next one goes by the new model."""
+    expected = encoded.search(vectors[6], 5, candidates=20)
+    asked = swap_after("encoded", encoded, other, monkeypatch)
+    with pytest.raises(DatabaseStateError, match="a model that index .* has not any m") as caught:
+        with encoded.connection.transaction():
+            encoded.search(vectors[6], 5, candidates=20)
+    assert isinstance(caught.value.__cause__, psycopg.Error)
+    assert caught.value.__cause__.sqlstate == "HI001"
+    with encoded.connection.transaction():
+        assert encoded.search(vectors[6], 5, candidates=20) == expected
+    assert asked == ["known", "turned"]
+
+
+@pytest.fixture
+def turned_model(connection: Connection, lsh_model: Model, vectors: NDArray[np.float32]) -> Model:
+    """Ranks as the known model does; by its codes nothing is near a code of that model."""
+    rows = vectors[: UNKNOWN[0] - 1]
+    turned = np.packbits(1 - np.unpackbits(lsh_model.encode(rows), axis=1)[:, :12], axis=1)
+    return store.save(
+        connection, Model("turned", "byhand", 8, (), network=known_rows(rows, turned, 12))
+    )
+
+
+def swap_after(
+    method: str, index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Swap the model once a search has its code; return the models that codes are made with."""
+    asked: list[str] = []
+    before = getattr(Search, method)
+
+    def and_swap(search: Search, row: IndexRow, *rest: Any) -> Search:
+        made: Search = before(search, row, *rest)
+        if row.connection is index.connection:
+            asked.append(row.model)
+            if len(asked) == 1:
+                HashIndex.open(other, "items_idx").swap("turned", force=True, queries=20)
+        return made
+
+    monkeypatch.setattr(Search, method, and_swap)
+    return asked
 
 
 def test_a_condition_takes_the_model_of_now(
@@ -187,6 +246,7 @@ def test_a_condition_takes_the_model_of_now(
 ) -> None:
     new = LSH(n_bits=12, random_state=9).fit(vectors).to_model("new")
     store.save(other, new)
+    layout = index.layout
     HashIndex.open(other, "items_idx").drop()
     again = HashIndex.create(
         other,
@@ -194,7 +254,7 @@ def test_a_condition_takes_the_model_of_now(
         table="items",
         column="embedding",
         model="new",
-        layout=index.layout,
+        layout=layout,
         ranking="hamming",
     )
     again.encode()

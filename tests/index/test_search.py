@@ -1,5 +1,6 @@
 """Answers: those that a plain reading of the definition gives, in the same order."""
 
+import inspect
 import json
 import uuid
 from typing import Any
@@ -355,3 +356,25 @@ def test_keys_of_the_user_s_own_types(
     assert index.encode() == 1
     assert index.search([1.0] * 8)[0].id == (expected or uuid.UUID(value))
     assert index.search_like(value) == []
+
+
+def test_a_search_is_one_statement_at_most_three_frames_below(
+    index: HashIndex, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From `HashIndex.search` to the cursor's ``execute``, both counted."""
+    depths = []
+    execute = psycopg.Cursor.execute
+
+    def counted(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
+        frame, depth = inspect.currentframe(), 1
+        while frame is not None and frame.f_code is not HashIndex.search.__code__:
+            frame, depth = frame.f_back, depth + 1
+        depths.append(depth)
+        return execute(cursor, *arguments, **more)
+
+    category: sa.ColumnElement[str] = sa.column("category")
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    index.search(vectors[3])
+    assert depths == [3]
+    index.search(vectors[3], where=category == "a")
+    assert depths == [3, 3]

@@ -215,6 +215,6 @@ def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
         primary.execute("ALTER TABLE items RENAME embedding TO vectors")
         for index in list_indexes(primary):
             if index.swap_of is None and index.table_name == "items":
-                index.repair()
+                index.rebind(column="vectors")
         catch_up(primary_url, url)
         assert answers(reader) == answers(primary)

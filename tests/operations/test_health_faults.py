@@ -164,7 +164,7 @@ def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> 
             for finding in found.findings:
                 damaged = finding.check in ("projection_drift", "bit_drift")
                 if damaged:
-                    assert "the profile of the model is damaged" in finding.detail
+                    assert "model 'lsh:1' is damaged: not a profile" in finding.detail
                 if finding.check != "wrong_codes":
                     assert finding.status == ("warning" if damaged else "ok")
 

@@ -19,7 +19,7 @@ from pg_hashindex.db.jobs import Job, list_jobs
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
-from pg_hashindex.index.catalog import IndexEntry
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.quality.tuning import Effort, Goal, running, tune_index
@@ -79,7 +79,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(
         expect(self, total)
 
     monkeypatch.setattr(Job, "expect", kept)
-    monkeypatch.setattr(IndexEntry, "waiting", lambda _: pytest.fail("the table was read"))
+    monkeypatch.setattr(IndexRow, "waiting", lambda _: pytest.fail("the table was read"))
     # Of some 200 pages; the deviation of the estimate is about a tenth.
     monkeypatch.setattr(encoding, "_COUNTED_PAGES", 60)
     assert index.encode() == 15_000
@@ -125,7 +125,7 @@ def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
 
 def test_a_second_run_of_the_same_is_none(bare: HashIndex, other: Connection) -> None:
     """It is refused: the first one runs, and is neither dead nor superseded."""
-    with encoding._only_encoder(bare), Job(bare.connection, "encode", "items_idx") as job:
+    with encoding.encoding_job(bare.row, None) as job:
         job.phase("encoding")
         with pytest.raises(InUseError, match="being encoded by another session"):
             HashIndex.open(other, "items_idx").encode()

@@ -99,7 +99,7 @@ def _pairs(
         if found is not None and not found.is_there:
             _log.warning(
                 "hash index %r is there already, of table %s, which does not exist; if that was "
-                "renamed, run pg-hashindex index repair, and else pg-hashindex index drop, with %s",
+                "renamed, run pg-hashindex index rebind, and else pg-hashindex index drop, with %s",
                 name,
                 found.spec.qualified_table,
                 shlex.quote(name),

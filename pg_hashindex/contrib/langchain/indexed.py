@@ -8,7 +8,7 @@ from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection
 from ...errors import InUseError, InvalidInputError, MissingRightsError
-from ...index.catalog import read_entries
+from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
 from ...index.search import Asked, as_count
 from ...models.model import Metric, Model
@@ -86,7 +86,7 @@ class IndexedDocuments:
                 self._complete = None
                 continue
             try:
-                index.encode()
+                HashIndex(connection, index.name).encode()
             except InUseError:
                 self._complete = None
 
@@ -110,12 +110,12 @@ class IndexedDocuments:
             if index is None:
                 hits = self.table.nearest(lent, query, k, self.metric, asked.get("where"))
             else:
-                hits = index.search(query, k, **asked)
+                hits = HashIndex(lent, index.name, index).search(query, k, **asked)
             distances = {hit.id: hit.distance for hit in hits}
             rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
         return [(row, distances[row.id]) for row in rows]
 
-    def _usable_index(self, connection: Connection) -> HashIndex | None:
+    def _usable_index(self, connection: Connection) -> IndexRow | None:
         """Find the index, if it has encoded every document."""
         index = self.index(connection)
         if index is None:
@@ -136,14 +136,14 @@ class IndexedDocuments:
             vars(index)["loaded_model"] = known[1]
         return index
 
-    def index(self, connection: Connection) -> HashIndex | None:
+    def index(self, connection: Connection) -> IndexRow | None:
         """Find the index that the documents are searched by, if they have one."""
         table = self.table.as_sql(connection)
         found = self._indexes(connection)
         if self._index_name is not None:
             found = [index for index in found if index.name == self._index_name]
             if not found:
-                other = HashIndex.open(connection, self._index_name)
+                other = read_row(connection, self._index_name)
                 raise InvalidInputError(
                     f"index {other.name!r} is of column {other.column_name} of "
                     f"{other.qualified_table} with key {other.id_column}, not of column {COLUMN} "
@@ -161,11 +161,10 @@ class IndexedDocuments:
             )
         return found[0] if found else None
 
-    def _indexes(self, connection: Connection) -> list[HashIndex]:
+    def _indexes(self, connection: Connection) -> list[IndexRow]:
         if not self._may_see_catalog(connection):
             return []
-        return read_entries(
-            HashIndex,
+        return read_rows(
             connection,
             "WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 "
             "AND i.id_column = 'id' AND i.swap_of IS NULL ORDER BY i.name",

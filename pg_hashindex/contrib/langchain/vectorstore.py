@@ -334,7 +334,7 @@ class HashIndexVectorStore(VectorStore):
             )
             with lent.transaction():
                 model = store.save(lent, model)
-                index = HashIndex.create(
+                made = HashIndex.create(
                     lent,
                     name,
                     table=table,
@@ -343,7 +343,7 @@ class HashIndexVectorStore(VectorStore):
                     id_column="id",
                     access=access,
                 )
-            index.encode(progress=progress)
+            made.encode(progress=progress)
         return model
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:

@@ -13,8 +13,7 @@ from tqdm import tqdm
 
 from ...db.connection import translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
-from ...index.built_index import BuiltIndex
-from ...index.catalog import IndexSummary, ListSummary
+from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
 from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates
 from ...quality.measuring import Measuring, OperatingPoint
@@ -136,7 +135,7 @@ class Report:
         What tuning has found.
     """
 
-    index: BuiltIndex
+    index: IndexRow
     made_at: datetime
     versions: str
     health: Health | Missing
@@ -149,7 +148,7 @@ class Report:
 
 
 def gather(
-    index: BuiltIndex,
+    index: HasRow,
     *,
     queries: int = 200,
     query_set: str | None = None,
@@ -198,26 +197,25 @@ def gather(
     as_count("k", k)
     for count in candidates:
         as_count("candidates", count)
-    # As it is now: its model may have been swapped since it was opened.
-    index = index.open(index.connection, index.name)
+    row = index.row
     if advice is not None:
-        _check_advice(index, advice)
-    saved = None if query_set is None else load(index, query_set)
+        _check_advice(row, advice)
+    saved = None if query_set is None else load(row, query_set)
 
     def measured() -> Measurement:
-        asked = saved or draw(index, queries, random_state)
-        return _measured(index, asked, k, candidates, progress)
+        asked = saved or draw(row, queries, random_state)
+        return _measured(row, asked, k, candidates, progress)
 
     return Report(
-        index=index,
+        index=row,
         made_at=datetime.now(UTC),
-        versions=_versions(index),
-        health=_found(lambda: check(index)),
-        summary=_found(index.summary),
+        versions=_versions(row),
+        health=_found(lambda: check(row)),
+        summary=_found(row.summary),
         measurement=_found(measured),
-        bits=_found(lambda: read_bits(index, random_state)),
-        lists=_found(lambda: _lists(index)),
-        history=_found(lambda: history(index)),
+        bits=_found(lambda: read_bits(row, random_state)),
+        lists=_found(lambda: _lists(row)),
+        history=_found(lambda: history(row)),
         advice=advice,
     )
 
@@ -233,7 +231,7 @@ def _found(find: Callable[[], T]) -> T | Missing:
 
 
 def _measured(
-    index: BuiltIndex, asked: QuerySet, k: int, candidates: Sequence[int], progress: bool
+    index: IndexRow, asked: QuerySet, k: int, candidates: Sequence[int], progress: bool
 ) -> Measurement:
     own = default_candidates(index, k)
     counts = sorted({*candidates, own})
@@ -260,7 +258,7 @@ def _measured(
     return Measurement(evaluation, own, milliseconds)
 
 
-def _lists(index: BuiltIndex) -> Lists | None:
+def _lists(index: IndexRow) -> Lists | None:
     summary = index.lists()
     if summary is None:
         return None
@@ -275,7 +273,7 @@ def _lists(index: BuiltIndex) -> Lists | None:
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
 
 
-def _check_advice(index: BuiltIndex, advice: Advice) -> None:
+def _check_advice(index: IndexRow, advice: Advice) -> None:
     with translated_errors():
         row = index.connection.execute(
             _SAME_TABLE, {"one": advice.table, "other": index.qualified_table}
@@ -289,7 +287,7 @@ def _check_advice(index: BuiltIndex, advice: Advice) -> None:
         )
 
 
-def _versions(index: BuiltIndex) -> str:
+def _versions(index: IndexRow) -> str:
     with translated_errors():
         row = index.connection.execute(
             "SELECT current_setting('server_version'), "
@@ -299,7 +297,7 @@ def _versions(index: BuiltIndex) -> str:
     return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"
 
 
-def read_bits(index: BuiltIndex, random_state: int = 0) -> Bits | None:
+def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     """Draw codes, and look at their bits; None where there are no codes."""
     drawn = _draw_codes(index, random_state)
     if not drawn:
@@ -317,7 +315,7 @@ def read_bits(index: BuiltIndex, random_state: int = 0) -> Bits | None:
     return Bits(len(codes), ones, numbers, correlation)
 
 
-def _draw_codes(index: BuiltIndex, random_state: int) -> list[str]:
+def _draw_codes(index: IndexRow, random_state: int) -> list[str]:
     """Return codes as texts of zeros and ones."""
     connection, codes = index.connection, index.codes
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))

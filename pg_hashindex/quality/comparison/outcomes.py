@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import HashIndexError
 from ...hashers import Hasher, make_hasher
 from ...hashers._common.supervision import Labels, SparseRows
-from ...index.row import Ranking
+from ...index.catalog import Ranking
 from ...models.quantization import Levels
 from .methods import Method
 from .scores import Measures, Scores, score

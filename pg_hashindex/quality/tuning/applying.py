@@ -5,9 +5,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from psycopg import RawCursor
-
-from ...db.connection import Connection, outside_transactions, prepare, translated_errors
+from ...db.connection import Connection, execute, outside_transactions, prepare, translated_errors
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ...index.handle import HashIndex
 from ...models import store
@@ -52,7 +50,7 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     if table is not None:
         with translated_errors():
             prepare(connection)
-            row = RawCursor(connection).execute(_MAY_INDEX, [table]).fetchone()
+            row = execute(connection, _MAY_INDEX, [table]).fetchone()
         if row is not None and not row[1]:
             raise MissingRightsError(
                 f"role {row[0]} may not make the triggers that an index of {row[2]} needs; its "

@@ -18,7 +18,8 @@ import numpy as np
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from ...db.connection import Connection, outside_transactions, prepare, translated_errors
+from ...db.connection import Connection, execute, outside_transactions, prepare, translated_errors
+from ...db.locks import claim, release
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import Metric
@@ -125,12 +126,11 @@ class Scratch:
 
     def lock(self) -> bool:
         """Take the lock of the schema for this session, if it is free."""
-        row = self._execute("SELECT hashindex._claim('tune', $1)", [self.schema]).fetchone()
-        return bool(row[0])
+        return claim(self.connection, "tune", self.schema)
 
     def unlock(self) -> None:
         """Give the lock back."""
-        self._execute("SELECT hashindex._release('tune', $1)", [self.schema])
+        release(self.connection, "tune", self.schema)
 
     def _execute(
         self,
@@ -138,10 +138,8 @@ class Scratch:
         values: Sequence[Any] | None = None,
         **names: sql.Composable,
     ) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-        return RawCursor(self.connection).execute(
-            sql.SQL(statement).format(schema=sql.Identifier(self.schema), **names), values
-        )
+        names = {"schema": sql.Identifier(self.schema), **names}
+        return execute(self.connection, sql.SQL(statement).format(**names), values)
 
 
 @contextmanager
@@ -186,7 +184,7 @@ def _check_rights(connection: Connection) -> None:
 
 def _sweep(connection: Connection) -> None:
     """Drop what runs have left that were killed."""
-    rows = RawCursor(connection).execute(_LEFT_OVER, [_PREFIX]).fetchall()
+    rows = execute(connection, _LEFT_OVER, [_PREFIX]).fetchall()
     for (schema,) in rows:
         left = Scratch(connection, schema)
         if left.lock():

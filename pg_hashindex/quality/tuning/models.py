@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...hashers import HASHERS, Sign
-from ...index.catalog import Layout, Ranking
-from ...index.handle import HashIndex
+from ...index.catalog import IndexRow, Layout, Ranking
 from ...metrics.search import CodeRanks
 from ...metrics.truth import NearestRows
 from ...models.model import Model
@@ -93,7 +92,7 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
     return [_to_train(bench, *one, seed, {}) for one in dict.fromkeys(wanted)]
 
 
-def of_index(bench: Bench, index: HashIndex) -> list[Candidate]:
+def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
     Where the model learns from labels and the like, or Python evaluates it, there is no other.

@@ -20,12 +20,12 @@ from functools import partial
 from typing import LiteralString
 
 import psycopg
-from psycopg import RawCursor, sql
+from psycopg import sql
 
-from ...db.connection import Connection, prepare, translated_errors
+from ...db.connection import Connection, execute, prepare, translated_errors
 from ...db.jobs import Job
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Ranking
+from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
 from ...index.landmarks import landmark_count
 from ...models import codes, store
@@ -64,7 +64,7 @@ Step = Callable[[str], None]
 
 
 def tune_index(
-    index: HashIndex, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
+    index: HasRow, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -94,12 +94,10 @@ def tune_index(
     MissingRightsError
         If the role may not make scratch tables.
     """
-    # Else a connection that is not in autocommit mode would be left inside a transaction.
-    with index.connection.transaction():
-        index.check_current()
+    row = index.row
     return _tune(
-        index.connection,
-        _Task(index.qualified_table, index.column_name, index.id_column, index.metric, index),
+        row.connection,
+        _Task(row.qualified_table, row.column_name, row.id_column, row.metric, row),
         goal,
         effort or Effort(),
         on_step,
@@ -154,7 +152,7 @@ class _Task:
     column: str
     id_column: str | None
     metric: Metric
-    index: HashIndex | None
+    index: IndexRow | None
 
 
 def _tune(
@@ -349,13 +347,11 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
     try:
         built = time.perf_counter() - start
-        row = (
-            RawCursor(connection)
-            .execute(
-                "SELECT pg_relation_size($1::text::regclass)", [relation.as_string(connection)]
-            )
-            .fetchone()
-        )
+        row = execute(
+            connection,
+            "SELECT pg_relation_size($1::text::regclass)",
+            [relation.as_string(connection)],
+        ).fetchone()
         bench.say(f"measuring {name}")
         for count in bench.choices(_EF_SEARCH):
             bench.check_time()

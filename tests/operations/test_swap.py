@@ -12,7 +12,7 @@ from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect, translated_errors
-from pg_hashindex.db.locks import patiently
+from pg_hashindex.db.locks import claim, patiently
 from pg_hashindex.errors import (
     DatabaseStateError,
     DuplicateNameError,
@@ -23,9 +23,9 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
-from pg_hashindex.index.swap import beside, resume, undo
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
+from pg_hashindex.operations.swap import beside, resume, undo
 
 
 @pytest.fixture
@@ -363,7 +363,7 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(
 
 def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model) -> None:
     with connect(url) as second:
-        second.execute("SELECT hashindex._claim('swap', 'items_idx')")
+        claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             index.swap("other")
     assert beside(index, ["next", "ready"]) is None
@@ -375,7 +375,7 @@ def test_what_is_encoded_or_built_is_not_exchanged(
 ) -> None:
     index.swap("other", force=True)
     with connect(url) as second:
-        second.execute("SELECT hashindex._claim(%s, %s)", work.split(":"))
+        claim(second, *work.split(":"))
         with pytest.raises(psycopg.errors.LockNotAvailable, match="being encoded or built"):
             index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
     index.rollback()

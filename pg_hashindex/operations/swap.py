@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
-from psycopg import RawCursor
-
-from ..db.connection import outside_transactions, translated_errors
+from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
+from ..index.access import encode
+from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
 from ..quality.evaluate import Measured, measure_defaults
 from ..quality.query_sets import QuerySet, draw
-from .built_index import BuiltIndex
-from .catalog import Access, SwapState
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
@@ -51,7 +49,7 @@ class Swapped:
 
 
 def swap(
-    index: BuiltIndex,
+    index: IndexRow,
     model: str,
     *,
     access: Access | None = None,
@@ -72,7 +70,7 @@ def swap(
         Job(index.connection, "swap", index.name) as job,
     ):
         job.phase("preparing")
-        coming = index.open(
+        coming = read_row(
             index.connection,
             patiently(
                 index.connection,
@@ -80,10 +78,10 @@ def swap(
                 table=index.qualified_table,
             ),
         )
-        coming.encode(rows_per_second=rows_per_second, progress=progress)
+        encode(coming, rows_per_second=rows_per_second, progress=progress)
         _call(index, "swap_is_ready", [index.name])
-        now = index.open(index.connection, index.name)
-        coming = index.open(index.connection, coming.name)
+        now = read_row(index.connection, index.name)
+        coming = read_row(index.connection, coming.name)
         with now.noticing_drops(), coming.noticing_drops():
             job.phase("comparing")
             before, after = _compare(now, coming, queries, k, random_state, progress)
@@ -99,18 +97,18 @@ def swap(
         return Swapped(_model(now), _model(coming), before, after)
 
 
-def rollback(index: BuiltIndex) -> str:
+def rollback(index: IndexRow) -> str:
     """Return to the codes of before; see `HashIndex.rollback`."""
     with translated_errors(), _only_swapper(index):
         name = beside(index, ["previous"])
         if name is not None:
             # Where Python encodes, rows that have changed since the swap wait there.
-            index.open(index.connection, name).encode()
+            encode(read_row(index.connection, name))
         _exchange(index, "previous")
-        return _model(index.open(index.connection, index.name))
+        return _model(read_row(index.connection, index.name))
 
 
-def prune(index: BuiltIndex) -> str:
+def prune(index: IndexRow) -> str:
     """Drop the codes of before; see `HashIndex.prune`."""
     with translated_errors(), _only_swapper(index):
         model = _drop(index, ["previous"])
@@ -121,7 +119,7 @@ def prune(index: BuiltIndex) -> str:
         return model
 
 
-def undo(index: BuiltIndex) -> str | None:
+def undo(index: IndexRow) -> str | None:
     """Give up a swap that is under way.
 
     Parameters
@@ -143,7 +141,7 @@ def undo(index: BuiltIndex) -> str | None:
 
 
 def resume(
-    index: BuiltIndex, *, rows_per_second: float | None = None, progress: bool = False
+    index: IndexRow, *, rows_per_second: float | None = None, progress: bool = False
 ) -> Swapped | None:
     """Go on with a swap that was cut off; the recall must not fall by more than `swap` allows.
 
@@ -168,11 +166,11 @@ def resume(
     name = beside(index, ["next", "ready"])
     if name is None:
         return None
-    coming = index.open(index.connection, name)
+    coming = read_row(index.connection, name)
     return swap(index, _model(coming), rows_per_second=rows_per_second, progress=progress)
 
 
-def beside(index: BuiltIndex, states: list[SwapState]) -> str | None:
+def beside(index: IndexRow, states: list[SwapState]) -> str | None:
     """Return the name of the row beside an index that is in one of these states, if there is one.
 
     Parameters
@@ -181,13 +179,13 @@ def beside(index: BuiltIndex, states: list[SwapState]) -> str | None:
     states : list of {"next", "ready", "previous"}
     """
     with translated_errors():
-        row = RawCursor(index.connection).execute(_BESIDE, [index.name, states]).fetchone()
+        row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
     return None if row is None else row[0]
 
 
 def _compare(
-    now: BuiltIndex,
-    coming: BuiltIndex,
+    now: IndexRow,
+    coming: IndexRow,
     queries: int | QuerySet,
     k: int,
     random_state: int,
@@ -200,7 +198,7 @@ def _compare(
     return before, after
 
 
-def _exchange(index: BuiltIndex, state: SwapState) -> None:
+def _exchange(index: IndexRow, state: SwapState) -> None:
     patiently(
         index.connection,
         lambda: _call(index, "exchange", [index.name, state]),
@@ -208,33 +206,30 @@ def _exchange(index: BuiltIndex, state: SwapState) -> None:
     )
 
 
-def _drop(index: BuiltIndex, states: list[SwapState]) -> str | None:
+def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
     name = beside(index, states)
     if name is None:
         return None
-    dropped = index.open(index.connection, name)
-    dropped.drop()
+    dropped = read_row(index.connection, name)
+    drop_index(dropped)
     return _model(dropped)
 
 
-def _call(index: BuiltIndex, function: LiteralString, values: list[str | None]) -> str:
+def _call(index: IndexRow, function: LiteralString, values: list[str | None]) -> str:
     places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
-    row = (
-        RawCursor(index.connection)
-        .execute(f"SELECT hashindex.{function}({places})::text".encode(), values)
-        .fetchone()
-    )
+    statement = f"SELECT hashindex.{function}({places})::text".encode()
+    row = execute(index.connection, statement, values).fetchone()
     assert row is not None  # noqa: S101
     result: str = row[0]
     return result
 
 
-def _model(index: BuiltIndex) -> str:
+def _model(index: IndexRow) -> str:
     return f"{index.model}:{index.model_version}"
 
 
 @contextmanager
-def _only_swapper(index: BuiltIndex) -> Iterator[None]:
+def _only_swapper(index: IndexRow) -> Iterator[None]:
     busy = f"index {index.name!r} is being swapped by another session"
     with (
         outside_transactions(index.connection, _WHY_OUTSIDE),

@@ -1,0 +1,419 @@
+-- How an index is: a row for each check. Its status is ok, warning (answers are right, but could be better or faster, or will not
+-- stay right) or broken. Nothing here writes, and the caller's own rights are all that it takes. Codes themselves are looked at by
+-- pg-hashindex index check, in Python.
+
+CREATE OR REPLACE FUNCTION hashindex._shell_word(word text)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a name as a shell takes it for one word of a command';
+
+CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
+RETURNS TABLE (part regclass, is_partition boolean)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._parts_of(regclass) IS 'a table and all of its partitions, of whatever level';
+
+CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision)
+RETURNS double precision
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN least(1, pages / greatest(1, (
+        SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
+    ) / current_setting('block_size')::double precision));
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._sample_share(regclass, double precision) IS
+    'what part of a table so many of its pages are; 1 where it has no more';
+
+-- Pages may hold one row or a hundred, or few that the caller sees, so more are read until there are enough rows; but not without end.
+CREATE OR REPLACE FUNCTION hashindex._sample_ids(
+    relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
+)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    pages double precision := wanted;
+    share double precision;
+BEGIN
+    LOOP
+        share := hashindex._sample_share(relation, pages);
+        EXECUTE format(
+            'SELECT array_agg(s.id) FILTER (WHERE s.place <= $1), count(*) / $2 FROM ('
+            '    SELECT b.%I::text AS id, row_number() OVER (ORDER BY random()) AS place FROM %s b %s WHERE %s'
+            ') s',
+            id_column, relation, CASE WHEN share < 1 THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END, condition
+        ) INTO ids, total USING wanted, share;
+        EXIT WHEN cardinality(ids) >= wanted / 2 OR share = 1 OR pages > 16 * wanted;
+        pages := 8 * pages;
+    END LOOP;
+    ids := coalesce(ids, '{}');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._sample_ids(regclass, text, text, integer) IS
+    'keys of rows that were drawn at random, and about how many there are';
+
+-- Where the table and the columns are there, codes are compared with rows: all of them, or samples.
+CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    named text := hashindex._shell_word(i.name);
+    key_type text := hashindex._key_type(i.id_type);
+    hides boolean := row_security_active(base);
+    -- All rows are read; or all keys, where pages are known to be visible and key indexes are read alone; or a sample.
+    every boolean;
+    every_key boolean;
+    share double precision;
+    drawn record;
+    rows double precision;
+    codes double precision;
+    missing double precision;
+    strays double precision;
+    about text := '';
+    basis text := '';
+    found record;
+    ids text[];
+    looked_at bigint;
+    stale bigint;
+    landmarks bigint;
+    together double precision;
+    wrong text[];
+BEGIN
+    SELECT _health_of_rows.full OR sum(hashindex._relation_bytes(p.part)) <= 128 * 1024 ^ 2,
+           sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
+    INTO every, every_key
+    FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
+    every_key := coalesce(every OR every_key AND hashindex._sample_share(code_table, 40000) = 1, false);
+
+    IF i.layout = 'column' THEN
+        share := CASE WHEN every THEN 1 ELSE hashindex._sample_share(base, 5000) END;
+        EXECUTE format(
+            'SELECT count(b.%1$I) / $1, count(b.%2$I) / $1, count(*) FILTER (WHERE b.%1$I IS NOT NULL AND b.%2$I IS NULL) / $1, '
+            '       count(*) FILTER (WHERE b.%1$I IS NULL AND b.%2$I IS NOT NULL) / $1, count(*) FROM %3$s b %4$s',
+            i.column_name, i.code_column, base, CASE WHEN NOT every THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END
+        ) INTO rows, codes, missing, strays, basis USING share;
+        basis := CASE WHEN every THEN '' ELSE basis END;
+    ELSIF every_key THEN
+        EXECUTE format(
+            'SELECT count(b.id), count(c.id), count(*) FILTER (WHERE c.id IS NULL AND b.has_vector), '
+            '       count(*) FILTER (WHERE c.id IS NOT NULL AND b.has_vector IS NOT TRUE) '
+            'FROM (SELECT k.%I AS id, %s AS has_vector FROM %s k) b FULL JOIN %s c ON c.id = b.id',
+            i.id_column, CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table
+        ) INTO rows, codes, missing, strays;
+        IF missing > 0 AND NOT every THEN
+            -- Those without a vector need no code.
+            EXECUTE format(
+                'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
+                '    SELECT k.%2$I AS id FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE c.id = k.%2$I) '
+                '    ORDER BY random() LIMIT 2000'
+                ') m JOIN %3$s b ON b.%2$I = m.id',
+                i.column_name, i.id_column, base, code_table
+            ) INTO missing USING missing;
+        END IF;
+    ELSE
+        drawn := hashindex._sample_ids(base, i.id_column, format('b.%I IS NOT NULL', i.column_name), 2000);
+        EXECUTE format(
+            'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
+            'WHERE NOT EXISTS (SELECT FROM %s c WHERE c.id = k.id::%s)', code_table, key_type
+        ) INTO rows, basis, missing USING drawn.ids, drawn.total;
+    END IF;
+    IF i.layout = 'table' AND NOT every THEN
+        -- Codes whose rows are gone, where not all keys were compared, or lost their vector while no trigger saw it.
+        drawn := hashindex._sample_ids(code_table, 'id', 'true', 2000);
+        EXECUTE format(
+            'SELECT coalesce($3, 0) + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
+            'WHERE %1$s EXISTS (SELECT FROM %2$s b WHERE b.%3$I = k.id::%4$s AND b.%5$I IS %1$s NULL)',
+            CASE WHEN NOT every_key THEN 'NOT' END, base, i.id_column, key_type, i.column_name
+        ) INTO strays USING drawn.ids, drawn.total, strays;
+        codes := coalesce(codes, drawn.total);
+    END IF;
+    IF hides AND i.layout = 'table' THEN
+        strays := NULL;
+    END IF;
+    IF basis <> '' THEN
+        about := 'about ';
+        basis := format(', by %s that were drawn', basis);
+    END IF;
+    -- A part of one is one: few of many must not be rounded off.
+    missing := ceil(missing);
+    strays := ceil(strays);
+    RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
+        missing,
+        CASE WHEN missing = 0 THEN format('none of %s%s rows%s', about, round(rows), basis)
+             ELSE format('%s%s of %s rows%s: searches do not find them', about, missing, round(rows), basis) END
+            || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
+            || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
+        CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || named || CASE WHEN m.network ->> 'kind' = 'rows'
+            THEN '; rows that the model was not trained on get no code: train it anew with them, and swap it' ELSE '' END END
+        FROM hashindex.model m WHERE m.id = i.model_id
+    UNION ALL
+    SELECT 'codes_without_row', CASE WHEN strays > 0 THEN 'warning' ELSE 'ok' END, strays,
+        CASE WHEN strays IS NULL THEN 'row security hides rows from you, so that it cannot be told'
+             WHEN strays = 0 THEN format('none of %s%s codes%s', about, round(codes), basis)
+             ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
+                         about, strays, round(codes), basis) END,
+        CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || named END;
+    IF i.layout = 'column' THEN
+        RETURN;
+    END IF;
+
+    -- Room that was freed is used again, so some is normal. A row has 4 bytes of a pointer, a page 24 of its own.
+    EXECUTE format(
+        'SELECT pg_table_size(%1$L)::double precision AS used, '
+        '       coalesce($1 * (ceil(avg(pg_column_size(c.*)) / 8) * 8 + 4) * 8192 / 8168, 0) AS needed '
+        'FROM %1$s c TABLESAMPLE SYSTEM (%2$s)',
+        code_table, 100 * hashindex._sample_share(code_table, 100)
+    ) INTO found USING codes;
+    RETURN QUERY SELECT 'bloat', CASE WHEN b.bloated THEN 'warning' ELSE 'ok' END,
+        greatest(1, found.used / greatest(found.needed, 8 * 1024 ^ 2)),
+        CASE WHEN b.bloated THEN format('%s takes %s MB, and would need %s', code_table, round((found.used / 1e6)::numeric, 1),
+                                        round((found.needed / 1e6)::numeric, 1))
+             ELSE 'the codes take no much more room than they need' END,
+        CASE WHEN b.bloated THEN format(
+            'VACUUM %s; where the room stays and is needed, VACUUM FULL, which keeps searches out while it runs', code_table) END
+        FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
+
+    IF i.filter_columns <> '{}' THEN
+        wrong := array_remove(ARRAY(
+            SELECT hashindex._filter_fault(i, f.name, f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n) ORDER BY f.n
+        ), NULL);
+        IF wrong = '{}' THEN
+            ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.id_column, 'true', 2000)).ids END;
+            EXECUTE format(
+                'SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(%s), ROW(%s))) '
+                'FROM %s JOIN %s c ON c.id = b.%I',
+                (SELECT string_agg(format('b.%I', f.name), ', ' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
+                (SELECT string_agg(format('c.filter_%s', n), ', ' ORDER BY n) FROM generate_subscripts(i.filter_columns, 1) n),
+                CASE WHEN _health_of_rows.full THEN format('%s b', base)
+                     ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, key_type) END,
+                code_table, i.id_column
+            ) INTO looked_at, stale USING ids;
+            IF stale > 0 THEN
+                wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
+                                      stale, looked_at)];
+            END IF;
+        END IF;
+        RETURN QUERY SELECT 'filters', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'broken' END,
+            coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
+            CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
+                 ELSE array_to_string(wrong, '; ') END,
+            CASE WHEN wrong <> '{}' THEN 'drop the index, and make it again with the filter columns that the table has' END;
+    END IF;
+
+    -- A list is the codes of a landmark. The statistics of PostgreSQL tell whether they still lie together.
+    IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
+    EXECUTE format(
+        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
+        'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted FROM lists l',
+        code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END
+    ) INTO found USING codes / greatest(landmarks, 1);
+    SELECT abs(s.correlation) INTO together FROM pg_stats s
+    WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
+    wrong := array_remove(ARRAY[
+        CASE WHEN found.in_long > 0.05 * found.n THEN
+            format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
+        CASE WHEN together < 0.7 AND codes > 10000 THEN
+            'codes of one landmark no longer lie together: searches read more pages' END
+    ], NULL);
+    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, found.longest::double precision,
+        concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
+                               CASE WHEN _health_of_rows.full OR hashindex._sample_share(code_table, 100000) = 1
+                                    THEN format(', %s at most', found.longest) END), nullif(array_to_string(wrong, '; '), '')),
+        CASE WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || named END;
+    wrong := array_remove(ARRAY[
+        CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
+        CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
+            format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
+    ], NULL);
+    RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
+        CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
+             ELSE array_to_string(wrong, '; ') END,
+        CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || named
+             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || named END;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._health_of_rows(hashindex.index, boolean) IS
+    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the room that codes take';
+
+CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    named text := hashindex._shell_word(i.name);
+    repair text := 'pg-hashindex index repair ' || named;
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
+    administrator regrole := hashindex._administrator();
+    whole boolean := NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    has_landmarks boolean;
+BEGIN
+    IF whole AND landmarks IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', landmarks) INTO has_landmarks;
+    END IF;
+    RETURN QUERY
+    WITH checks (place, name, well) AS (
+        VALUES (1, 'table', 'table, column, key and codes are there'),
+               (2, 'triggers', CASE WHEN base IS NOT NULL THEN 'all there and enabled' END),
+               (3, 'functions', 'all there'),
+               (4, 'rights', format('all belongs to role %s, and the owner of the table is trusted', administrator)),
+               (5, 'access', CASE WHEN whole THEN concat_ws(', until then ', CASE WHEN i.building IS NOT NULL
+                    THEN format('access path %s is being built', i.building) END, 'searches go by ' || i.access) END)
+    ),
+    faults (name, status, fault, consequence, advice) AS (
+        SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
+        UNION ALL
+        SELECT 'triggers', 'broken',
+               format('row security of %s holds for role %s too, as which triggers run', base, administrator), 'writes fail',
+               format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator)
+        WHERE i.layout = 'table' AND hashindex._is_hidden(base)
+        UNION ALL
+        -- A statement on the table above fires the triggers there. Those that are not of origin fire for replication alone.
+        SELECT 'triggers', CASE WHEN p.is_partition AND i.layout = 'table' THEN 'warning' ELSE 'broken' END,
+               format('%s on %s %s', n.name, p.part, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
+               CASE WHEN p.is_partition AND i.layout = 'table' THEN 'what is written straight to these partitions is not seen'
+                    ELSE 'what is written is not seen' END,
+               repair || ', which sees to what was written meanwhile, too'
+        FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
+        LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
+            AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+        WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
+        UNION ALL
+        SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
+        FROM unnest(
+            ARRAY['sync_' || i.storage, 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
+            || CASE WHEN base IS NULL THEN NULL WHEN hashindex._is_distributed(i) THEN 'encode_' || i.storage
+                    WHEN i.layout = 'table' THEN 'refresh_' || i.storage END
+        ) f(name)
+        WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
+        UNION ALL
+        SELECT 'rights', 'broken', w.wrong, format('all in the schema is for role %s alone to make and to write', administrator),
+               'drop what you did not make, and REVOKE the rights'
+        FROM (
+            SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
+            UNION ALL
+            SELECT format('role %s holds %s on %s', CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END,
+                          string_agg(acl.privilege_type, ', ' ORDER BY acl.privilege_type), o.name)
+            FROM (
+                SELECT 'schema hashindex' AS name, n.nspacl AS rights FROM pg_namespace n WHERE n.nspname = 'hashindex'
+                UNION ALL
+                SELECT c.oid::regclass::text, c.relacl FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace
+            ) o CROSS JOIN LATERAL aclexplode(o.rights) acl
+            WHERE acl.grantee <> administrator AND acl.privilege_type NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
+            GROUP BY acl.grantee, o.name
+        ) w(wrong)
+        UNION ALL
+        SELECT 'rights', 'warning', format('%s belongs to role %s since the index was made', p.part, c.relowner::regrole),
+               format('its owner can run code as %s', administrator),
+               format('if he may be trusted with that: GRANT EXECUTE ON FUNCTION %s TO %s; else drop the index', f, c.relowner::regrole)
+        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        CROSS JOIN to_regprocedure(format('hashindex.%I()', 'sync_' || i.storage)) f
+        WHERE NOT has_function_privilege(c.relowner, f, 'EXECUTE')
+        UNION ALL
+        -- Functions that do not run as the administrator look names up there, too.
+        SELECT 'rights', 'warning', format('role %s may create functions in schema %s, beside pgvector', r.role, r.schema),
+               'searches could call them',
+               format('REVOKE CREATE ON SCHEMA %s FROM %s, or trust it; or have pgvector in a schema of its own', r.schema, r.role)
+        FROM (
+            SELECT quote_ident(n.nspname) AS schema, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END AS role
+            FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN LATERAL aclexplode(n.nspacl) acl
+            WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
+        ) r
+        UNION ALL
+        SELECT 'access', a.status, format('of access path %s %s', i.access, a.fault), NULL, a.advice
+        FROM (
+            SELECT 'broken', 'the landmarks are gone', repair WHERE landmarks IS NULL AND i.access = 'landmarks'
+            UNION ALL
+            SELECT 'warning', w.fault, format('pg-hashindex index configure %s --access scan, and then --access landmarks', named)
+            FROM (SELECT CASE
+                WHEN NOT has_landmarks THEN 'there are no landmarks: searches read all codes'
+                WHEN m.dimension <= 4000 AND NOT EXISTS (
+                    SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
+                    WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
+                ) THEN 'the HNSW over landmarks is gone: searches look at each of them'
+                WHEN NOT EXISTS (
+                    SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                    WHERE x.indrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'landmark' AND x.indisvalid
+                ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
+            END AS fault FROM hashindex.model m WHERE m.id = i.model_id) w
+            WHERE i.access = 'landmarks' AND landmarks IS NOT NULL AND w.fault IS NOT NULL
+            UNION ALL
+            SELECT 'warning', x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END
+                   || ': searches are slow', repair
+            FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
+            WHERE i.access IN ('lookup', 'hnsw') AND p.indisvalid IS NOT TRUE
+        ) a(status, fault, advice)
+        UNION ALL
+        SELECT 'access', 'warning', format('access path %s is not built, and nobody is at it', i.building), 'searches go by ' || i.access,
+               'pg-hashindex index encode ' || named
+        WHERE i.building IS NOT NULL AND NOT (hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name))
+    ),
+    found AS (
+        SELECT f.name, min(f.status) AS status, count(*) AS n, array_agg(f.fault ORDER BY f.status, f.fault) AS all_of_them,
+               (array_agg(f.consequence ORDER BY f.status))[1] AS consequence, (array_agg(f.advice ORDER BY f.status))[1] AS advice
+        FROM faults f GROUP BY f.name
+    )
+    SELECT c.name, coalesce(f.status, 'ok'), coalesce(f.n, 0)::double precision,
+           CASE WHEN f.n IS NULL THEN c.well
+                ELSE concat_ws(': ', array_to_string(f.all_of_them[:5], '; ')
+                               || CASE WHEN f.n > 5 THEN format('; and %s more', f.n - 5) ELSE '' END, f.consequence) END,
+           f.advice
+    FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
+
+    RETURN QUERY
+    SELECT 'swap', CASE WHEN s.left_over THEN 'warning' ELSE 'ok' END, NULL::double precision,
+           CASE WHEN s.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept fresh beside', s.model)
+                WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
+                ELSE format('a swap to model %s was left %s', s.model,
+                            CASE s.swap_state WHEN 'ready' THEN 'when all was encoded' ELSE 'half done' END) END,
+           CASE WHEN s.swap_state = 'previous' THEN
+                    format('return to them by pg-hashindex index rollback %1$s, or drop them: pg-hashindex index prune %1$s', named)
+                WHEN s.left_over THEN format(
+                    'go on: pg-hashindex index swap %1$s --model %2$s; or give it up: pg-hashindex index repair %1$s --undo',
+                    named, hashindex._shell_word(s.model)) END
+    FROM (
+        SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
+               x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over
+        FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id WHERE x.swap_of = i.name ORDER BY x.swap_state
+    ) s;
+    IF whole THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, coalesce(health.full, false)) h;
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.health(text, boolean) IS
+    'how an index is: one row for each check, with its status (ok, warning or broken), a number, and what to do; full looks at all rows, not at a sample';
