@@ -206,8 +206,8 @@ def load(connection: Connection, reference: str) -> Model:
         row = cursor.execute(_MODEL, [reference]).fetchall()[0]
         layers = cursor.execute(_LAYERS, row[:1], binary=True).fetchall()
         data = bytearray()
-        # One by one, since they may have hundreds of megabytes. Models never change, so parts may be
-        # read in another snapshot than the rest.
+        # One by one, since they may have hundreds of megabytes. Models never change, so parts may
+        # be read in another snapshot than the rest.
         for (part,) in cursor.execute(_PARTS, row[:1]).fetchall():
             for values in cursor.execute(_PART, [row[0], part], binary=True).fetchall():
                 data += values[0]
