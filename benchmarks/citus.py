@@ -1,7 +1,7 @@
-"""Search, build and writes of an index by landmarks on a Citus cluster, beside the exact query.
+"""Compare an index with landmarks on a Citus cluster with the exact query: search, build, writes.
 
-The rows are the ones of ``retrieval.py``: packages of ``../shared/data``, or of the package itself,
-each plus .35 times the difference of two others. Give a database of the coordinator that is empty:
+The rows are those of ``retrieval.py``: packages from ``../shared/data``, or from the sample, each
+plus .35 times the difference of two others. It needs an empty database of the coordinator:
 
     python benchmarks/citus.py postgresql://.../empty --rows 300000 --shards 8
 """

@@ -1,4 +1,4 @@
-"""Score the hashers as the papers do, beside what the original authors' programs score.
+"""Score the hashers as the papers do, next to the scores of the original authors' programs.
 
     python benchmarks/hashing.py [--data ../shared/data] [--output benchmarks/results/hashing.json]
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
 MEASURES = Measures(k=(50, 100))
-# The names of the reference, and ours of the same measure.
+# Names of a measure in the reference and here.
 SCORES = {
     "MAP_label": (LABEL, "MAP"),
     "P100_label": (LABEL, "P@100"),
@@ -48,7 +48,7 @@ COSTS = ("train_wall_s", "train_cpu_s")
 
 
 def read_split(data: Path, name: str) -> Split:
-    """Read a data set: sift10k has its queries apart, and no labels."""
+    """Read a data set; sift10k has separate queries and no labels."""
     if name != "sift10k":
         return load_split(data / f"{name}.npz", data / f"{name}_split.npz")
     with np.load(data / "sift10k.npz") as archive:
@@ -98,7 +98,7 @@ def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterato
                     random_state=seed,
                 )
             )
-        # A parameter that the method does not know must not end a run of hours.
+        # An unknown parameter must not end a run of hours.
         except HashIndexError as error:
             found = [Outcome(entrant.name, bits, seed, error=str(error))]
         for outcome in found:
@@ -107,7 +107,7 @@ def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterato
 
 
 def values(outcome: Outcome) -> dict[str, float]:
-    """Return everything measured, by the names of the JSON."""
+    """Return all measurements by their names in the JSON."""
     scores = {
         name: outcome.scores[truth.name].values[measure]
         for name, (truth, measure) in SCORES.items()
@@ -124,10 +124,10 @@ def values(outcome: Outcome) -> dict[str, float]:
 def result(
     dataset: str, outcomes: list[Outcome], theirs: dict[str, float] | None
 ) -> dict[str, Any]:
-    """Put the mean of the seeds beside the reference."""
+    """Return the means over seeds with the reference."""
     first = outcomes[0]
     key = {"dataset": dataset, "method": first.method, "bits": first.n_bits, "codes": first.codes}
-    # The reference has the codes of the database from the hash function.
+    # In the reference, the hash function makes the codes of the database.
     known = theirs if first.codes == "hashed" else None
     if errors := [outcome.error for outcome in outcomes if outcome.error is not None]:
         return {**key, "error": errors[0], "reference": known}
@@ -175,14 +175,14 @@ def _numbers(scores: dict[str, float], sign: str = "") -> str:
 
 
 def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Find methods with the very same scores: then they learned the same codes.
+    """Find methods with identical scores, which have learned the same codes.
 
     A comparison of such methods says nothing, however good each of them looks.
     """
     groups: dict[tuple[Any, ...], list[str]] = {}
     for entry in entries:
         if "error" not in entry:
-            # Whole scores of as many seeds; more digits than chance could make agree.
+            # Full digits of all seeds, which do not agree by chance.
             scores = tuple(entry["scores"].get(name) for name in SCORES)
             key = (entry["dataset"], entry["bits"], entry.get("codes", "hashed"), scores)
             groups.setdefault(key, []).append(entry["method"])
@@ -194,7 +194,7 @@ def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe what the seconds were taken on."""
+    """Describe the machine that the times were taken on."""
     return {
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
@@ -205,7 +205,7 @@ def machine() -> dict[str, Any]:
 
 
 def kept(output: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the results of an earlier run that this one did not take again."""
+    """Return results of an earlier run that this run did not repeat."""
     names = ("dataset", "method", "bits", "codes")
     new = {tuple(entry[name] for name in names) for entry in entries}
     old = json.loads(output.read_text())["results"] if output.exists() else []
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS)
     parser.add_argument("--seeds", type=int, help="at most this many seeds for each method")
     parser.add_argument(
-        "--keep", action="store_true", help="keep what the output has of other methods and data"
+        "--keep", action="store_true", help="keep results of other methods and data sets"
     )
     args = parser.parse_args()
     if not (args.data / "reference_scores.csv").exists():

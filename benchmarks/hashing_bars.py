@@ -1,14 +1,14 @@
-"""What `hashing.py` must show: bars for scores, orders of methods, and seconds of training."""
+"""The bars of `hashing.py`: scores, orders of methods, and seconds of training."""
 
 from collections.abc import Iterator
 from typing import Any
 
 BOTH = ("mnist", "usps")
 
-# Both MAPs this near to the reference.
+# Greatest difference of both MAPs from the reference.
 NEAR = {"sgh": 0.01, "itq": 0.02, "lsh": 0.02, "pcah": 0.02, "sh": 0.02, "agh-1": 0.02}
 
-# Data, method, bits, codes, score: at least.
+# Data, method, bits, codes, score: least value.
 FLOORS = (
     ("mnist", "s3plh", 32, "hashed", "MAP_label", 0.54),
     ("mnist", "s3plh", 64, "hashed", "MAP_label", 0.55),
@@ -23,7 +23,7 @@ FLOORS = (
     ("usps", "sadih-l1", 32, "hashed", "MAP_label", 0.958),
 )
 
-# Data, bits, score: the first method better than each of the others, as its paper has it.
+# Data, bits, score: the first method must be better than the others, as its paper reports.
 _CGHASH_RIVALS = ("lsh", "sh", "agh", "agh-1", "itq", "s3plh")
 ORDERS = (
     *((d, 32, "MAP_euclid2pct", "usplh", ("sh", "pcah", "lsh")) for d in BOTH),
@@ -34,14 +34,14 @@ ORDERS = (
         for b in (32, 60)
         for score in ("error_3nn", "P50_label")
     ),
-    # Not in the table: the order that the ITQ, KSH and SDH papers report.
+    # The order that the papers on ITQ, KSH and SDH report.
     *((d, b, "MAP_label", "itq-cca", ("itq",)) for d in BOTH for b in (32, 64)),
     *((d, b, "MAP_label", "ksh", ("itq",)) for d in BOTH for b in (32, 64)),
     *((d, b, "MAP_label", "sdh", ("ksh", "itq-cca")) for d in BOTH for b in (32, 64)),
 )
 _LOWER_IS_BETTER = ("error_3nn",)
 
-# CPU seconds of training: a third of the reference, or this many.
+# Most CPU seconds of training: a third of the reference, or this many.
 THIRD = ("sgh", "s3plh", "usplh", "sdh", "sh", "agh-1")
 SECONDS = (("mnist", "sadih-l1-all", 32, 30.0),)
 
@@ -49,7 +49,7 @@ Key = tuple[str, str, int, str]
 
 
 def check_bars(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hold results against every bar that they are there for; a failed run misses its bars.
+    """Check results against the bars that apply to them; a failed run misses its bars.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _times(found: dict[Key, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _score(entry: dict[str, Any], score: str) -> float | None:
-    """Return a score; None of a run that failed."""
+    """Return a score, or None if the run failed."""
     value: float | None = entry.get("scores", {}).get(score)
     return value
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pg_hashindex.quality.comparison import Method, Split
 
-# 60 bits are what CGHash and what it is compared with are measured at.
+# CGHash and its rivals are measured with 60 bits.
 _BOTH = {"mnist": (32, 64), "usps": (32, 64)}
 _WITH_60 = {"mnist": (32, 60, 64), "usps": (32, 60, 64)}
 _CGHASH = {"mnist": (32, 60), "usps": (32, 60)}
@@ -32,7 +32,7 @@ def _fixed(**parameters: Any) -> Callable[[Split], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method as it is run here."""
+    """A method and its settings here."""
 
     name: str
     seeds: int
@@ -49,7 +49,7 @@ class Entrant:
             object.__setattr__(self, "hasher", self.name)
 
     def method(self, split: Split) -> Method:
-        """Return what the library compares."""
+        """Return the method for the comparison."""
         parameters = self.parameters(split)
         return Method(self.hasher, parameters, self.name, self.train_on, self.labels)
 
@@ -68,7 +68,7 @@ ENTRANTS = {
         Entrant("agh", 3, _WITH_60),
         Entrant("agh-1", 3, _WITH_60, "AGH1", hasher="agh", parameters=_anchors(300, n_layers=1)),
         Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
-        # Only the 1,000 labelled rows of the split; the others have no label.
+        # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
         Entrant("itq-cca", 5, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
@@ -83,8 +83,8 @@ ENTRANTS = {
             "sadih-l21", 3, _BOTH, hasher="sadih",
             parameters=_anchors(1000, loss="l21", **_UNIT_ROWS),
         ),
-        # What SADIH owes to its start: where classes are of one size, none of its steps changes
-        # codewords that are far from each other, and SDH from there has the same codes.
+        # Shows how much SADIH gains from its start: if classes have equal sizes, no step changes
+        # spread codewords, and SDH from the same start has the same codes.
         Entrant(
             "sdh-spread", 3, _BOTH, hasher="sdh",
             parameters=_anchors(1000, start="spread", **_UNIT_ROWS),
@@ -93,7 +93,7 @@ ENTRANTS = {
             "sadih-l1-random", 3, _BOTH, hasher="sadih",
             parameters=_anchors(1000, loss="l1", start="random", **_UNIT_ROWS),
         ),
-        # As the paper has it: random codewords, pairs as they come, codes by the encoder P1.
+        # As in the paper: random codewords, unweighted pairs, codes by the encoder P1.
         Entrant(
             "sadih-l1-paper", 3, _BOTH, hasher="sadih",
             parameters=_anchors(
@@ -108,7 +108,7 @@ ENTRANTS = {
                 **_UNIT_ROWS,
             ),
         ),
-        # On all of the database, where its codes are both hashed and as learned.
+        # Trained on the whole database, with its codes both hashed and as learned.
         Entrant(
             "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", train_on="database",
             parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),

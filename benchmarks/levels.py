@@ -76,7 +76,7 @@ def measure(rows: Floats, queries: Floats, truth: NDArray[np.intp], n: int) -> l
         found.append((levels, name, "8 levels", code_distances(*query_codes(Q, levels), codes)))
         own = pack(quantize(Q, levels))
         found.append((levels, name, "Hamming", hamming_distances(own, codes)))
-    # The query in 8 levels, as numbers: <query, levels of the row>.
+    # The query in 8 levels: <query, levels of the row>.
     eight, weights = query_codes(Q, 2)
     signs = 2.0 * np.unpackbits(eight, axis=2, count=n) - 1
     eighths = np.einsum("k,qkn->qn", weights, signs).astype(np.float32)

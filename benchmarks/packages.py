@@ -1,4 +1,4 @@
-"""Search 59,000 package descriptions for 1,000 others: ours beside pgvector's own options.
+"""Search 59,000 package descriptions for 1,000 others: ours and pgvector's own options.
 
 One embedded server, one session, prepared statements with binary parameters for every system.
 Recall@10 counts ties as correct; bytes are what a system adds to the table; build seconds include

@@ -1,4 +1,4 @@
-"""What was done to break an index, and what was lost: the figures of docs/reliability.md.
+"""Try to break an index, and count losses: the figures of docs/reliability.md.
 
     python benchmarks/reliability.py --minutes 10 [--moments 12] [--examples 50]
 
@@ -6,8 +6,8 @@ Runs the fault tests (tests/faults) at many moments each, on embedded servers of
 up what they count: operations, faults, rows checked, rows lost. Then a soak: an embedded server
 with its default settings, 20,000 vectors of 384 dimensions, four clients of pgbench that search,
 insert, update and delete, Python readers, and an operator who swaps the model of the index to and
-fro, returns and prunes. Searches with every code a candidate are held against the exact search of
-the same snapshot, old snapshots too. Writes benchmarks/results/reliability.json and the tables of
+fro, returns and prunes. Searches with all codes as candidates must equal the exact search of the
+same snapshot, also in old snapshots. Writes benchmarks/results/reliability.json and the tables of
 docs/reliability.md. `--only soak` or `--only faults` keeps the figures of the other part.
 """
 
@@ -29,7 +29,7 @@ OUTPUT = ROOT / "benchmarks/results/reliability.json"
 
 
 def faults(moments: int, examples: int) -> list[dict[str, Any]]:
-    """Run the fault tests, and add up what they counted."""
+    """Run the fault tests, and add up their counts."""
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures"
         counts = {
@@ -56,9 +56,11 @@ def faults(moments: int, examples: int) -> list[dict[str, Any]]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the soak")
-    parser.add_argument("--rows", type=int, default=20_000, help="of the soak")
-    parser.add_argument("--moments", type=int, default=12, help="at which each command is cut off")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of the soak")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows of the soak")
+    parser.add_argument(
+        "--moments", type=int, default=12, help="moments at which each command is cut off"
+    )
     parser.add_argument("--examples", type=int, default=50, help="runs of each state machine")
     parser.add_argument("--only", choices=["soak", "faults"])
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -67,7 +69,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    # The soak checks codes as the tests do.
+    # The soak checks codes with the functions of the tests.
     sys.path.insert(0, str(ROOT / "tests"))
     report = read(args.output) | {"machine": machine()}
     if args.only != "soak":

@@ -1,4 +1,4 @@
-"""Who takes part in the soak of `reliability.py`: pgbench, an operator, and readers that check."""
+"""Clients of the soak of `reliability.py`: pgbench, an operator, and readers that check."""
 
 import subprocess
 import time
@@ -18,7 +18,7 @@ from pg_hashindex.server import EmbeddedServer
 CLIENTS = 4
 QUERIES = 500
 K = 10
-#: Of what pgbench runs: name, weight, statement. Keys above the first rows come and go.
+#: #: Scripts of pgbench: name, weight, statement. Keys above the first rows come and go.
 SCRIPTS = {
     "search": (
         6,
@@ -47,11 +47,11 @@ SCRIPTS = {
 
 @dataclass
 class Soaked:
-    """What came of it."""
+    """Results of the soak."""
 
     seconds: float
     rows: int
-    #: By script: how many, and the longest milliseconds, at all and beside an exchange.
+    #: #: By script: its runs and longest milliseconds, overall and near a swap.
     scripts: dict[str, dict[str, float]] = field(default_factory=dict)
     client_errors: list[str] = field(default_factory=list)
     reader_errors: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Soaked:
 
 
 def operate(url: str, seconds: float, pipe: Any) -> None:
-    """Swap to and fro, return, and prune; other access paths in turn."""
+    """Swap back and forth, roll back, and prune, with other access paths in turn."""
     patiently = swapping.patiently
 
     def timed(connection: Connection, change: Callable[[], Any], **options: Any) -> Any:
@@ -136,12 +136,12 @@ def pgbench(
 
 
 def check_answers(url: str, end: float, result: Soaked) -> None:
-    """With every code a candidate, answers are those of the exact search in the same snapshot."""
+    """With all codes as candidates, answers equal the exact search of the same snapshot."""
     _checking(url, end, result, wait=0.0, seed=1)
 
 
 def check_old_snapshots(url: str, end: float, result: Soaked) -> None:
-    """The same, with snapshots that are older than what was swapped meanwhile."""
+    """Check the same with snapshots that are older than a swap."""
     _checking(url, end, result, wait=3.0, seed=2)
 
 
@@ -180,7 +180,7 @@ def _same(exact: list[tuple[float]], found: list[tuple[float]]) -> bool:
 
 
 def read_from_python(url: str, end: float, result: Soaked) -> None:
-    """Search from Python by an index that was opened once."""
+    """Search from Python with a handle that was opened once."""
     rng = np.random.default_rng(3)
     try:
         with connect(url) as session:

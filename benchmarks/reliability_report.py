@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from what `reliability.py` measured."""
+"""The tables of docs/reliability.md, from results of `reliability.py`."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
 
 
 def tables(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return each table by its mark."""
+    """Return the tables by their marks."""
     return {
         "faults": _faults(report.get("faults", [])),
         "soak": _soak(report["soak"]) if "soak" in report else "Not measured yet.",
@@ -18,7 +18,7 @@ def tables(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_tables(text: str, report: Mapping[str, Any]) -> str:
-    """Return a page with the tables of a report in it."""
+    """Return a page with the tables of a report."""
     for mark, table in tables(report).items():
         text = re.sub(
             rf"(<!-- {mark} -->\n).*?(<!-- end -->)",

@@ -33,12 +33,12 @@ from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer, demo
 
-#: Seconds before and after an exchange in which a statement counts as one beside it.
+#: #: Seconds before and after a swap in which a statement counts as near it.
 BESIDE = 0.25
 
 
 def soak(seconds: float, rows: int = 20_000) -> Soaked:
-    """Run it for so long, on a server of its own."""
+    """Run the soak for these minutes, on its own server."""
     with _server() as server:
         url = _prepare(server, rows)
         result = Soaked(seconds, rows)
@@ -54,7 +54,7 @@ def soak(seconds: float, rows: int = 20_000) -> Soaked:
 @contextlib.contextmanager
 def _server() -> Iterator[EmbeddedServer]:
     folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-soak-"))
-    # As root the server runs as another user.
+    # If this process is root, the server runs as another user.
     folder.chmod(0o755)
     try:
         with EmbeddedServer(folder / "data") as server:
@@ -96,7 +96,7 @@ def _sample() -> NDArray[np.float32]:
 
 
 def _like(sample: NDArray[np.float32], n: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw rows like those of a sample: one of them, and a part of the way between two others."""
+    """Draw rows like those of a sample: a row plus a part of the difference of two others."""
     first, second, third = rng.integers(len(sample), size=(3, n))
     drawn = sample[first] + 0.35 * (sample[second] - sample[third])
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
@@ -107,7 +107,7 @@ def _run(server: EmbeddedServer, url: str, result: Soaked, folder: Path) -> None
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     operator = context.Process(target=operate, args=(url, result.seconds, theirs))
-    # Before there are threads: a forked process has none of them.
+    # Fork before starting threads, since a forked process loses them.
     operator.start()
     threads = [
         threading.Thread(target=work, args=(url, end, result))
@@ -137,7 +137,7 @@ def _run(server: EmbeddedServer, url: str, result: Soaked, folder: Path) -> None
     if bench.returncode and not result.client_errors:
         result.client_errors.append(f"pgbench ended with {bench.returncode}: {errors[-500:]}")
     used = [size for size in sizes if size]
-    # What NumPy and the libraries take comes with the first encoding.
+    # Encode once first, so that the memory of NumPy and the libraries is there.
     settled = used[len(used) // 5 :]
     result.rss_mb = {
         "start": round(settled[0], 1),
@@ -166,7 +166,7 @@ def _note(event: tuple[str, Any], result: Soaked, exchanges: list[tuple[float, f
 
 
 def _times(folder: Path, result: Soaked, exchanges: list[tuple[float, float]]) -> None:
-    """Read what pgbench logged: client, number, microseconds, script, and when it ended."""
+    """Read the log of pgbench: client, number, microseconds, script, and time of the end."""
     names = list(SCRIPTS)
     lines = [
         line.split()
@@ -192,7 +192,7 @@ def _times(folder: Path, result: Soaked, exchanges: list[tuple[float, float]]) -
 
 
 def _check_codes(url: str, result: Soaked) -> None:
-    """In the end each row has the code that its model gives it in Python, and no other has one."""
+    """Check at the end that rows have the codes that Python gives them, and no others exist."""
     from faults.tables import check_codes, check_lists, indexes
 
     with connect(url) as connection:

@@ -3,35 +3,35 @@
     python benchmarks/retrieval.py [--data packages synthetic-300k] [--only search filters]
     python benchmarks/tables.py
 
-One embedded server, one database a data set, and the systems beside each other in it. Each part
-is written down at once, one file a data set; a later run replaces the parts that it measures.
+One embedded server has one database for each data set, which holds all systems. Each part is saved
+as soon as it is measured, one file for each data set; a later run replaces the parts that it
+measures.
 
 build
     Ours by the command line: ``model train`` and ``index create``, which encodes and makes the
     landmarks, from the start of the first process to the end of the last. HNSW by CREATE INDEX.
-    Ours are built three times with different seeds, HNSW of 300,000 rows too. Bytes are those of
+    Ours are built three times with different seeds, and so is HNSW of 300,000 rows. Bytes count
     everything that a build adds.
 search
-    Everything in memory. Of each system the cheapest setting of recall@10 .95 is looked for: for
-    each number of candidates the fewest probes that reach it. Ties count as correct. The best of
-    them are timed in turns of 25 queries, in sessions of their own, prepared, with binary
-    parameters. All of it is done again for every build.
+    Everything is in memory. For each system the cheapest setting of recall@10 .95 is found: for
+    each number of candidates the fewest probes that reach it. Ties count as correct. The best
+    settings are timed in turns of 25 queries, in separate sessions, prepared, with binary
+    parameters. Every build is measured so.
 held
     The server in a memory cgroup of a third of table + HNSW, one system at a time: checkpoint,
     stop, sync, caches of the operating system dropped, start with small and empty shared_buffers.
-    Then 1,200 queries that nobody asked before: cold is the first 50, steady the last 600. Blocks
-    are those that the first query after such a start touches. Needs root and cgroups, or is
-    skipped.
+    Then 1,200 new queries: cold is the first 50, steady the last 600. Blocks are those that the
+    first query after such a start touches. Without root and cgroups it is skipped.
 filters
     Filters that let 10 and 50 % of the rows through, recall@10 .98. The columns have b-trees, which
     the planner may choose. HNSW searches with iterative scans in strict and in relaxed order.
 inserts
-    One row a transaction, and 100 a statement, on a table that has one system alone beside its
-    primary key.
+    One row a transaction, and 100 a statement, on a table that has only one system and its primary
+    key.
 
 Synthetic rows are ``normalise(x_i + 0.35 (x_j - x_k))`` of packages; for queries x_i is one of the
-1,000 packages that are in no table. Queries that nobody asked before are made so too. The rows of
-512 and 1,536 dimensions, which PostgreSQL keeps out of line, come from `retrieval_data.clustered`.
+1,000 packages that are in no table. New queries are made in the same way. The rows of 512 and 1,536
+dimensions, which PostgreSQL keeps out of line, come from `retrieval_data.clustered`.
 """
 
 import argparse
@@ -88,13 +88,13 @@ class Run:
         self.database, self.extent, self.parts = database, extent, parts
         self.builds, self.settings = builds, settings
         self.truth = Truth(database.drawn, extent.k)
-        # Filter columns are of use to filters alone.
+        # Only filters use filter columns.
         self.plain = [system for system in systems if system.name != FILTER_COLUMNS]
         self.systems = systems
         self.built: set[str] = set()
 
     def results(self) -> Iterator[tuple[str, Entry]]:
-        """Yield each part as soon as it is measured."""
+        """Yield each part when it is measured."""
         builds: dict[str, list[Entry]] = {}
         rounds: list[dict[str, Entry]] = []
         searches = Searches(self.database, self.truth, self.extent)
@@ -165,13 +165,13 @@ class Run:
             self.database.settle()
             found[system.name] = inserts(self.database, self.extent)
             self._drop(system)
-            # Only now: to take rows out of an HNSW index costs minutes.
+            # Last, since deleting rows from an HNSW index takes minutes.
             remove_new_rows(self.database)
         return found
 
 
 def about(opened: Database) -> dict[str, Any]:
-    """Describe what the times were taken on."""
+    """Describe the machine that the times were taken on."""
     with opened.session() as session:
         return machine() | {
             "blas_threads": max([1, *(pool["num_threads"] for pool in threadpool_info())]),
@@ -183,7 +183,7 @@ def about(opened: Database) -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace, data: str) -> None:
-    """Measure one data set, and write down each part."""
+    """Measure one data set, and save each part."""
     output = args.output / f"retrieval_{data}.json"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     extent = args.extent
@@ -208,7 +208,7 @@ def measure(args: argparse.Namespace, data: str) -> None:
 
 
 def show(args: argparse.Namespace) -> None:
-    """Print what is there of the data sets."""
+    """Print the saved results of the data sets."""
     for data in args.data:
         output = args.output / f"retrieval_{data}.json"
         if whole := read(output):
@@ -220,17 +220,23 @@ def show(args: argparse.Namespace) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument("--folder", type=Path, default=shared / "data", help="of packages.npz")
+    parser.add_argument(
+        "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
+    )
     parser.add_argument("--output", type=Path, help="folder of the results")
     parser.add_argument("--data", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=PARTS, help="builds come with all of them"
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="parts to measure; builds always run",
     )
     parser.add_argument("--builds", type=int, help=f"how often to build  [default: {BUILDS}]")
-    parser.add_argument("--report", action="store_true", help="measure nothing; show what is there")
+    parser.add_argument("--report", action="store_true", help="only show saved results")
     parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK.rows} rows, one build, a folder of its own"
+        "--quick", action="store_true", help=f"{QUICK.rows} rows, one build, another folder"
     )
     args = parser.parse_args()
     args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (Extent(), SETTINGS)
@@ -249,7 +255,7 @@ def main() -> None:
         for data in args.data:
             try:
                 measure(args, data)
-            # Whatever goes wrong with one data set, hours of others are to go on.
+            # A failure with one data set must not end hours of work on others.
             except Exception:
                 traceback.print_exc()
                 failed.append(data)

@@ -1,4 +1,4 @@
-"""What `retrieval.py` must show: ours beside pgvector's HNSW in the same run."""
+"""The bars of `retrieval.py`: ours relative to pgvector's HNSW in the same run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Any
 HNSW, OURS, FILTER_COLUMNS = "hnsw", "ours", "ours-filter-columns"
 
 Parts = Mapping[str, Any]
-#: A figure of a system, once for each build.
+#: #: A figure of a system, one for each build.
 Figures = Sequence[float]
-#: By data set: the bar, and what is beyond it.
+#: #: By data set: the bar, and the goal beyond it.
 Bounds = Mapping[str, tuple[float, float]]
 
 
@@ -57,7 +57,7 @@ def _held(name: str) -> Callable[[Parts, str], Figures]:
 def _filter(share: str) -> Callable[[Parts, str], Figures]:
     def figures(parts: Parts, system: str) -> Figures:
         point = parts["filters"]["shares"][share][system]
-        # HNSW does not reach every recall: then its best one counts.
+        # If HNSW does not reach the recall, its best one counts.
         return [point["p50_ms"]] if point["reached"] or system == HNSW else []
 
     return figures
@@ -96,7 +96,7 @@ BARS = (
 
 
 def check_bars(data: str, parts: Parts) -> list[dict[str, Any]]:
-    """Hold a data set against every bar that it has figures for.
+    """Check a data set against every bar that it has figures for.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def check_bars(data: str, parts: Parts) -> list[dict[str, Any]]:
         try:
             theirs, ours = bar.figures(parts, HNSW), bar.figures(parts, bar.ours)
         except KeyError:
-            # Not measured, or skipped.
+            # It was not measured, or skipped.
             continue
         if not theirs:
             continue

@@ -1,4 +1,4 @@
-"""The rows and queries of `retrieval.py`, and which rows are their true neighbours."""
+"""The rows, queries and true neighbours of `retrieval.py`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEED = 20
-#: How far a synthetic row is from the package that it is made from.
+#: #: Factor of the difference that a synthetic row adds to its package.
 STEP = 0.35
 #: Rows of each data set.
 ROWS = {
@@ -22,22 +22,22 @@ ROWS = {
 NEW_ROWS = 2_500
 _PACKAGES = ROWS["packages"]
 
-#: Filters: the column that is 0 for so many of a hundred rows.
+#: #: Filters: the column that is 0 for this percentage of rows.
 FILTERS = {10: "tenth", 50: "half"}
 
-#: Of `clustered`: clusters, the spread of rows around a centre, and how the spectrum falls.
+#: #: Parameters of `clustered`: clusters, spread of rows around a centre, decay of the spectrum.
 CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
-# Kept beside the nearest k by float32 arithmetic, of which float64 then finds the nearest k.
+# Further rows found in float32, among which float64 then finds the nearest k.
 _SPARE = 30
 _BLOCK_ROWS = 16_384
-# Distances this near are ties: pgvector computes them in float32.
+# Distances that differ by less are ties, since pgvector computes in float32.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A data set; all vectors are of unit length, and the distance is cosine's.
+    """A data set of unit vectors, with cosine distance.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Drawn:
 def draw(
     folder: Path, name: str, n_queries: int, n_fresh: int = 0, most: int | None = None
 ) -> Drawn:
-    """Read or make a data set; the same one at every call.
+    """Read or make a data set; every call gives the same one.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def between(
 
 
 class Truth:
-    """The distance of the k-th neighbour of each query, among all rows and under each filter.
+    """The distance of each query to its k-th neighbour, among all rows and under each filter.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def _nearest(drawn: Drawn, shares: Sequence[int], keep: int) -> Mapping[int, NDA
 
 
 def _order(drawn: Drawn, block: slice) -> NDArray[np.float32]:
-    """Compute what orders a block of rows as their distance does, (m, rows of the block)."""
+    """Compute values that order a block of rows like the distance, (m, rows of the block)."""
     X = drawn.rows[block]
     return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
 

@@ -1,4 +1,4 @@
-"""Searches of a server that a memory cgroup holds to less than its data, after a cold start."""
+"""Searches after a cold start, in a memory cgroup that is smaller than the data."""
 
 import contextlib
 import os
@@ -13,22 +13,22 @@ from retrieval_measures import Entry, Extent, answered, percentiles, setting_of
 from retrieval_server import DROP_CACHES, Database, Session
 from retrieval_systems import System
 
-#: Less than this is no room for a server.
+#: #: A server needs at least this much.
 _LEAST = 96 << 20
 _MOST_SHARED_BUFFERS = 128 << 20
 _ROOTS = (
-    # Version 1 of cgroups, and version 2: where groups are, the file of the limit.
+    # The folder of groups and the file of the limit, in version 1 and 2 of cgroups.
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
 
 
 class NoCgroupsError(Exception):
-    """Memory cannot be held down here."""
+    """The memory of a process cannot be limited here."""
 
 
 class MemoryGroup:
-    """A memory cgroup of our own, for the processes that are started within it.
+    """A memory cgroup for the processes that are started within it.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class MemoryGroup:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Be in the group for a while: what is started meanwhile stays in it."""
+        """Enter the group for a while; processes started meanwhile stay in it."""
         # "4:memory:/path" in version 1, "0::/path" in version 2.
         controller = "memory" if self._root.name == "memory" else ""
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -153,7 +153,7 @@ def _cold(
         _, taken = answered(session.ask(system.statement(extent.k, setting)), vectors)
     blocks = []
     for vector in vectors[: extent.restarts]:
-        # In empty shared_buffers every block is read once, so what is read is distinct.
+        # With empty shared_buffers every block is read once, so reads count distinct blocks.
         database.restart(settings, group.entered())
         with database.session() as session:
             session.set(setting.session)
@@ -172,7 +172,7 @@ def _cold(
 
 
 def _blocks(session: Session) -> Any:
-    """Count the blocks read, and all blocks touched, of the table and of what searches it."""
+    """Count the blocks read and touched, of the table and of its indexes."""
     session.connection.execute("SELECT pg_stat_force_next_flush()")
     return np.array(
         session.connection.execute(

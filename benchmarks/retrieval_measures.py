@@ -15,7 +15,7 @@ from retrieval_server import Database, Statement, filter_values
 from retrieval_systems import Line, Setting, System
 
 WARM_UP = 20
-#: Queries that one system asks in a row before it is the next one's turn.
+#: #: Queries of one system in a row before the next system's turn.
 TURN = 25
 ROUNDS = 2
 BATCH = 100
@@ -26,7 +26,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """The extent of the measurements.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ QUICK = Extent(
 
 
 class Searches:
-    """Searches of one data set, without a filter or with one; keeps what it has found.
+    """Searches of one data set, with or without a filter; keeps the points that it has measured.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Searches:
         return points or [max(tried.values(), key=lambda p: float(p["recall"]))], [*tried.values()]
 
     def in_turns(self, contenders: Sequence[tuple[System, Entry]], rounds: int) -> list[Entry]:
-        """Time contenders in turns of a few queries, so that whatever drifts meets all of them."""
+        """Time contenders in turns of a few queries, so that drift affects all of them."""
         taken: list[list[float]] = [[] for _ in contenders]
         with contextlib.ExitStack() as stack:
             asks = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
@@ -176,7 +176,7 @@ class Searches:
         for (system, _), point in zip(contenders, timed, strict=True):
             if system.name not in best or point["p50_ms"] < best[system.name][1]["p50_ms"]:
                 best[system.name] = system, point
-        # Once more, since among many the fastest one was lucky too.
+        # Time it again, since the fastest of many was also lucky.
         again = self.in_turns([*best.values()], ROUNDS)
         return {
             name: point | {"reached": point["recall"] >= target, "tried": tried[name]}
@@ -185,7 +185,7 @@ class Searches:
 
 
 def first_place(line: Line, target: float, recall: Callable[[Setting], float], start: int) -> int:
-    """Return where a line first reaches a recall, from ``start`` on; its length if nowhere.
+    """Return the first place from ``start`` where a line reaches a recall, or its length.
 
     Wider and wider steps, then bisection: dear settings are hardly tried.
     """
@@ -247,7 +247,7 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
         lines = [[value for place in part for value in values(place)] for part in parts]
         with database.session() as session:
             insert = session.ask(_insert(len(parts[0]), len(FILTERS) + 2))
-            # The first statements load and plan what the others find ready.
+            # The first statements load and plan, so they are not timed.
             for line in lines[:FIRST]:
                 insert(*line)
             taken = _seconds(lambda: [insert(*line) for line in lines[FIRST:]])
@@ -259,7 +259,7 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
 
 
 def remove_new_rows(database: Database) -> None:
-    """Delete the rows that were inserted after the data set's own."""
+    """Delete the inserted rows."""
     database.execute(f"DELETE FROM items WHERE id >= {len(database.drawn.rows)}")
 
 

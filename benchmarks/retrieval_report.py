@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def systems(whole: Whole) -> Iterator[dict[str, str]]:
-    """Give a line of text for each system: p50 / p95 are of the last build."""
+    """Return a line of text for each system, with p50 / p95 of the last build."""
     parts = whole["parts"]
     build = {
         **parts.get("build", {}).get("systems", {}),
@@ -56,7 +56,7 @@ def systems(whole: Whole) -> Iterator[dict[str, str]]:
 
 
 def bars(whole: Whole) -> Iterator[list[str]]:
-    """Give a line of text for each bar: what, HNSW, ours, ratio, bar, beyond, result."""
+    """Return a line of text for each bar: name, HNSW, ours, ratio, bar, goal, result."""
     for bar in whole["bars"]:
         sign = "≥" if bar["at_least"] else "≤"
         shown = [
@@ -84,7 +84,7 @@ def _pair(point: Mapping[str, Any], kind: str = "") -> str:
 def _filtered(point: Mapping[str, Any] | None) -> str:
     if point is None:
         return ""
-    # A recall that was not reached is said.
+    # Mark a recall that was not reached.
     return _pair(point) + ("" if point["reached"] else f" ({point['recall']:.3f})")
 
 

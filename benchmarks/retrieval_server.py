@@ -27,13 +27,13 @@ SETTINGS = {
     "effective_cache_size": "12GB",
     "max_parallel_maintenance_workers": "2",
     "max_parallel_workers_per_gather": "2",
-    # What a transaction waits for its disk would hide what an index costs it.
+    # Waiting for the disk would hide the cost of an index.
     "synchronous_commit": "off",
     "max_wal_size": "8GB",
     "checkpoint_timeout": "1h",
-    # It would start when it likes; tables are vacuumed after each build, outside of its seconds.
+    # Autovacuum would start at random times; tables are vacuumed after each build instead, untimed.
     "autovacuum": "off",
-    # Compiling costs a scan of a million rows more than it saves, and ours have it off.
+    # JIT costs a scan of a million rows more than it saves, and our functions have it off.
     "jit": "off",
 }
 QUICK_SETTINGS = SETTINGS | {
@@ -48,7 +48,7 @@ _COPY_ROWS = 8192
 
 
 class Session:
-    """A connection to a database, and what it asks there."""
+    """A connection to a database, and its statements."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -63,7 +63,7 @@ class Session:
         return None if row is None else row[0]
 
     def set(self, settings: Mapping[str, Any]) -> None:
-        """Give the session these settings and no others."""
+        """Set these settings in the session, and reset all others."""
         self.connection.execute("RESET ALL")
         for name, value in settings.items():
             self.connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
@@ -104,7 +104,7 @@ class Database:
             return session.value(statement, parameters)
 
     def settle(self) -> None:
-        """Do what autovacuum would have done soon after, and write out what is dirty."""
+        """Vacuum like autovacuum would have done soon after, and write dirty pages."""
         self.execute("VACUUM ANALYZE")
         self.execute("CHECKPOINT")
 
@@ -130,12 +130,12 @@ class Database:
 
 
 class Statement:
-    """A prepared statement; vectors go to the server in binary, the answer comes so."""
+    """A prepared statement with binary parameters and results."""
 
     _numbers = itertools.count(1)
 
     def __init__(self, connection: Connection, text: str) -> None:
-        # A plan that was made under other settings of the session is not to be used again.
+        # Do not reuse a plan that was made under other settings.
         self._text = f"/* {next(self._numbers)} */ {text}".encode()
         self._cursor = RawCursor(connection)
 
@@ -147,7 +147,7 @@ class Statement:
 def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
     """Start a server in a folder that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-retrieval-"))
-    # As root the server runs as another user.
+    # If this process is root, the server runs as another user.
     folder.chmod(0o755)
     try:
         server = EmbeddedServer(folder / "data")
@@ -162,7 +162,7 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
 
 @contextlib.contextmanager
 def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
-    """Make a database with a data set, which is dropped afterwards."""
+    """Make a database with a data set, and drop it afterwards."""
     name = f"retrieval_{drawn.name.replace('-', '_')}"
     _as_admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
     try:
@@ -200,12 +200,12 @@ def _load(opened: Database) -> None:
 
 
 def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
-    """Return the columns that filters ask for, of rows in these buckets."""
+    """Return the filter columns of rows in these buckets."""
     return {column: bucket // share for share, column in FILTERS.items()}
 
 
 def _copy(connection: Connection, X: NDArray[np.float32], buckets: NDArray[np.int32]) -> None:
-    """Copy rows in PostgreSQL's binary format, in which all of them are of one length."""
+    """Copy rows in PostgreSQL's binary format, in which all rows have the same length."""
     d = X.shape[1]
     columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
     fields: list[Any] = [("fields", ">i2")]

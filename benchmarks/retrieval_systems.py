@@ -1,4 +1,4 @@
-"""What `retrieval.py` compares: pgvector's HNSW, and indexes of pg_hashindex with landmarks."""
+"""The systems of `retrieval.py`: pgvector's HNSW, and indexes of pg_hashindex with landmarks."""
 
 import os
 import re
@@ -17,9 +17,9 @@ from retrieval_server import Database
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
 
-#: Bits of every model: projections, of which each gives one bit with 2 levels and two with 4.
+#: #: Projections of every model; each gives one bit with 2 levels and two bits with 4.
 BITS = 256
-# Fewer rows than this are not enough for 256 bits, so training has to be forced: trials alone.
+# With fewer rows training has to be forced; only quick trials have so few.
 _ENOUGH_ROWS = 10_000
 
 _EF_SEARCH = (
@@ -63,7 +63,7 @@ Line = Sequence[Setting]
 
 @dataclass(frozen=True)
 class Built:
-    """How a system was built.
+    """The build of a system.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Built:
     sizes: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the JSON values of the build."""
         return {
             "seconds": round(self.seconds, 2),
             "steps": {step: round(taken, 2) for step, taken in self.steps.items()},
@@ -91,7 +91,7 @@ class Built:
 class System(ABC):
     """A way to find neighbours in the table ``items``."""
 
-    #: Whether a line never reaches a recall at an earlier place than the line before.
+    #: #: Whether each line reaches a recall no earlier than the line before.
     nested: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
@@ -112,11 +112,11 @@ class System(ABC):
 
     @abstractmethod
     def drop(self, database: Database) -> None:
-        """Drop all that `build` made, if it is there."""
+        """Drop everything that `build` made, if there is anything."""
 
     @abstractmethod
     def sizes(self, database: Database) -> dict[str, int]:
-        """Return the bytes of all relations that `build` adds or lets grow."""
+        """Return the bytes of all relations that `build` adds or enlarges."""
 
     @abstractmethod
     def lines(self) -> Sequence[Line]:
@@ -127,7 +127,7 @@ class System(ABC):
         """Return the settings to try under a filter."""
 
     def suits(self, setting: Setting, share: int | None) -> bool:
-        """Say whether a setting is worth trying, under the filter of a share."""
+        """Return whether a setting is worth trying under a filter that keeps this share."""
         return True
 
     @abstractmethod
@@ -160,7 +160,7 @@ class Hnsw(System):
         return [[Setting({"hnsw.ef_search": ef}) for ef in _EF_SEARCH]]
 
     def filter_lines(self) -> Sequence[Line]:
-        # Without iterative scans the filter would thin out the answers. 20,000 is the default.
+        # Without iterative scans a filter would leave too few answers. 20,000 is the default.
         return [
             [
                 Setting(
@@ -183,7 +183,7 @@ class Hnsw(System):
             f"ORDER BY embedding <=> $1::vector LIMIT {k}"
         )
         if "relaxed_order" in setting.session.values():
-            # As pgvector's documentation has it: what comes in about the right order is sorted.
+            # Sort rows that come in approximate order, as pgvector's documentation advises.
             search = (
                 f"WITH near AS MATERIALIZED ({search}) "
                 "SELECT id, distance FROM near ORDER BY distance + 0"
@@ -217,7 +217,7 @@ class Ours(System):
         built = super().build(database, seed)
         with database.session() as session:
             found = HashIndex.open(session.connection, self.index)
-            # Until a path is built, searches go by another.
+            # Until a path is built, searches use another one.
             if found.access != "landmarks" or found.waiting():
                 raise RuntimeError(
                     f"the commands left index {self.index} with the access path {found.access} "
@@ -256,7 +256,7 @@ class Ours(System):
 
     def sizes(self, database: Database) -> dict[str, int]:
         with database.session() as session:
-            # Tables with their indexes, those of the catalog among them: the model is there.
+            # Tables with their indexes. The catalog counts too, since it holds the model.
             rows = session.connection.execute(
                 "SELECT relname, pg_total_relation_size(oid) FROM pg_class "
                 "WHERE relnamespace = 'hashindex'::regnamespace AND relkind IN ('r', 'p')"
@@ -273,8 +273,8 @@ class Ours(System):
         return self.lines()
 
     def suits(self, setting: Setting, share: int | None) -> bool:
-        # Where the lists hold fewer rows than candidates, all codes are compared: that finds more
-        # than many more probes would, and takes far longer. A filter widens the lists itself.
+        # If the lists hold fewer rows than candidates, all codes are compared, which finds more and
+        # takes far longer than many more probes. With a filter, search widens the lists itself.
         kept = setting.arguments["probes"] * _LEAST_IN_LIST * ((share or 100) / 100) ** 0.5
         return bool(kept >= setting.arguments["candidates"])
 
@@ -307,7 +307,7 @@ def run_command(command: str, uri: str) -> dict[str, float]:
         lines = re.split(r"[\r\n]", rest + chunk.decode(errors="replace"))
         said, rest = (said + chunk.decode(errors="replace"))[-2_000:], lines[-1]
         for line in lines:
-            # Bars, "reading:  12%|...", and "training itq on 20000 rows"; all else names no step.
+            # Progress bars, "reading: 12%|...", and "training itq on 20000 rows" name steps.
             if step := re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line):
                 began.setdefault(step[1], time.perf_counter())
     process.stderr.close()

@@ -6,7 +6,7 @@ import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY.parent / "shared" / "data" / "packages.npz"
-TARGET = REPOSITORY / "pg_hashindex" / "data" / "packages.npz"
+TARGET = REPOSITORY / "pg_hashindex" / "server" / "data" / "packages.npz"
 
 source = np.load(SOURCE)
 rows = np.sort(np.random.default_rng(0).choice(len(source["X"]), 5_000, replace=False))

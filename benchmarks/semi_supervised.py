@@ -11,8 +11,8 @@ database; `dpsh` and `sdh` from its labelled rows; the transductive `bgdh-t` fro
 the queries, the labels of which it does not see. Packages also have a graph of the words of their
 names.
 
-Each training is written down at once, and what is there with the same settings is not done again.
-What several processes found (`--part`), the next run without `--part` puts together.
+Each training is saved at once, and saved trainings with the same settings are not repeated. A run
+without `--part` joins the results of several processes (`--part`).
 """
 
 import argparse
@@ -37,7 +37,7 @@ QUICK_ROWS = 2_000
 
 
 def plan(args: argparse.Namespace) -> list[Key]:
-    """List the trainings; of several processes each has its share of the table's cells.
+    """List the trainings; each of several processes gets its share of the table's cells.
 
     A cell has all methods, of which some take a hundred times as long as others. One seed comes
     after the other, so that there is a whole table as soon as can be.
@@ -61,7 +61,7 @@ def plan(args: argparse.Namespace) -> list[Key]:
 
 
 def runs(args: argparse.Namespace, known: dict[Key, Run]) -> Iterator[Run]:
-    """Yield the trainings of the plan that are not known, as they are done."""
+    """Do the trainings of the plan that are not known yet, and yield each."""
     for place in plan(args):
         if args.fresh or place not in known or "error" in known[place]:
             data, labels, method, _, seed = place
@@ -69,7 +69,7 @@ def runs(args: argparse.Namespace, known: dict[Key, Run]) -> Iterator[Run]:
 
 
 def report(found: dict[Key, Run], devices: dict[str, Any]) -> dict[str, Any]:
-    """Put trainings in the order of the tables, with their means and the bars."""
+    """Return trainings in the order of the tables, with their means and the bars."""
     order = list(ENTRANTS)
     ordered = [found[k] for k in sorted(found, key=lambda k: (*k[:2], order.index(k[2]), *k[3:]))]
     results = means(ordered)
@@ -130,20 +130,24 @@ def show(whole: dict[str, Any], output: Path) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument("--folder", type=Path, default=shared / "data", help="of the data sets")
+    parser.add_argument(
+        "--folder", type=Path, default=shared / "data", help="folder of the data sets"
+    )
     parser.add_argument("--output", type=Path)
     parser.add_argument("--data", nargs="+", choices=LABELS, default=list(LABELS))
-    parser.add_argument("--labels", nargs="+", type=int, help="only these numbers of a class")
+    parser.add_argument(
+        "--labels", nargs="+", type=int, help="only these numbers of labels a class"
+    )
     parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--methods", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="1/2", help="of the work")
-    parser.add_argument("--fresh", action="store_true", help="do again what is there already")
-    parser.add_argument("--report", action="store_true", help="train nothing; show what is there")
-    parser.add_argument("--only-devices", action="store_true", help="compare CPU and GPU alone")
     parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK_ROWS} rows, and a file of its own"
+        "--part", type=_part, default=(1, 1), metavar="1/2", help="part of the work"
     )
+    parser.add_argument("--fresh", action="store_true", help="repeat saved trainings")
+    parser.add_argument("--report", action="store_true", help="only show saved results")
+    parser.add_argument("--only-devices", action="store_true", help="only compare CPU and GPU")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, and another file")
     args = parser.parse_args()
     args.rows = QUICK_ROWS if args.quick else None
     scratch = Path(tempfile.gettempdir()) / "semi_supervised_quick.json"
@@ -173,7 +177,7 @@ def main() -> None:
     others = parts_of(args.output)
     known = read_runs([args.output, *others], settings)
     alone = args.part == (1, 1)
-    # What other parts have is theirs to write.
+    # Other parts write their own results.
     own = args.output if alone else part_path(args.output, *args.part)
     ours = known if alone else read_runs([own], settings)
     if not (args.report or args.only_devices):

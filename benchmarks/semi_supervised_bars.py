@@ -1,13 +1,13 @@
-"""What `semi_supervised.py` must show: orders of methods, and seconds of training."""
+"""The bars of `semi_supervised.py`: orders of methods, and seconds of training."""
 
 from collections.abc import Iterator
 from typing import Any
 
 OURS = ("bgdh-i", "bgdh-t")
 RIVALS = ("dpsh", "sdh", "s3plh", "itq")
-# Data and labelled rows of a class: here ours are better than every rival.
+# Data and labelled rows a class for which ours must be better than every rival.
 FEW_LABELS = ("mnist", 50)
-# Above DPSH by this much, on average over the numbers of bits.
+# Least gain over DPSH, on average over the numbers of bits.
 GAIN = 0.03
 SECONDS = 600.0
 SCORE = "MAP@5000"
@@ -16,7 +16,7 @@ Key = tuple[str, int, str, int]
 
 
 def check_bars(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hold the means of the seeds against every bar; a training that failed misses its bars.
+    """Check the means over seeds against every bar; a failed training misses its bars.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def _times(found: dict[Key, dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 for place, result in found.items()
                 if place[:3] == (data, labels, method)
             ]
-            # A training that failed has no seconds.
+            # A failed training has no seconds.
             seconds = None if None in longest else max(longest)
             words = f"{_task(data, labels)}: {method} always trained in under {SECONDS:.0f} s"
             yield _bar(words, seconds, seconds is not None and seconds < SECONDS)
@@ -96,7 +96,7 @@ def _better(
 
 
 def _score(result: dict[str, Any]) -> float | None:
-    """Return the score; None where a training failed."""
+    """Return the score, or None if a training failed."""
     value: float | None = result.get("scores", {}).get(SCORE)
     return value
 

@@ -1,4 +1,4 @@
-"""The rows of `semi_supervised.py`: which are drawn, which are labelled, and what names say."""
+"""The rows of `semi_supervised.py`: samples, labels, and graphs of names."""
 
 import re
 from collections import Counter
@@ -16,25 +16,25 @@ from pg_hashindex.quality.comparison import Split
 DATABASE_ROWS, QUERIES = 60_000, 1_000
 
 WORD = re.compile("[a-z]{2,}")
-# Chosen by how often labels that were passed along the graph were right, on another drawing. Words
-# of many packages say more of a section ("perl", "doc") than those of a few, which join packages of
-# one source across sections ("libfoo", in libs, libdevel and doc): an accuracy of .51, against .39
-# with words of two packages or more that weigh by inverse document frequency.
+# Chosen by the accuracy of labels that were passed along the graph, on another sample. Words of
+# many packages ("perl", "doc") tell more about a section than words of few, which join packages of
+# one source across sections ("libfoo", in libs, libdevel and doc): the accuracy is .51, against .39
+# for words of two packages or more with weights by inverse document frequency.
 LEAST_PACKAGES, MOST_PACKAGES = 5, 20_000
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The rows of one seed: `split` trains on the whole database and names what is labelled."""
+    """The rows of one seed; `split` trains on the whole database and names the labelled rows."""
 
     split: Split
-    #: Of the database, then of the queries; none of images.
+    #: #: Names of the database, then of the queries; images have none.
     names: Sequence[str] = ()
 
 
 @lru_cache(maxsize=1)
 def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None) -> Drawn:
-    """Draw the database, the labelled rows and, where the data set names none, the queries.
+    """Draw the database, the labelled rows and, if the data set names none, the queries.
 
     With another number of labels, the same seed draws the same rows, and the fewer labels are among
     the more.
@@ -74,7 +74,7 @@ def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None
 
 @cache
 def read(data: Path, name: str) -> tuple[NDArray[np.float32], NDArray[np.intp], list[str]]:
-    """Read rows, numbers of their labels, and names where they have some."""
+    """Read rows, numbers of their labels, and names if they have any."""
     with np.load(data / f"{name}.npz") as archive:
         if name == "mnist":
             return archive["X"] / np.float32(255), archive["y"].astype(np.intp), []
@@ -83,7 +83,7 @@ def read(data: Path, name: str) -> tuple[NDArray[np.float32], NDArray[np.intp], 
 
 
 def some_of_each(labels: NDArray[np.intp], a_class: int, seed: int) -> NDArray[np.intp]:
-    """Draw the places of so many rows of each class, rising; all of a smaller class."""
+    """Draw the places of this many rows of each class, rising; all of a smaller class."""
     rng = np.random.default_rng(seed)
     chosen = [
         rng.permutation(np.flatnonzero(labels == label))[:a_class] for label in np.unique(labels)
@@ -126,7 +126,7 @@ def word_graph(
 
 
 def side_by_side(*graphs: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Put the objects of graphs beside each other: at each row all of them weigh the same."""
+    """Join the objects of several graphs; each graph has the same weight at each row."""
     scaled = []
     for graph in graphs:
         totals = np.asarray(graph.sum(axis=1))

@@ -1,4 +1,4 @@
-"""The methods of `semi_supervised.py`: their settings, what they learn from, and their graphs."""
+"""The methods of `semi_supervised.py`: settings, supervision, and graphs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from pg_hashindex.quality.comparison import Method
 
 BITS = (12, 24, 32, 48)
 SEEDS = (0, 1, 2)
-# How many rows of a class are labelled.
+# Labelled rows of each class.
 LABELS = {"mnist": (50, 250), "packages": (20,)}
 GRAPH_BITS = 32
 
 _COSINE = {"normalize": "l2"}
-# All labels are learned from: the number of rounds was chosen on rows that are neither in the
-# database nor among the queries here.
+# No labels are held back: the number of rounds was chosen on rows that are neither in the database
+# nor among the queries.
 _DEEP = {"device": "cpu", "validation": 0.0}
-# Of 58 classes few pairs are of one. Without decay DPSH has a MAP of .99 among its labelled rows
-# and .43 among others; each method has the decay that suits it best.
+# With 58 classes few pairs share one. Without decay DPSH has a MAP of .99 among its labelled rows
+# and .43 among others; each method gets the decay that suits it best.
 _MANY_CLASSES = {
     **_DEEP,
     **_COSINE,
@@ -42,7 +42,7 @@ _WIDE = {
     "pretrain": 300,
     "batch_contexts": 2048,
 }
-# By data set and method; a graph of names adds to what its variant has.
+# By data set and method; a graph of names adds to the settings of its variant.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
         "bgdh-i": {**_DEEP},
@@ -69,14 +69,14 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method as it is run here."""
+    """A method and its settings here."""
 
     name: str
     hasher: str
     variant: Literal["inductive", "transductive"] | None = None
-    #: "words" of names, "both" these and landmarks; None for the method's own, if it has one.
+    #: #: "words" of names, "both" words and landmarks, or None for the method's own graph.
     graph: Literal["words", "both"] | None = None
-    #: DPSH and SDH learn from the labelled rows alone.
+    #: #: DPSH and SDH learn only from labelled rows.
     rows: Literal["all", "labelled"] = "all"
 
     @property
@@ -91,19 +91,19 @@ class Entrant:
         return (GRAPH_BITS,) if data == "packages" else ()
 
     def parameters(self, data: str) -> dict[str, Any]:
-        """Return its parameters, beside bits and seed."""
+        """Return its parameters without bits and seed."""
         settings = SETTINGS[data]
         variant = {} if self.variant is None else {"variant": self.variant}
         return variant | settings[self.plain] | settings[self.name]
 
     def method(self, data: str) -> Method:
-        """Return what the library trains."""
+        """Return the hasher."""
         return Method(self.hasher, self.parameters(data), self.name, labels="labelled")
 
     def training_data(
         self, data: str, drawn: Drawn, hasher: Hasher
     ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
-        """Return rows, and their labels with -1 for none; of transductive methods queries too."""
+        """Return rows and labels (-1: none); transductive methods also get the queries."""
         method = self.method(data)
         choose = method.transductive_data if hasher.transductive else method.training_data
         X, y = choose(drawn.split)

@@ -16,28 +16,28 @@ COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s")
 
 
 def key(run: Run) -> Key:
-    """Return what tells one training from another."""
+    """Return the identity of a training."""
     return run["dataset"], run["labels"], run["method"], run["bits"], run["seed"]
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file has them, so that the two can be compared."""
+    """Return parameters as JSON values, so that they can be compared with a file."""
     result: dict[str, Any] = json.loads(json.dumps(parameters))
     return result
 
 
 def parts_of(output: Path) -> list[Path]:
-    """Find what processes that share the work have written so far."""
+    """Find the files of processes that share the work."""
     return sorted(output.parent.glob(f"{output.stem}.part*.json"))
 
 
 def part_path(output: Path, number: int, parts: int) -> Path:
-    """Name the file that one of several processes writes."""
+    """Return the file of one of several processes."""
     return output.with_name(f"{output.stem}.part{number}of{parts}.json")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a file; nothing where there is none."""
+    """Read a file; return nothing if there is none."""
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return result
 
@@ -76,7 +76,7 @@ def write(output: Path, report: dict[str, Any]) -> None:
 
 
 def means(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Put the seeds of each data set, number of labels, method and number of bits together."""
+    """Compute means over seeds by data set, number of labels, method and number of bits."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(key(run)[:-1], []).append(run)

@@ -17,13 +17,13 @@ from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.quality.comparison import Truth
 
 try:
-    # Before any training, which would count the seconds that importing it takes.
+    # Import before any training, so that no training is timed with it.
     import torch
 except ImportError:
     torch = None
 
 TOP = 5_000
-# What both devices train, and how often each; the best counts.
+# The training for both devices, and its repetitions; the best counts.
 ON_DEVICES: Key = ("mnist", 50, "bgdh-i", 32, 0)
 TRAININGS = 2
 
@@ -62,7 +62,7 @@ def train(drawn: Drawn, entrant: Entrant, place: Key, **others: Any) -> Run:
         else:
             codes, queries = hasher.encode(split.database), hasher.encode(split.queries)
         encoding = time.perf_counter() - encoding
-    # Whatever goes wrong in one training, hours of others are to go on.
+    # A failed training must not end hours of others.
     except Exception as error:
         return run | {"error": " ".join(f"{type(error).__name__}: {error}".split())}
     top = min(TOP, len(codes))
@@ -78,7 +78,7 @@ def train(drawn: Drawn, entrant: Entrant, place: Key, **others: Any) -> Run:
 
 
 def warm_up() -> None:
-    """Train once for nothing: the first time loads what torch loads late."""
+    """Train once untimed, since torch loads parts of itself late."""
     rows = np.random.default_rng(0).random((200, 8))
     if torch is not None:
         make_hasher("dpsh", n_bits=8, rounds=1, device="cpu").fit(rows, np.arange(200) % 2)
@@ -91,7 +91,7 @@ def threads() -> int:
 
 
 def about() -> dict[str, Any]:
-    """Describe what the seconds were taken on."""
+    """Describe the machine that the times were taken on."""
     return machine() | {"torch": None if torch is None else torch.__version__}
 
 
@@ -121,7 +121,7 @@ def on_devices(folder: Path, most: int | None) -> dict[str, Any]:
         "machine": about(),
     }
     for device in ("cuda", "cpu"):
-        # The first of all starts the GPU and loads its kernels.
+        # The first training starts the GPU and loads its kernels.
         trained = [
             train(drawn, ENTRANTS[method], ON_DEVICES, device=device) for _ in range(TRAININGS)
         ]

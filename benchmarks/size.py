@@ -3,10 +3,9 @@
     python benchmarks/size.py [--rows 1000000] [--quick]
 
 An embedded server with PostgreSQL's default settings holds synthetic rows of 384 dimensions, made
-as those of `retrieval.py`. Each command runs as users run it, as a process of its own; its peak
-memory is what the operating system saw, libraries and interpreter included. Training sees every
-row. The swap encodes all rows anew, compares both models, and switches; a health check and a
-rollback follow.
+like those of `retrieval.py`. Each command runs as its own process; its peak memory is that of the
+operating system, with libraries and interpreter. Training sees every row. The swap encodes all rows
+again, compares both models, and switches; a check and a rollback follow.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from semi_supervised_runs import write
 
 OUTPUT = ROOT / "benchmarks/results/size.json"
 QUICK_ROWS = 5_000
-#: Greatest peaks in MB, by the word that a command is named by.
+#: #: Greatest peaks in MB, by a word of the command.
 BARS = {"train": 2_000, "encode": 1_000, "swap": 1_000}
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -45,7 +44,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-# The peak of a process counts what it was forked from: so it is forked from one that is small.
+# The peak of a process includes the process that it was forked from, so fork from a small one.
 _SMALL = """
 import json, os, subprocess, sys
 process = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=open(sys.argv[1], "w"))
@@ -75,7 +74,7 @@ def run(command: str, uri: str) -> dict[str, Any]:
 
 def results(rows: int, folder: Path) -> Iterator[dict[str, Any]]:
     drawn = draw(folder, "synthetic-1m", 10, most=rows)
-    # No settings at all: those that PostgreSQL comes with.
+    # No settings: the defaults of PostgreSQL.
     with running({}) as server, database(server, drawn) as opened:
         uri = server.uri(opened.name)
         for kind, command in COMMANDS:
@@ -85,7 +84,9 @@ def results(rows: int, folder: Path) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument("--folder", type=Path, default=shared / "data", help="of packages.npz")
+    parser.add_argument(
+        "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, no file kept")

@@ -1,4 +1,4 @@
-"""What an index takes of the disk, a row, by bits and access path.
+"""Bytes of an index for each row, by bits and access path.
 
 Run: python benchmarks/sizing.py (about 3 minutes; needs ../shared/data/packages.npz), then
 python benchmarks/tables.py for the page.

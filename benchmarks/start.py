@@ -1,4 +1,4 @@
-"""What it costs to start, and to train: CPU seconds of commands, and recall by rows and rounds.
+"""The cost of starting and training: CPU seconds of commands, and recall by rows and rounds.
 
     python benchmarks/start.py [--data ../shared/data] [--output benchmarks/results/start.json]
 

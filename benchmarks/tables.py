@@ -58,8 +58,8 @@ def packages() -> str:
 
 
 def pair(result: dict[str, Any], score: str, digits: int) -> str:
-    """Write ours / theirs; ours alone where the reference has none."""
-    # A failed run has no scores, a data set without labels none by labels.
+    """Write ours / theirs, or ours alone if the reference has none."""
+    # A failed run has no scores, and a data set without labels no scores by label.
     found = [(result.get(whose) or {}).get(score) for whose in ("scores", "reference")]
     return " / ".join(f"{value:.{digits}f}" for value in found if value is not None)
 
@@ -70,7 +70,7 @@ def name(result: dict[str, Any]) -> str:
 
 
 def hashing_32() -> str:
-    """Both data sets with labels side by side, one line for each method; variants are elsewhere."""
+    """Write both data sets with labels side by side, one line for each method, without variants."""
     lines: dict[str, dict[str, dict[str, Any]]] = {method: {} for method in README_METHODS}
     for result in read("hashing")["results"]:
         if result["bits"] == 32 and result["dataset"] != "sift10k" and name(result) in lines:
@@ -160,7 +160,7 @@ def semi_supervised() -> str:
 
 
 def semi_supervised_32() -> str:
-    """One line for each method, one column for each data set and number of labels."""
+    """Write one line for each method, one column for each data set and number of labels."""
     results = [r for r in read("semi_supervised")["results"] if own_graph(r) and r["bits"] == 32]
     tasks = list(dict.fromkeys(map(task, results)))
     lines: dict[str, dict[str, dict[str, Any]]] = {}
@@ -180,7 +180,7 @@ def semi_supervised_32() -> str:
 
 
 def given_graphs() -> str:
-    """One line for each graph, beside the method's own."""
+    """Write one line for each graph, and one for the method's own."""
     found = {
         result["method"]: result
         for result in read("semi_supervised")["results"]
@@ -216,7 +216,7 @@ def devices() -> str:
 
 
 def retrieved() -> list[dict[str, Any]]:
-    """Read what was measured of searches beside pgvector, as far as there is something."""
+    """Read the measured searches next to pgvector, as far as there are any."""
     names = (f"retrieval_{data}" for data in RETRIEVAL)
     return [read(name) for name in names if (RESULTS / f"{name}.json").exists()]
 

@@ -1,4 +1,4 @@
-"""What the commands share: the database option, errors without tracebacks, tables and JSON."""
+"""Parts of all commands: the database option, errors without tracebacks, tables and JSON."""
 
 import json
 import re
@@ -33,7 +33,7 @@ __all__ = [
     "print_table",
 ]
 
-#: Where models are evaluated and indexes encoded, for people.
+#: #: Names of the languages that evaluate models, for people.
 LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
@@ -65,20 +65,21 @@ class CatchingGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # the reader has had enough: click ends quietly
-        # UnicodeError: an argument whose bytes are no text.
+            raise  # the reader closed the pipe: click ends quietly
+        # An argument may hold bytes that are not text: UnicodeError.
         except (HashIndexError, OSError, UnicodeError) as error:
             message = re.sub(r"\s*\n\s*", " ", str(error).strip())
             raise click.ClickException(escaped(message)) from error
 
 
 class LateGroup(CatchingGroup):
-    """A group that imports a command when it is run: ``--help`` waits for none.
+    """A group that imports a command only to run it, so that ``--help`` is fast.
 
     Parameters
     ----------
     late : mapping of str to (str, str)
-        By the name of a command: its module in ``cli``, where it has that name; its line of help.
+        Module in ``cli`` and line of help by the name of a command, which is also its name in the
+        module.
     """
 
     def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **others: Any) -> None:
@@ -90,7 +91,7 @@ class LateGroup(CatchingGroup):
         return sorted({*super().list_commands(ctx), *self.late})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None where there is none of that name."""
+        """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
             module = import_module(f".{self.late[cmd_name][0]}", __package__)
             self.add_command(getattr(module, cmd_name))
@@ -122,13 +123,12 @@ def connected(url: str) -> "Iterator[Connection]":
         yield connection
 
 
-# Characters that move the cursor, end the line, or turn what follows around: controls, formats,
-# line and paragraph separators.
+# Categories of characters that move the cursor, end the line or change the direction of text.
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 
 
 def escaped(text: str) -> str:
-    """Return a text that a terminal shows as it is: names come from databases and files."""
+    """Escape characters that change a terminal, since names come from databases and files."""
     return "".join(
         character
         if unicodedata.category(character) not in _HIDDEN
@@ -138,17 +138,17 @@ def escaped(text: str) -> str:
 
 
 def echo(message: str = "", *, err: bool = False) -> None:
-    """Print lines; whatever else is not for the eye is printed escaped."""
+    """Print lines, with hidden characters escaped."""
     click.echo("\n".join(escaped(line) for line in message.split("\n")), err=err)
 
 
 def note(message: str) -> None:
-    """Tell the user something on stderr; stdout is for results."""
+    """Print a note on stderr; stdout is for results."""
     echo(message, err=True)
 
 
 def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:
-    """Take apart what --param is given; a value that is no JSON is a word."""
+    """Split a value of --param; if the part after = is not JSON, it is text."""
     key, separator, value = text.partition("=")
     if not separator:
         raise click.UsageError(f"--param {text!r} is not {form}")
@@ -173,7 +173,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under headings; numbers stand to the right."""
+    """Print rows under headings, numbers to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [
         max(len(line[position]) for line in [list(headings), *cells])
@@ -192,7 +192,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def print_evaluation(result: "Evaluation") -> None:
-    """Print recall and latency for each number of candidates, and those of exact search."""
+    """Print recall and latency for each number of candidates and for exact search."""
     print_table(
         ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],
         [

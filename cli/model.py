@@ -10,7 +10,6 @@ from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models.model import Metric, Model
-from pg_hashindex.models.quantization import Levels
 from pg_hashindex.training import check_method_takes, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
@@ -39,14 +38,14 @@ def model() -> None:
 @click.option(
     "--bits",
     type=int,
-    help="Projections to learn, a bit of the code each; 'sign' has one for each dimension.",
+    help="Projections to learn, one bit of the code each; 'sign' has one for each dimension.",
 )
 @click.option(
     "--levels",
     type=click.Choice(["2", "4"]),
     default="2",
     show_default=True,
-    help="Levels kept of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
+    help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
 )
 @click.option("--table", help="Table to learn from, as SQL writes it.")
 @click.option("--column", help="Its column of type vector or halfvec.")
@@ -59,8 +58,8 @@ def model() -> None:
 @click.option(
     "--labels",
     metavar="COLUMN",
-    help="Column of labels (integers, text, or arrays of them; NULL or -1: none), or array of the "
-    "file.",
+    help="Column of labels (integers, text, or arrays of them; NULL or -1: no label), or array of "
+    "the file.",
 )
 @click.option(
     "--pairs",
@@ -96,7 +95,7 @@ def model() -> None:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="Rows to learn from at the most.  "
+    help="Most rows to learn from.  "
     f"[default: {UNSUPERVISED_ROWS}, or {SAMPLE_ROWS} for methods that learn from more than rows]",
 )
 @click.option(
@@ -110,20 +109,24 @@ def model() -> None:
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter of the method; may be given again.",
+    help="A parameter of the method; may be repeated.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of all random draws.",
 )
-@click.option("--force", is_flag=True, help="Train on too few rows all the same.")
+@click.option("--force", is_flag=True, help="Train even on too few rows.")
 @click.option(
     "--device",
-    help="Where a deep method trains: auto, cpu, cuda, ... as PyTorch names it.",
+    help="Device for deep methods: auto, cpu, cuda, ... as PyTorch names it.",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where a deep method saves its training now and then; goes on from there if it is there.",
+    help="File that deep methods save their training to; if it exists, training continues from it.",
 )
 @database_option
 @json_option
@@ -156,12 +159,13 @@ def train_model(
     by_key = (pairs, triplets, graph) != (None, None, None)
     if id_column is not None and (file is not None or not by_key):
         raise click.UsageError(
-            "--id is the key that --pairs, --triplets and --graph-query of a table name; give it "
-            "with these alone"
+            "--id is the key for --pairs, --triplets and --graph-query of a table; give it only "
+            "with these"
         )
     if all_rows and (file is not None or any(value is not None for value in known.values())):
         raise click.UsageError(
-            "--all-rows reads a table in blocks, and nothing else that is known about its rows"
+            "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
+            "--triplets and --graph-query"
         )
     check_method_takes(method, [what for what, value in known.items() if value is not None])
     given = dict(map(parameter, parameters))
@@ -169,26 +173,21 @@ def train_model(
         given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
     )
     rows = sample_rows(method) if sample is None else sample
-    kept: Levels = 4 if levels == "4" else 2
+    options: dict[str, Any] = {
+        "n_bits": bits,
+        "levels": int(levels),
+        "metric": metric,
+        "random_state": seed,
+        "parameters": given,
+        "force": force,
+        "progress": True,
+    }
     with connected(database_url) as connection:
-        # A missing schema or right must not come out after minutes of training.
+        # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
         drawn = None
         if all_rows and table is not None and column is not None:
-            trained = train_on_table(
-                connection,
-                table,
-                column,
-                name,
-                method,
-                n_bits=bits,
-                levels=kept,
-                metric=metric,
-                random_state=seed,
-                parameters=given,
-                force=force,
-                progress=True,
-            )
+            trained = train_on_table(connection, table, column, name, method, **options)
         elif file is not None and table is None and column is None:
             drawn = load_sample(file, **known, rows=rows, random_state=seed)
         elif table is not None and column is not None and file is None:
@@ -205,7 +204,7 @@ def train_model(
         else:
             raise click.UsageError("give either --table and --column, or --from")
     if drawn is not None:
-        # Training may take longer than a server, or what is before it, keeps an idle connection.
+        # Train without a connection, since servers and proxies close idle ones.
         note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
         trained = train(
             drawn.X,
@@ -215,13 +214,7 @@ def train_model(
             pairs=drawn.pairs,
             triplets=drawn.triplets,
             graph=drawn.graph,
-            n_bits=bits,
-            levels=kept,
-            metric=metric,
-            random_state=seed,
-            parameters=given,
-            force=force,
-            progress=True,
+            **options,
         )
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
@@ -235,20 +228,20 @@ def train_model(
     if isinstance(of_graph, dict) and (isolated := of_graph.get("isolated_rows")):
         note(
             f"note: {isolated} of {of_graph['rows']} rows share no object of the graph with "
-            "another row, so the graph says nothing of them"
+            "another row, so the graph has no effect on them"
         )
     _print_model(stored, as_json)
 
 
 def _add_of_deep(given: dict[str, Any], method: str, **options: str | None) -> None:
-    """Add options that are parameters of deep methods alone."""
+    """Add options that only deep methods have as parameters."""
     for name, value in options.items():
         if value is None:
             continue
         taking = [key for key, kind in HASHERS.items() if name in kind.parameter_names()]
         if method not in taking:
             raise click.UsageError(
-                f"{method} has no use for --{name}; those that do: {', '.join(taking) or 'none'}"
+                f"{method} does not take --{name}; methods that do: {', '.join(taking) or 'none'}"
             )
         if name in given:
             raise click.UsageError(f"give either --{name} or --param {name}=..., not both")
@@ -356,7 +349,7 @@ def export_model(database_url: str, reference: str, file: Path, force: bool) -> 
     """Write a model to FILE: one archive with a checksum, nothing in it is code."""
     with connected(database_url) as connection:
         data = store.load(connection, reference).to_bytes()
-    # Neither follows a link that somebody put there.
+    # Neither way follows a link at the place of the file.
     if force:
         beside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         with beside.open("xb") as opened:

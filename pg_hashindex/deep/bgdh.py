@@ -1,21 +1,20 @@
 """BGDH: semi-supervised deep hashing with a bipartite graph (Yan, Zhang & Li, IJCAI 2017)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..hashers._common.base import Normalize
 from ..hashers._common.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
-from ..hashers._common.checks import check_choice, check_integer, check_positive, check_within
+from ..hashers._common.checks import Factor, NotNegative, Positive, integer, number
 from ..hashers._common.kernels import check_size, choose_anchors
 from ..hashers._common.rows import RowSource
 from ..hashers._common.supervision import Supervision
 from ..models.layers import MAX_DIMENSION
-from .deep_hasher import DeepHasher, PairLoss, check_sizes
+from .dpsh import DPSH, MOST_STEPS, check_sizes
 
 if TYPE_CHECKING:
     from .learning import Schedule
@@ -23,99 +22,99 @@ if TYPE_CHECKING:
 
 __all__ = ["BGDH"]
 
-_MOST = 10**9
-# Contexts in a batch: a perceptron evaluates each, a free embedding is only looked up.
+# Contexts in a batch. A perceptron costs more for each than looking up a free embedding.
 _BATCH_CONTEXTS = {"inductive": 4096, "transductive": 8_192}
 _CONTEXT_RATE = {"inductive": 0.02, "transductive": 0.01}
 
 
-class BGDH(DeepHasher):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BGDH(DPSH):
     """A network that learns from few labels, and from a graph of all rows.
 
-    An object of the graph is whatever joins rows: a landmark that they are near to, or what the
-    database knows of them, as tags, owners, clicks. Each row has an embedding e, from which the
-    rows that it meets on random walks, its contexts, can be told. The features of the row and of
-    its embedding make the code together,
+    An object of the graph is anything that joins rows: a landmark near to them, or a tag, an owner
+    or a click in the database. Each row has an embedding e that predicts its contexts, the rows
+    that random walks from it visit. Features of the row and of its embedding make the code
+    together,
 
         u = M' [phi(x); psi(e)] + v,   b = sgn(u)                               (equation 3)
 
     Training steps down L_s + lam L_g (equations 6 and 7): L_s is that of `DPSH` on the labelled
     rows, and L_g the mean of loss(e_i'w_c, gamma) over rows i, other rows c, and whether these are
-    contexts (equation 2, Algorithm 1). It begins with L_g alone, then goes by rounds of
-    ``supervised_steps`` batches of labelled rows and ``graph_steps`` batches of contexts
-    (Algorithm 2). ``lam=0`` leaves embeddings and graph away, which is `DPSH`.
+    contexts (equation 2, Algorithm 1). It begins with L_g alone. Then each round has
+    ``supervised_steps`` batches of labelled rows and ``graph_steps`` batches of contexts (Algorithm
+    2). ``lam=0`` drops embeddings and graph, which leaves `DPSH`.
 
-    In the inductive variant e = xi(x), a perceptron, and new rows and queries have codes like any
-    others: models are layers, which SQL evaluates. In the transductive one embeddings are free
-    parameters, and only the rows of the training have codes; `fit` with all rows that are to be
-    found or asked with, labelled or not, and find their codes in ``codes_``.
+    In the inductive variant e = xi(x), a perceptron, so new rows and queries have codes too, and
+    models are layers that SQL evaluates. In the transductive variant embeddings are free
+    parameters, and only training rows have codes. So give `fit` all rows and queries, labelled or
+    not; their codes are in ``codes_``.
 
-    What differs from the paper, or is left open by it:
+    Differences from the paper, and choices that it leaves open:
 
     - Features come from a perceptron by default, since rows of a database are embeddings already;
-      ``features="cnn-f"`` is the paper's network, and takes rows for images.
+      ``features="cnn-f"`` is the paper's network, for rows that are images.
     - L_s is divided by the number of pairs in a batch, so that one learning rate suits batches of
       any size. The paper's eta is 10 or 100.
     - L_s moves embeddings a tenth as fast as the rest: at the full rate, few labels bend the
-      embeddings of all rows. For the same reason phi is small: it sees labelled rows alone, and
-      the wider it is, the more it learns them by heart.
-    - psi begins from embeddings scaled to unit variance, and M and v from a deviation of 0.01.
-    - Free embeddings begin as what xi makes of the rows after the pre-training; then as many
-      batches of contexts follow before labels do. Begun at random, each row takes hundreds of
-      contexts to find its place.
-    - Walks begin from rows that can leave their place; see `BipartiteGraph.contexts`.
-    - lam says how long steps on the graph are, beside those of the pre-training. For plain gradient
-      descent that is the same as a factor of the loss, of which Adam would take no notice.
+      embeddings of all rows. For the same reason phi is small: it sees only labelled rows, and a
+      wider one overfits them.
+    - psi starts from embeddings scaled to unit variance; M and v start with a standard deviation of
+      0.01.
+    - Free embeddings start from xi of the rows after the pre-training. As many batches of contexts
+      follow before any labels. From a random start, each row would need hundreds of contexts.
+    - Walks begin only at rows that share an object with another row; see `BipartiteGraph.contexts`.
+    - lam scales the steps on the graph, relative to those of the pre-training. For plain gradient
+      descent that equals a factor of the loss, which Adam would ignore.
 
     Training holds the rows (float32, in a temporary file beyond 1 GiB), the edges, and for each row
-    3 times ``embedding_size`` float32 numbers, 9 times in the transductive variant. An anchor graph
-    takes n x n_landmarks distances, one of neighbours n^2.
+    3 times ``embedding_size`` float32 numbers, 9 times in the transductive variant. A graph of
+    landmarks computes n x n_landmarks distances, one of neighbours n^2.
 
     Parameters
     ----------
     n_bits : int
     variant : {"inductive", "transductive"}
     features : {"perceptron", "cnn-f"}
-        What phi is.
+        The network phi.
     hidden : sequence of int
-        Sizes of the hidden layers of phi where it is a perceptron, one or more.
+        Sizes of the hidden layers of phi if it is a perceptron, one or more.
     embedding_size : int
-        Of e and psi(e).
+        Size of e and of psi(e).
     embedding_hidden : sequence of int
         Sizes of the hidden layers of xi.
     graph : {"landmarks", "neighbours"}
-        What rows are joined by where ``fit`` is given no graph: their nearest landmarks, which are
-        rows drawn at random, or their nearest other rows.
+        The graph to make if ``fit`` is given none: it joins rows to their nearest landmarks, which
+        are random rows, or to their nearest other rows.
     n_landmarks : int
-        Twice or four times as many give better contexts, and cost as much more.
+        More give better contexts; the cost grows in proportion.
     n_nearest : int
-        Objects that each row is joined with.
+        Objects that each row is joined to.
     edge_weights : {"heat", "binary"}
         exp(-||x - o||^2 / rho), or 1.
     rho : float, optional
         The mean squared distance along the edges by default.
     positive : float
-        r, the share of contexts among what is drawn; others are any rows.
+        r, the share of contexts among the triples; the others name a random row.
     walk_length : int
-        d, the steps of a walk, each to an object and on to a row.
+        d, the steps of a walk, each to an object and from there to a row.
     graph_loss : {"logistic", "square"}
     lam : float
-        The weight of the graph beside the labels; 0 leaves it away.
+        Weight of the graph against the labels; 0 drops the graph.
     pretrain : int
-        Batches of contexts at first, without labels; in the transductive variant as many again
-        once embeddings are free.
+        Batches of contexts before any labels; in the transductive variant as many again after
+        embeddings become free.
     graph_steps, supervised_steps : int
         Batches of contexts (T2), and of labelled rows (T1), in a round.
     batch_contexts : int, optional
         Triples in a batch (N2); 4,096 in the inductive variant by default, 8,192 in the other.
     contexts_per_row : int
-        Triples in a batch that come from one walk. In the paper each has a walk of its own; but
-        walks, and xi of the rows that they begin from, are what costs time.
+        Triples in a batch that share a walk. In the paper each has its own walk, but walks, and xi
+        of the rows that they begin at, take most of the time.
     embedding_rate : float, optional
         Learning rate of embeddings on labels; a tenth of ``learning_rate`` by default.
     context_rate : float, optional
-        Learning rate of w on the graph; 0.02 in the inductive variant by default, 0.01 in the
-        other. Once embeddings are free, theirs and that of w are a quarter of it.
+        Learning rate of w on the graph; by default 0.02 in the inductive variant and 0.01 in the
+        other. Once embeddings are free, they and w have a quarter of it.
     image_shape, input_size, dropout, weights, pairwise_loss, theta_scale, eta
         As in `DPSH`.
     rounds, batch_rows, weight_decay
@@ -134,131 +133,37 @@ class BGDH(DeepHasher):
     method = "bgdh"
     takes_graph = True
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 64,
-        variant: Literal["inductive", "transductive"] = "inductive",
-        features: Literal["perceptron", "cnn-f"] = "perceptron",
-        hidden: Sequence[int] = (64,),
-        embedding_size: int = 64,
-        embedding_hidden: Sequence[int] = (512, 512),
-        graph: Literal["landmarks", "neighbours"] = "landmarks",
-        n_landmarks: int = 5000,
-        n_nearest: int = 3,
-        edge_weights: Literal["heat", "binary"] = "heat",
-        rho: float | None = None,
-        positive: float = 0.5,
-        walk_length: int = 10,
-        graph_loss: Literal["logistic", "square"] = "logistic",
-        lam: float = 0.1,
-        pretrain: int = 400,
-        graph_steps: int = 5,
-        batch_contexts: int | None = None,
-        contexts_per_row: int = 8,
-        embedding_rate: float | None = None,
-        context_rate: float | None = None,
-        image_shape: Sequence[int] | None = None,
-        input_size: int = 224,
-        dropout: float = 0.5,
-        weights: str | Path | None = None,
-        pairwise_loss: PairLoss = "dpsh",
-        theta_scale: float = 1.0,
-        eta: float = 0.5,
-        rounds: int = 50,
-        supervised_steps: int = 10,
-        batch_rows: int = 128,
-        optimizer: Literal["adam", "sgd"] = "adam",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        validation: float = 0.1,
-        patience: int = 5,
-        device: str = "auto",
-        checkpoint: str | Path | None = None,
-        progress: bool = False,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.variant = variant
-        self.features = features
-        self.hidden = hidden
-        self.embedding_size = embedding_size
-        self.embedding_hidden = embedding_hidden
-        self.graph = graph
-        self.n_landmarks = n_landmarks
-        self.n_nearest = n_nearest
-        self.edge_weights = edge_weights
-        self.rho = rho
-        self.positive = positive
-        self.walk_length = walk_length
-        self.graph_loss = graph_loss
-        self.lam = lam
-        self.pretrain = pretrain
-        self.graph_steps = graph_steps
-        self.batch_contexts = batch_contexts
-        self.contexts_per_row = contexts_per_row
-        self.embedding_rate = embedding_rate
-        self.context_rate = context_rate
-        self.image_shape = image_shape
-        self.input_size = input_size
-        self.dropout = dropout
-        self.weights = weights
-        self.pairwise_loss = pairwise_loss
-        self.theta_scale = theta_scale
-        self.eta = eta
-        self.rounds = rounds
-        self.supervised_steps = supervised_steps
-        self.batch_rows = batch_rows
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.patience = patience
-        self.device = device
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
-        self.normalize = normalize
+    variant: Literal["inductive", "transductive"] = "inductive"
+    hidden: Sequence[int] = (64,)
+    embedding_size: Annotated[int, integer(1, MOST_STEPS)] = 64
+    embedding_hidden: Sequence[int] = (512, 512)
+    graph: Literal["landmarks", "neighbours"] = "landmarks"
+    n_landmarks: Annotated[int, integer(2, MOST_STEPS)] = 5000
+    n_nearest: Annotated[int, integer(1, MOST_STEPS)] = 3
+    edge_weights: Literal["heat", "binary"] = "heat"
+    rho: Positive | None = None
+    positive: Annotated[float, number(0, 1, "()")] = 0.5
+    walk_length: Annotated[int, integer(1, MOST_STEPS)] = 10
+    graph_loss: Literal["logistic", "square"] = "logistic"
+    lam: NotNegative = 0.1
+    pretrain: Annotated[int, integer(0, MOST_STEPS)] = 400
+    graph_steps: Annotated[int, integer(0, MOST_STEPS)] = 5
+    supervised_steps: Annotated[int, integer(1, MOST_STEPS)] = 10
+    batch_contexts: Annotated[int, integer(1, MOST_STEPS)] | None = None
+    contexts_per_row: Annotated[int, integer(1, MOST_STEPS)] = 8
+    embedding_rate: Factor | None = None
+    context_rate: Factor | None = None
+
+    codes_: NDArray[np.uint8] = field(init=False)
 
     def check_parameters(self) -> None:
         """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("variant", self.variant, ("inductive", "transductive"))
-        check_choice("graph", self.graph, ("landmarks", "neighbours"))
-        check_choice("edge_weights", self.edge_weights, ("heat", "binary"))
-        check_choice("graph_loss", self.graph_loss, ("logistic", "square"))
-        check_sizes("embedding_hidden", self.embedding_hidden, 0)
-        for name, least in (
-            ("embedding_size", 1),
-            ("n_landmarks", 2),
-            ("n_nearest", 1),
-            ("walk_length", 1),
-            ("pretrain", 0),
-            ("graph_steps", 0),
-            ("supervised_steps", 1),
-            ("contexts_per_row", 1),
-        ):
-            check_integer(name, getattr(self, name), least, _MOST)
-        if self.batch_contexts is not None:
-            check_integer("batch_contexts", self.batch_contexts, 1, _MOST)
-        if self.rho is not None:
-            check_positive("rho", self.rho)
-        for name in ("embedding_rate", "context_rate"):
-            if getattr(self, name) is not None:
-                check_within(name, getattr(self, name))
-        if self.lam != 0:
-            check_positive("lam", self.lam)
-        check_positive("positive", self.positive)
-        if self.positive >= 1:
-            raise InvalidInputError(
-                "positive is the share of contexts among what is drawn, below 1 so that others "
-                f"are drawn too; got {self.positive}"
-            )
         super().check_parameters()
+        check_sizes("embedding_hidden", self.embedding_hidden, 0)
         self._check_widths()
 
     def _check_widths(self) -> None:
-        """Refuse branches that are too wide side by side; a shorter one goes on at its width."""
+        """Refuse branches that are too wide side by side; a shorter one keeps its last width."""
         phi, xi = list(self.hidden), [*self.embedding_hidden, self.embedding_size]
         for level in range(max(len(phi), len(xi))):
             width = phi[min(level, len(phi) - 1)] + xi[min(level, len(xi) - 1)]
@@ -301,15 +206,7 @@ class BGDH(DeepHasher):
     def _schedule(self) -> "Schedule":
         return replace(
             super()._schedule(),
-            supervised_steps=int(self.supervised_steps),
-            lam=float(self.lam),
-            pretrain=int(self.pretrain),
-            graph_steps=int(self.graph_steps),
             batch_contexts=int(self.batch_contexts or _BATCH_CONTEXTS[self.variant]),
-            contexts_per_row=int(self.contexts_per_row),
-            graph_loss=self.graph_loss,
-            positive=float(self.positive),
-            walk_length=int(self.walk_length),
             embedding_rate=float(self.embedding_rate or 0.1 * self.learning_rate),
             context_rate=float(self.context_rate or _CONTEXT_RATE[self.variant]),
         )

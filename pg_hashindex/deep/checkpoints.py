@@ -1,4 +1,4 @@
-"""Where a training stands, in a file from which it goes on after it was cut off."""
+"""Files that hold the state of a training, so that it can continue after an interruption."""
 
 import os
 import tempfile
@@ -21,12 +21,12 @@ class Checkpoint:
     ----------
     path : Path
     training : mapping of str to str
-        What tells this training from others: its parameters and its data.
+        The identity of this training: its parameters and digests of its data.
 
     Raises
     ------
     InvalidInputError
-        If no file can be written there, so that an hour of training is not lost at the end.
+        If no file can be written there; better now than after an hour of training.
     """
 
     def __init__(self, path: Path, training: Mapping[str, str]) -> None:
@@ -42,26 +42,27 @@ class Checkpoint:
             ) from error
 
     def read(self, load: Callable[[dict[str, Any]], None], device: torch.device) -> None:
-        """Have the state that was written last loaded, where there is a file.
+        """Load the last state that was written, if there is a file.
 
         Parameters
         ----------
         load : callable
-            What takes the state.
+            A function that takes the state.
         device : torch.device
-            Where its tensors go.
+            The device of its tensors.
 
         Raises
         ------
         InvalidInputError
-            If the file is no checkpoint, or that of another training. Nothing in it is executed.
+            If the file is not a checkpoint, or belongs to another training. Nothing in it is
+            executed.
         """
         if not self.path.exists():
             return
         advice = "give another file, or remove this one to begin anew"
         try:
             with warnings.catch_warnings():
-                # Of protocols of pickle that are none of torch's.
+                # torch warns of pickle protocols that it does not know.
                 warnings.simplefilter("ignore")
                 held = torch.load(self.path, map_location=device, weights_only=True)
             training = dict(held["training"])
@@ -72,11 +73,11 @@ class Checkpoint:
             ]
             if not differing:
                 load(held["state"])
-        # A file that is none of ours may hold anything, on which torch fails in any way.
+        # A foreign file may hold anything, so torch may raise anything.
         except Exception as error:
             reason = str(error).split("\n")[0] or type(error).__name__
             raise InvalidInputError(
-                f"{self.path} is no checkpoint of a training: {reason}; {advice}"
+                f"{self.path} is not a checkpoint of a training: {reason}; {advice}"
             ) from error
         if differing:
             raise InvalidInputError(
@@ -85,7 +86,7 @@ class Checkpoint:
             )
 
     def write(self, state: Mapping[str, Any]) -> None:
-        """Put a state in the place of the last one, or leave that as it is."""
+        """Replace the last state; if that fails, the last state stays."""
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -1,12 +1,10 @@
-"""CNN-F: the convolutional network that makes 4096 features of an image's pixels."""
+"""CNN-F: the convolutional network that computes 4096 features from an image's pixels."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
@@ -40,11 +38,11 @@ class CNNF(torch.nn.Module):
     full7 4096                                     16,781,312
     ===== ============ ====== === === ======= ==== ==========
 
-    What the table leaves open is as in Chatfield et al. and Krizhevsky et al. (2012): a ReLU after
-    every layer and before normalisation; local response normalisation over 5 channels,
-    a / (2 + 1e-4 * sum of a^2) ^ 0.75; dropout after full6 and full7. Pooling takes windows of
-    2 x 2 as the table says. The network that Chatfield et al. published takes 3 x 3 with the same
-    stride: its weights fit and give maps of the same size, but not quite its features.
+    Details that the table leaves open are as in Chatfield et al. and Krizhevsky et al. (2012): a
+    ReLU after every layer and before normalisation; local response normalisation over 5 channels, a
+    / (2 + 1e-4 * sum of a^2) ^ 0.75; dropout after full6 and full7. Pooling takes windows of 2 x 2
+    as the table says. The network that Chatfield et al. published takes 3 x 3 with the same stride:
+    its weights fit and give maps of the same size, but slightly different features.
 
     Parameters
     ----------
@@ -52,8 +50,8 @@ class CNNF(torch.nn.Module):
         Height, width and channels, 1 or 3, of the images. A row holds their pixels line by line,
         the channels of a pixel side by side, red first. A single channel is taken three times.
     input_size : int
-        Images are stretched to this many pixels in height and width, bilinearly. At least 39. Less
-        than 224 costs less: full6 then takes fewer cells, at 64 one of each channel instead of 36.
+        Images are stretched to this many pixels in height and width, bilinearly. At least 39. Fewer
+        than 224 cost less: full6 then takes fewer cells, at 64 one of each channel instead of 36.
     dropout : float
         Share of the features of full6 and full7 that training sets to 0.
 
@@ -64,7 +62,7 @@ class CNNF(torch.nn.Module):
     output_dimension : int
         4096.
     generator : torch.Generator or None
-        What dropout draws from, on the network's device; None for torch's own.
+        The random generator of dropout, on the network's device; None for torch's own.
 
     Raises
     ------
@@ -107,17 +105,17 @@ class CNNF(torch.nn.Module):
         self.reset_parameters(torch.Generator().manual_seed(0))
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw all weights anew, for training from scratch.
+        """Draw all weights, for training from scratch.
 
         The paper starts from weights trained on ImageNet: see `load_weights`. Without them,
-        weights are normal of variance 2 / inputs, biases 0 (He et al. 2015), and the mean of each
-        filter is taken off. Features are 0 or more, so their mean would otherwise reach every
-        filter: all images would look alike to full7, and training would begin by losing the codes.
+        weights are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is
+        centred. Features are 0 or more, so their mean would otherwise pass every filter: all images
+        would look alike to full7, and the first steps would lose the codes.
 
         Parameters
         ----------
         generator : torch.Generator
-            Equal states give equal weights, on whatever device the network is.
+            Equal states give equal weights on any device.
         """
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -129,44 +127,6 @@ class CNNF(torch.nn.Module):
                 drawn.normal_(0, deviation, generator=generator)
                 inputs = tuple(range(1, drawn.ndim))
                 parameter.copy_(drawn.sub_(drawn.mean(dim=inputs, keepdim=True)))
-
-    def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
-        """Say what pixels are, so that conv1 gets (pixel - mean) / scale.
-
-        Weights that were trained elsewhere want the mean and scale of that training, in the units
-        of the rows. Those of Chatfield et al. take 0 to 255 less a mean: for rows in 0 to 1, give
-        that mean divided by 255, and scale 1 / 255.
-
-        Parameters
-        ----------
-        mean : array-like
-            A number; one for each channel of the image, or for red, green and blue; or a mean
-            image, as a row or of shape ``image_shape``.
-        scale : array-like
-            A number above 0, or one for each channel.
-
-        Raises
-        ------
-        InvalidInputError
-            If a shape is none of these, or a value is not finite or a scale not above 0.
-        """
-        self.pixels.set_statistics(mean, scale)
-
-    def fit_statistics(self, X: NDArray[Any]) -> None:
-        """Set the mean of each channel, and one scale for all, from the rows to train on.
-
-        Rows in 0 to 1 and in 0 to 255 then train alike.
-
-        Parameters
-        ----------
-        X : float (n, input_dimension)
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no rows, or they have another dimension.
-        """
-        self.pixels.fit_statistics(X)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         """Compute the features.
@@ -194,7 +154,7 @@ class CNNF(torch.nn.Module):
         return self._dropped(F.relu(self.full7(features)))
 
     def load_weights(self, path: Path, *, strict: bool = True) -> tuple[str, ...]:
-        """Take weights from a file, trained on ImageNet for instance. Nothing in it is executed.
+        """Load weights from a file, for instance trained on ImageNet. Nothing in it is executed.
 
         The file holds ``conv1.weight`` (64, 3, 11, 11) and ``conv1.bias`` (64,), and so on to
         ``full7.bias``: filters as out x in x height x width, the channels of conv1 red, green and
@@ -207,13 +167,13 @@ class CNNF(torch.nn.Module):
         path : Path
             A ``.npz`` file of NumPy, or a ``.pt`` or ``.pth`` file that holds a state dict.
         strict : bool
-            False to let full6 stay as it is where the file lacks it or has it for another input
-            size, likewise the mean of other images, and to leave out arrays of other names.
+            False keeps full6 as it is if the file lacks it or has it for another input size,
+            likewise the mean of other images, and ignores arrays of other names.
 
         Returns
         -------
         tuple of str
-            What stayed as it was.
+            Names of the arrays that stayed as they were.
 
         Raises
         ------
@@ -247,16 +207,8 @@ class CNNF(torch.nn.Module):
         arrays = {name: value.cpu().numpy() for name, value in self.state_dict().items()}
         write_weights(Path(path), arrays)
 
-    def config(self) -> dict[str, Any]:
-        """Return what the constructor takes to build this network again, as JSON values."""
-        return {
-            "image_shape": list(self.image_shape),
-            "input_size": self.input_size,
-            "dropout": self.dropout,
-        }
-
     def _dropped(self, features: torch.Tensor) -> torch.Tensor:
-        # torch's own dropout draws from its global generator only.
+        # torch's own dropout always draws from the global generator.
         if not self.training or not self.dropout:
             return features
         kept = torch.empty_like(features).bernoulli_(1 - self.dropout, generator=self.generator)
@@ -264,7 +216,7 @@ class CNNF(torch.nn.Module):
 
 
 def _layer(kind: type[torch.nn.Module], *sizes: int, **options: int) -> torch.nn.Module:
-    # Without the weights that torch would draw from its global generator.
+    # Skip the weights that torch would draw from its global generator.
     layer: torch.nn.Module = torch.nn.utils.skip_init(  # type: ignore[no-untyped-call]
         kind, *sizes, **options
     )

@@ -1,6 +1,4 @@
-"""Trained perceptrons as the layers that SQL evaluates: parallel branches become block rows."""
-
-from collections.abc import Sequence
+"""Export of trained perceptrons to layers that SQL evaluates."""
 
 import numpy as np
 import scipy.linalg
@@ -13,18 +11,18 @@ __all__ = ["to_layers"]
 
 
 def to_layers(network: HashNetwork) -> list[Layer]:
-    """Return the layers that compute what a network of perceptrons does.
+    """Return the layers that are equal to a network of perceptrons.
 
-    The rows are shifted by the mean; its scale goes into the first weights. psi follows the last
-    layer of xi at once, so that the two are one affine map. Then both branches are stacks of affine
-    maps, each followed by a ReLU. One beside the other they are a single stack, of block diagonal
-    matrices after the first; the identity fills up the shorter one, since a ReLU leaves what comes
-    out of another as it is.
+    The first layer subtracts the mean; the first weights contain the scale. psi follows the last
+    layer of xi without a ReLU between, so the two are one affine map. Then both branches are stacks
+    of affine maps, each followed by a ReLU. Side by side they are one stack, with block diagonal
+    matrices after the first. The identity fills the shorter branch, since a second ReLU changes
+    nothing.
 
     Parameters
     ----------
     network : HashNetwork
-        With a perceptron for phi, and xi where it has embeddings.
+        Its phi is a perceptron, and its embeddings, if any, come from xi.
 
     Returns
     -------
@@ -34,7 +32,7 @@ def to_layers(network: HashNetwork) -> list[Layer]:
     if network.architecture.embedding_size:
         *first, (W, b) = linear_layers(network.xi)
         ((W_psi, b_psi),) = linear_layers(network.psi)
-        # In float64: this product is all that is rounded twice.
+        # In float64, since only this product is rounded twice.
         W_psi = W_psi.astype(np.float64)
         stacks.append([*first, (W_psi @ W, W_psi @ b + b_psi)])
     depth = max(map(len, stacks))
@@ -49,11 +47,6 @@ def to_layers(network: HashNetwork) -> list[Layer]:
             if level
             else np.vstack(weights) / float(network.scale)
         )
-        layers += [affine(joined, _side_by_side([s[level][1] for s in stacks])), Layer("relu")]
+        layers += [affine(joined, np.concatenate([s[level][1] for s in stacks])), Layer("relu")]
     ((M, v),) = linear_layers(network.head)
     return [*layers, affine(M, v)]
-
-
-def _side_by_side(biases: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
-    result: NDArray[np.floating] = np.concatenate(biases)
-    return result

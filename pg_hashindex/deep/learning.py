@@ -24,23 +24,22 @@ from .networks import HashNetwork
 
 __all__ = ["Schedule", "Trainer", "find_device"]
 
-# Seconds between checkpoints, or so many times what writing the last one took: for large networks
-# that may be seconds too.
+# Seconds between checkpoints, but at least this many times as long as writing the last one took.
 _CHECKPOINT_SECONDS = 20.0
 _CHECKPOINT_SHARE = 20.0
-# Rounds between looks at the held-back labels.
+# Rounds between measurements on the held-back rows.
 _LOOK_ROUNDS = 5
-# Rows that a look ranks.
+# Most rows that a measurement ranks.
 _MOST_BESIDE = 5_000
 _MOMENTUM = 0.9
-# Free embeddings begin near where they end, and so move in smaller steps than those before.
+# Free embeddings start near their final values, so their learning rate is smaller.
 _FREE_RATE = 0.25
 _ADVICE = "train again with a lower learning_rate, and look for extreme values in the rows"
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to train, and in what steps; see `BGDH` for what each is."""
+    """How long to train, and in which steps; `BGDH` describes each field."""
 
     rounds: int
     batch_rows: int
@@ -63,7 +62,7 @@ class Schedule:
 
 
 def find_device(name: str) -> torch.device:
-    """Return a device by its name; "auto" is the GPU where there is one.
+    """Return a device by its name; "auto" is a GPU if there is one.
 
     Raises
     ------
@@ -74,7 +73,7 @@ def find_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        # Asked for its number: torch's device "meta" has none.
+        # Reading the value refuses torch's device "meta", which has none.
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).split("\n")[0]
@@ -83,7 +82,7 @@ def find_device(name: str) -> torch.device:
 
 
 class Trainer:
-    """Training of one network: all that changes in it, and the steps that change it.
+    """The training of one network: its state, and the steps that change it.
 
     Parameters
     ----------
@@ -92,15 +91,15 @@ class Trainer:
     X : float32 (n, d)
         The rows, in memory or in a file.
     labels : Labels
-        Of the rows.
+        Labels of the rows.
     held_back : intp (h,)
-        Labelled rows by which to tell when to stop; training does not see their labels.
+        Labelled rows that decide when to stop; training does not use their labels.
     graph : BipartiteGraph, optional
-        Needed where the network has embeddings.
+        Needed if the network has embeddings.
     schedule : Schedule
     pairwise_loss : PairwiseLoss
     rng : numpy.random.Generator
-        What batches and contexts are drawn from.
+        The generator of batches and contexts.
     """
 
     def __init__(
@@ -139,13 +138,13 @@ class Trainer:
             result["own"] = self._sparse_optimizer(own, s.embedding_rate)
         if self.graph is not None:
             size = network.architecture.embedding_size
-            # Made from zeros: torch would first draw weights from its global generator.
+            # From zeros, since torch would otherwise draw weights from its global generator.
             zeros = torch.zeros(self.graph.n_rows, size, device=self.device)
             self.contexts = nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]
                 zeros, freeze=False, sparse=True
             )
             contexts = list(self.contexts.parameters())
-            # Each loss has moments of its own, since the two differ in size.
+            # Each loss has its own moments, since the two differ in size.
             result["contexts"] = self._sparse_optimizer(contexts, s.context_rate)
             result["graph"] = self._optimizer([{"params": embedding}], s.learning_rate)
             if own:
@@ -156,33 +155,32 @@ class Trainer:
         decay = self.schedule.weight_decay
         if self.schedule.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay)
-        # Weights shrink by rate * decay of themselves, however long Adam's step is.
+        # AdamW shrinks weights by rate * decay, whatever the length of Adam's step.
         return torch.optim.AdamW(groups, lr=rate, weight_decay=decay)
 
     def _sparse_optimizer(self, given: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
-        # Momentum of rows that a batch does not name would make every step a dense one.
+        # No momentum: for rows that a batch does not name, it would make every step dense.
         if self.schedule.optimizer == "sgd":
             return torch.optim.SGD(given, lr=rate)
         return torch.optim.SparseAdam(given, lr=rate)
 
     def run(self, checkpoint: Checkpoint | None = None, *, progress: bool = False) -> None:
-        """Train to the end, or from where a checkpoint was written; keep the best network.
+        """Train to the end, from the checkpoint if there is one, and keep the best network.
 
         Parameters
         ----------
         checkpoint : Checkpoint, optional
-            Read first where it is there, and written every 20 seconds, less often where that takes
-            long, and at the end.
+            Read first if its file exists, then written every 20 seconds, less often if writing
+            takes long, and at the end.
         progress : bool
             Whether to draw a bar on stderr, with both losses.
 
         Raises
         ------
         InvalidInputError
-            If the checkpoint is of another training.
+            If the checkpoint belongs to another training.
         TrainingError
-            If a loss or a weight is no finite number any more; the checkpoint stays as it was
-            last written.
+            If a loss or a weight is no longer finite; the last checkpoint stays.
         """
         if checkpoint is not None:
             checkpoint.read(self.load_state, self.device)
@@ -212,7 +210,7 @@ class Trainer:
 
     @property
     def _own(self) -> bool:
-        """Whether rows get embeddings of their own, at some time."""
+        """Whether rows get their own embeddings during the training."""
         return bool(self.network.architecture.n_embedded)
 
     @property
@@ -221,7 +219,7 @@ class Trainer:
 
     @property
     def _graph_steps(self) -> int:
-        # lambda = 0 leaves nothing to step for.
+        # With lambda = 0 steps on the graph would change nothing.
         return self.schedule.graph_steps if self.graph is not None and self.schedule.lam else 0
 
     @property
@@ -237,11 +235,11 @@ class Trainer:
         return {name: f"{value:.3g}" for name, value in self.losses.items()}
 
     def _rounds(self) -> Iterator[int]:
-        """Train in pieces; yield how many batches each of them had."""
+        """Train piece by piece; yield the number of batches of each."""
         s = self.schedule
         self.network.train()
         while self.pretrained < self._n_pretrain:
-            # Up to where embeddings become free, or to the end.
+            # Stop where embeddings become free, and at the end.
             end = s.pretrain if self.pretrained < s.pretrain else self._n_pretrain
             n_steps = min(s.graph_steps or 1, end - self.pretrained)
             self._batches("graph", self._graph_step, n_steps)
@@ -264,10 +262,10 @@ class Trainer:
         self._scale_rates(_FREE_RATE, "contexts")
 
     def _weigh_graph(self) -> None:
-        """Make steps on the graph lambda times as long.
+        """Scale steps on the graph by lambda.
 
-        For plain gradient descent that is the same as lambda times the loss; Adam takes no notice
-        of the size of a loss.
+        For plain gradient descent that equals lambda times the loss; Adam ignores the size of a
+        loss.
         """
         if self.graph is None:
             return
@@ -284,7 +282,7 @@ class Trainer:
     def _batches(self, name: str, step: Callable[[], torch.Tensor], n_steps: int) -> None:
         if not n_steps:
             return
-        # Looked at once for all batches: on a GPU each look waits for it.
+        # Read once for all batches, since each read waits for the GPU.
         loss = float(torch.stack([step() for _ in range(n_steps)]).mean())
         if not np.isfinite(loss):
             place = f"round {self.round + 1} of {self.schedule.rounds}"
@@ -294,18 +292,18 @@ class Trainer:
         self.losses[name] = loss
 
     def _check_weights(self) -> None:
-        """Refuse weights that the last step took too far, which no loss has shown yet."""
+        """Refuse weights that are not finite; the last step may have made them so."""
         held = [*self.network.named_parameters()]
         held += [] if self.contexts is None else [*self.contexts.named_parameters("contexts")]
         for name, parameter in held:
             if not torch.isfinite(parameter).all():
                 raise TrainingError(
-                    f"{name} of the network is no finite number after round {self.round} of "
+                    f"{name} of the network is no longer finite after round {self.round} of "
                     f"{self.schedule.rounds}; {_ADVICE}"
                 )
 
     def _graph_step(self) -> torch.Tensor:
-        """Step down L_g on one batch of contexts (Algorithm 2, lines 13 to 15)."""
+        """Minimise L_g on one batch of contexts (Algorithm 2, lines 13 to 15)."""
         assert self.graph is not None  # noqa: S101
         assert self.contexts is not None  # noqa: S101
         s = self.schedule
@@ -328,7 +326,7 @@ class Trainer:
         return loss.detach()
 
     def _supervised_step(self) -> torch.Tensor:
-        """Step down L_s on one batch of labelled rows (Algorithm 2, lines 6 to 10).
+        """Minimise L_s on one batch of labelled rows (Algorithm 2, lines 6 to 10).
 
         L_s is divided by the number of pairs, so that one learning rate suits batches of any size.
         """
@@ -358,18 +356,18 @@ class Trainer:
         return torch.from_numpy(self.X[numbers]).to(self.device)
 
     def _look(self) -> None:
-        """Keep the network, if no earlier one ranked the held-back rows' own labels higher."""
+        """Keep the network if its MAP on the held-back rows is the best so far."""
         found = self._held_back_map()
         self.losses["held-back MAP"] = found
-        # Of equal ones the later: it has learned more.
+        # Among equals keep the later one, which has learned more.
         if self.best is None or found >= self.best[0]:
             self.best = (found, self.round, copy.deepcopy(self.network.state_dict()))
 
     def _held_back_map(self) -> float:
-        """Rank the rows that are learned from by the codes of those held back.
+        """Return the MAP of held-back rows as queries among the rows that are learned from.
 
-        The loss of the same pairs rises long before that gets worse: it counts how sure the
-        network is of its mistakes.
+        It is better than the loss of these pairs, which rises long before the ranking gets worse,
+        because it measures how sure the network is of its mistakes.
         """
         beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
         query_codes, codes = (
@@ -380,13 +378,13 @@ class Trainer:
         return mean_average_precision(query_codes, codes, shared, ties="average")
 
     def state(self) -> dict[str, Any]:
-        """Return all that changes while training, for `load_state`."""
+        """Return everything that training changes, for `load_state`."""
         generator = getattr(self.network.phi, "generator", None)
         return {
             "network": self.network.state_dict(),
             "contexts": None if self.contexts is None else self.contexts.state_dict(),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
-            # NumPy's states hold integers of 128 bits, which torch's files do not.
+            # As JSON, since torch's files cannot hold the 128-bit integers of NumPy's state.
             "rng": json.dumps(self.rng.bit_generator.state),
             "generator": None if generator is None else generator.get_state(),
             "device": self.device.type,
@@ -397,7 +395,7 @@ class Trainer:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `state` was taken, with the very batches that were to follow."""
+        """Restore a `state`; the next batches are the same as they would have been."""
         self.network.load_state_dict(state["network"])
         if self.contexts is not None:
             self.contexts.load_state_dict(state["contexts"])
@@ -409,7 +407,7 @@ class Trainer:
             if state["device"] == self.device.type:
                 generator.set_state(state["generator"].cpu())
             else:
-                # Generators of other devices have other states, and draw other numbers.
+                # Another kind of device has another kind of generator state.
                 generator.manual_seed(int(self.rng.integers(2**63)))
         self.pretrained, self.round = state["pretrained"], state["round"]
         self.losses, self.best = state["losses"], state["best"]

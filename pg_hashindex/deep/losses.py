@@ -1,4 +1,4 @@
-"""The losses of BGDH: of pairs of labelled rows, and of contexts in the graph."""
+"""The losses of BGDH: for pairs of labelled rows, and for contexts in the graph."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812
 
 __all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
 
-#: From projections u (n, n_bits) and which rows share a label, bool (n, n), the loss of all pairs:
-#: a float32 scalar that `torch.Tensor.backward` goes through. The diagonal is no pair.
+#: #: Takes projections u (n, n_bits) and which rows share a label, bool (n, n). Returns the loss of
+#: all pairs of two rows, a float32 scalar with a gradient.
 PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 GraphLoss: TypeAlias = Literal["logistic", "square"]
@@ -26,7 +26,7 @@ def dpsh_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> tor
     u : float32 (n, n_bits)
     similar : bool (n, n)
     scale : float
-        What Theta is multiplied by: with less than 1, pairs that are right go on to count.
+        Factor of Theta; below 1, pairs that are right keep counting.
 
     Returns
     -------
@@ -36,9 +36,9 @@ def dpsh_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> tor
 
 
 def balanced_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-    """Compute `dpsh_loss` with similar pairs and others counting half of it each.
+    """Compute `dpsh_loss` with half of the weight on similar pairs and half on others.
 
-    Of c classes of one size, one pair in c is similar; counted alike, the others drown them.
+    With c classes of equal size one pair in c is similar, so the other pairs would outweigh them.
     """
     losses = _of_pairs(u, similar, scale)
     pairs = losses.numel() - len(losses)
@@ -72,7 +72,7 @@ def graph_loss(scores: torch.Tensor, signs: torch.Tensor, kind: GraphLoss) -> to
     scores : float32 (t,)
         e'w of each triple.
     signs : float32 (t,)
-        gamma: 1 for a context, -1 for a row that is none.
+        gamma: 1 for a context, -1 for another row.
     kind : {"logistic", "square"}
         log(1 + exp(-gamma e'w)), or (gamma - e'w)^2.
 

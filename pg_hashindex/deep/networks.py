@@ -1,9 +1,9 @@
-"""The network of BGDH: features of a row beside features of its embedding, and the codes of both.
+"""The network of BGDH: features of a row and of its embedding, and codes from both.
 
     u = M' [phi(x); psi(e)] + v                                     (equation 3)
 
 phi is a perceptron, or CNN-F for images; e is xi(x), a perceptron, in the inductive variant, and a
-free parameter of each row in the transductive one. Without an embedding this is the network of
+free parameter of each row in the transductive variant. Without embeddings it is the network of
 DPSH.
 """
 
@@ -27,12 +27,12 @@ __all__ = ["Affine", "Architecture", "HashNetwork", "evaluate", "linear_layers"]
 #: Weights (m, d) and biases (m,) of an affine map.
 Affine: TypeAlias = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# Standard deviation of M and v at first. With the paper's variance of 0.01 the projections of a
-# wide network begin so large that their signs are hardly learned any more.
+# Standard deviation of M and v at first. With the paper's variance of 0.01, projections of a wide
+# network start so large that their signs hardly change any more.
 _HEAD_DEVIATION = 0.01
-# Images that go through CNN-F at a time, and rows that go through perceptrons.
+# Images in a block for CNN-F, and rows in a block for perceptrons.
 _IMAGES, _ROWS = 64, 8192
-# What sizes and arrays that fit no network raise, here and in torch.
+# Raised here and in torch by sizes and arrays that fit no network.
 _NO_NETWORK = (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError)
 
 
@@ -44,13 +44,13 @@ class Architecture:
     ----------
     dimension, n_bits : int
     hidden : tuple of int
-        Sizes of the hidden layers of phi where it is a perceptron; the last gives the features.
+        Sizes of the hidden layers of phi if it is a perceptron; the last gives the features.
     embedding_size : int
-        Of e and psi(e); 0 for none.
+        Size of e and of psi(e); 0 for none.
     embedding_hidden : tuple of int
         Sizes of the hidden layers of xi.
     n_embedded : int
-        Rows with an embedding of their own; 0 where xi makes it.
+        Rows that have their own embedding; 0 if xi makes them.
     image_shape : tuple of int, optional
         Height, width and channels of images, for CNN-F.
     input_size : int
@@ -68,14 +68,14 @@ class Architecture:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Architecture":
-        """Read what ``dataclasses.asdict`` and JSON made of one.
+        """Read the result of ``dataclasses.asdict`` after a way through JSON.
 
         Raises
         ------
         InvalidInputError
-            If a value is no size. Whether the sizes fit is for the network to say.
+            If a value is not a size. The network checks whether the sizes fit.
         TypeError
-            If one is missing, or there are others.
+            If a field is missing or unknown.
         """
         read: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
@@ -83,7 +83,7 @@ class Architecture:
         for name, value in read.items():
             least, sizes = (1, value) if isinstance(value, tuple) else (0, (value,))
             if value is not None and not all(isinstance(x, int) and x >= least for x in sizes):
-                raise InvalidInputError(f"{name} is {value!r}, which is no size")
+                raise InvalidInputError(f"{name} is {value!r}, which is not a size")
         return cls(**read)
 
 
@@ -94,7 +94,7 @@ class HashNetwork(nn.Module):
     ----------
     architecture : Architecture
     generator : torch.Generator
-        What all weights are drawn from.
+        The generator of all weights.
     """
 
     def __init__(self, architecture: Architecture, generator: torch.Generator) -> None:
@@ -118,7 +118,7 @@ class HashNetwork(nn.Module):
                 _linear(last, size, 1 / math.sqrt(last), generator),
             )
             if a.n_embedded:
-                # Without the weights that torch would draw from its global generator.
+                # Skip the weights that torch would draw from its global generator.
                 self.embeddings = nn.utils.skip_init(  # type: ignore[no-untyped-call]
                     nn.Embedding, a.n_embedded, size, sparse=True
                 )
@@ -134,13 +134,13 @@ class HashNetwork(nn.Module):
     freed: torch.Tensor
 
     def set_statistics(self, mean: NDArray[np.floating], scale: float) -> None:
-        """Say what the perceptrons take off rows, and divide them by."""
+        """Set the mean that perceptrons subtract from rows, and the scale that they divide by."""
         with torch.no_grad():
             self.mean.copy_(torch.from_numpy(mean.astype(np.float32)))
             self.scale.fill_(scale)
 
     def standardized(self, X: torch.Tensor) -> torch.Tensor:
-        """Return rows as the perceptrons see them."""
+        """Return rows as perceptrons take them."""
         return (X - self.mean) / self.scale
 
     def embed(self, X: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
@@ -150,7 +150,7 @@ class HashNetwork(nn.Module):
         ----------
         X : float32 (n, d)
         rows : int64 (n,), optional
-            The numbers of the rows, where each has an embedding of its own.
+            Row numbers; needed if rows have their own embeddings.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class HashNetwork(nn.Module):
 
     @torch.no_grad()
     def free_embeddings(self, X: NDArray[np.float32]) -> None:
-        """Let each row have an embedding of its own from now on, at first what xi makes of it.
+        """Give each row its own embedding from now on, starting from xi of the row.
 
         Parameters
         ----------
@@ -180,12 +180,12 @@ class HashNetwork(nn.Module):
 
     @torch.no_grad()
     def scale_embeddings(self, X: NDArray[np.float32]) -> None:
-        """Have psi begin from embeddings of unit variance, whatever size pre-training gave them.
+        """Scale psi as if embeddings had unit variance, whatever size pre-training gave them.
 
         Parameters
         ----------
         X : float32 (n, d)
-            As `project` takes them; up to 8,192 of them are looked at.
+            Rows as for `project`; up to 8,192 of them are used.
         """
         rows = np.linspace(0, len(X) - 1, min(len(X), _ROWS)).astype(np.intp)
         device = self.psi.weight.device
@@ -198,7 +198,7 @@ class HashNetwork(nn.Module):
 
     def forward(self, X: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Compute projections u, float32 (n, n_bits); see `embed` for the parameters."""
-        # CNN-F knows the mean and the scale of pixels itself.
+        # CNN-F has its own mean and scale of pixels.
         seen = self.standardized(X) if self.architecture.image_shape is None else X
         features = self.phi(seen)
         if self.architecture.embedding_size:
@@ -220,10 +220,9 @@ class HashNetwork(nn.Module):
         ----------
         X : float32 (n, d)
         device : torch.device
-            Where the network is.
+            The device of the network.
         numbers : intp (n,), optional
-            Which rows they are, where rows have embeddings of their own; by default all of these,
-            in their order.
+            Row numbers, if rows have their own embeddings; by default 0, 1, 2, ...
 
         Returns
         -------
@@ -253,7 +252,7 @@ def evaluate(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
     Parameters
     ----------
     network : Network
-        Of kind ``torch``.
+        A network of kind ``torch``.
     X : float32 (n, d)
 
     Returns
@@ -263,8 +262,7 @@ def evaluate(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
     Raises
     ------
     InvalidInputError
-        If its configuration is none, its arrays are not those of its configuration, or X has
-        another dimension.
+        If its configuration is not valid, its arrays do not fit it, or X has another dimension.
     """
     built = _built(network)
     if X.shape[1] != built.architecture.dimension:
@@ -275,7 +273,7 @@ def evaluate(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
     return built.project(X, torch.device("cpu"))
 
 
-# A network is built once for all blocks of rows and all queries: CNN-F takes a second or two.
+# Build a network once for all blocks and queries, since building CNN-F takes a second or two.
 @lru_cache(maxsize=1)
 def _built(network: Network) -> HashNetwork:
     try:
@@ -306,7 +304,7 @@ def _hidden_layers(
 ) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for size in sizes:
-        # He et al. 2015: the variance of what comes out of the ReLU is that of what goes in.
+        # He et al. 2015: a layer and its ReLU keep the variance.
         layers += [_linear(dimension, size, math.sqrt(2 / dimension), generator), nn.ReLU()]
         dimension = size
     return layers

@@ -1,4 +1,4 @@
-"""From rows of a database to the images that a convolutional network takes."""
+"""Rows of a database as the images that a convolutional network takes."""
 
 import math
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from ..errors import InvalidInputError
 __all__ = ["Pixels"]
 
 _COLOURS = 3
-# Pixels looked at at a time, so that memory does not grow with the rows.
+# Pixels in a block, so that memory does not grow with the rows.
 _BLOCK_PIXELS = 1 << 22
 
 
 class Pixels(torch.nn.Module):
-    """Centre, scale and stretch images that stand in rows.
+    """Centre, scale and stretch images that rows hold.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Pixels(torch.nn.Module):
         Height, width and channels, 1 or 3, of the images. A row holds their pixels line by line,
         the channels of a pixel side by side, red first. A single channel is taken three times.
     size : int
-        Images are stretched to this height and width, bilinearly, and smoothed before if that makes
+        Images are stretched to this height and width, bilinearly, and smoothed first if that makes
         them smaller.
 
     Attributes
@@ -35,14 +35,14 @@ class Pixels(torch.nn.Module):
     dimension : int
         Values in a row: the product of `image_shape`.
     mean : float32 (3, height, width)
-        Buffer. What is subtracted from the pixels, 0 until it is set.
+        Buffer: the mean that is subtracted from pixels, 0 until it is set.
     scale : float32 (3, 1, 1)
-        Buffer. What they are divided by then, 1 until it is set.
+        Buffer: the scale that they are divided by then, 1 until it is set.
 
     Raises
     ------
     InvalidInputError
-        If `image_shape` is none of an image.
+        If `image_shape` is not the shape of an image.
     """
 
     mean: torch.Tensor
@@ -66,7 +66,7 @@ class Pixels(torch.nn.Module):
         self.register_buffer("scale", torch.ones(_COLOURS, 1, 1))
 
     def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
-        """Say what pixels are, so that the layers get (pixel - mean) / scale.
+        """Set mean and scale, so that the layers get (pixel - mean) / scale.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Pixels(torch.nn.Module):
         Raises
         ------
         InvalidInputError
-            If a shape is none of these, or a value is not finite or a scale not above 0.
+            If a shape is wrong, a value is not finite, or a scale is not above 0.
         """
         height, width, channels = self.image_shape
         of_channels = {(), (1,), (channels,), (_COLOURS,)}
@@ -100,7 +100,7 @@ class Pixels(torch.nn.Module):
             )
         if not np.isfinite(means).all() or not np.isfinite(scales).all() or (scales <= 0).any():
             raise InvalidInputError("mean and scale must be finite, and scale above 0")
-        # Tensors of the buffers' own shapes: copy_ spreads over missing sides only.
+        # Broadcast first, since copy_ only fills missing sides.
         whole = np.broadcast_to(image, (_COLOURS, height, width)).copy()
         self.mean.copy_(torch.from_numpy(whole))
         whole = np.broadcast_to(scales.reshape(-1, 1, 1), (_COLOURS, 1, 1)).copy()
@@ -131,7 +131,7 @@ class Pixels(torch.nn.Module):
         squares = 0.0
         for start in starts:
             squares += float(np.square(pixels[start : start + rows] - mean).sum())
-        # Pixels that are all the same have nothing to scale.
+        # If all pixels are the same, there is nothing to scale.
         self.set_statistics(mean, math.sqrt(squares / X.size) or 1.0)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
@@ -152,7 +152,7 @@ class Pixels(torch.nn.Module):
         """
         self._check_shape(tuple(X.shape))
         pixels = X.to(self.mean.dtype).reshape(-1, *self.image_shape)
-        # A single channel becomes three here, by broadcasting.
+        # Broadcasting makes three channels of one.
         images = (pixels.permute(0, 3, 1, 2).contiguous() - self.mean) / self.scale
         shrinks = max(self.image_shape[:2]) > self.size
         return F.interpolate(images, (self.size, self.size), mode="bilinear", antialias=shrinks)

@@ -1,4 +1,4 @@
-"""Files of a network's weights: read without executing anything, checked, and written."""
+"""Files of a network's weights, read without executing anything in them."""
 
 import os
 import pickle
@@ -27,7 +27,7 @@ def read_weights(
     replaceable: Sequence[Sequence[str]] = (),
     strict: bool = True,
 ) -> dict[str, NDArray[np.float32]]:
-    """Read the arrays of a network, and make sure that they fit it.
+    """Read the arrays of a network, and check that they fit it.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def read_weights(
     shapes : mapping
         The arrays that the network has.
     optional : sequence of str
-        Arrays that a file may lack, all of them together.
+        Arrays that a file may lack, all or none of them.
     replaceable : sequence of sequences of str
-        Groups of arrays that may be left out, a group as a whole, unless `strict`.
+        Groups of arrays that may be left out as a whole unless `strict`.
     strict : bool
-        False to leave out such a group where one of its arrays is missing or has another shape,
-        and all arrays that the network does not have.
+        False leaves out such a group if one of its arrays is missing or has another shape, and
+        ignores arrays that the network does not have.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def read_weights(
 
 
 def write_weights(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to a ``.npz`` file, which appears only when it is complete.
+    """Write arrays to a ``.npz`` file; it appears only when it is complete.
 
     Raises
     ------
@@ -107,14 +107,14 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except (*UNREADABLE, pickle.UnpicklingError) as error:
         reason = str(error) or "it is empty or cut off"
         if isinstance(error, pickle.UnpicklingError):
-            # torch's message goes on with advice to load the file unsafely.
+            # torch's own message advises to load the file unsafely.
             reason = "it holds something other than weights, or is damaged"
         raise InvalidInputError(f"cannot read weights from {path}: {reason}") from error
     raise InvalidInputError(f"cannot read weights from {path}: use an .npz, .pt or .pth file")
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    # Opened here, since NumPy leaves a damaged archive open.
+    # Open here, since NumPy leaves a damaged archive open.
     with path.open("rb") as file:
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -124,7 +124,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _read_state(path: Path) -> dict[str, NDArray[Any]]:
     with warnings.catch_warnings():
-        # Of a pickle protocol that it may not know: if so, an error follows.
+        # torch warns of an unknown pickle protocol before it raises.
         warnings.simplefilter("ignore", UserWarning)
         state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, Mapping) or not all(

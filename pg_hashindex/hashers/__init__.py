@@ -54,8 +54,8 @@ __all__ = [
     "make_hasher",
 ]
 
-# The class of each method. Its module has its name, with an underscore for a dash; in `deep` are
-# those that train a neural network.
+# The class of each method. Its module is named after the method, with an underscore for a dash.
+# Methods that train a neural network are in `deep`.
 _DEEP = ("dpsh", "bgdh")
 _CLASSES = {
     "sign": "Sign",
@@ -80,7 +80,7 @@ _CLASSES = {
 
 
 class _Methods(MutableMapping[str, type[Hasher]]):
-    """Classes by method, each imported when it is asked for: most need a part of scipy."""
+    """Classes by method, each imported on first use, since most need a part of scipy."""
 
     def __init__(self) -> None:
         self._found: dict[str, type[Hasher] | None] = dict.fromkeys(_CLASSES)
@@ -109,7 +109,7 @@ class _Methods(MutableMapping[str, type[Hasher]]):
         return len(self._found)
 
 
-#: Every method under the name that models, the command line and SQL know it by.
+#: Every method by the name that models, the command line and SQL use.
 HASHERS: MutableMapping[str, type[Hasher]] = _Methods()
 
 

@@ -1,6 +1,7 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, affinity
 from ._common.anchor_graph import AnchorGraph, two_layers
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_integer
+from ._common.base import Hasher
+from ._common.checks import integer
 from ._common.kernels import check_size, choose_anchors
 from ._common.kmeans import sample_centres
 from ._common.rows import RowSource
@@ -17,36 +18,38 @@ from ._common.supervision import Supervision
 
 __all__ = ["AGH"]
 
-# Rows for each anchor, where there are too few for all that are asked for.
+# Rows for each anchor, if there are too few rows for ``n_anchors``.
 _ROWS_PER_ANCHOR = 10
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
-    Each row is shared out among its `n_nearest` anchors by exp(-distance^2 / t), divided by the
-    sum: Z, n x m and sparse. Two rows are as near as Z Lambda^-1 Z', Lambda being the column sums
-    of Z, and the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from
-    the eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 and the diagonal matrix Sigma
-    of their eigenvalues (the paper's part on anchor graphs). The one that is the same for every
-    row is left out. A new row has the shares of its own anchors (its part on eigenfunctions), so
-    SQL evaluates the layers `affinity` and `affine`.
+    Each row has shares in its `n_nearest` anchors, exp(-distance^2 / t) divided by their sum: Z, n
+    x m and sparse. The similarity of rows is Z Lambda^-1 Z', Lambda being the column sums of Z, and
+    the eigenvectors of that n x n matrix are Z W, with W = Lambda^-1/2 V Sigma^-1/2 from the
+    eigenvectors V of the m x m matrix Lambda^-1/2 Z'Z Lambda^-1/2 and the diagonal matrix Sigma of
+    their eigenvalues (the paper's part on anchor graphs). The constant eigenvector is left out. A
+    new row has shares in its own anchors (the part on eigenfunctions), so SQL evaluates the layers
+    `affinity` and `affine`.
 
-    One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up
-    the graph's clusters, so two layers take half as many and a second bit of each: of the rows
-    above 0, whether they are above a threshold b+, and of the others, whether they are below b-
-    (its part on hierarchical hashing). The two thresholds minimise f'Lf for the graph's Laplacian
-    L, f being how far rows are beyond their threshold, under the condition that f sums to 0, and
-    one that the paper leaves to chance: b+ >= 0 >= b-. Bits of the first layer come first.
+    One layer: bits are the signs of the leading n_bits eigenvectors. Later eigenvectors cut up the
+    graph's clusters, so two layers take half as many eigenvectors and give each a second bit (the
+    part on hierarchical hashing). For rows above 0 it says whether they are above a threshold b+,
+    for the others whether they are below b-. The two thresholds minimise f'Lf for the graph's
+    Laplacian L, f being the distance of rows beyond their threshold, under the condition that f
+    sums to 0. Here b+ >= 0 >= b- is a condition too; the paper leaves it to chance. Bits of the
+    first layer come first.
 
     The paper does not say what t is; here as in the authors' program it is the square of the mean
     distance to the last of the nearest anchors. That program also drops every eigenvector with an
-    eigenvalue above 0.999: those of parts of the graph that hardly a row joins. Here they are
-    kept, since nothing else tells the parts apart; which splits of the parts they are, rounding
-    would decide, so they are turned to split those that are far apart first.
+    eigenvalue above 0.999, which separate parts of the graph that few rows join. Here they are
+    kept, since nothing else separates these parts. Rounding would decide how they split the parts,
+    so they are rotated to separate distant parts first.
 
-    Training holds n_nearest shares and places of each row. The rows themselves are read four
-    times and never held.
+    Training holds n_nearest shares and anchor numbers for each row. It reads the rows four times
+    and never holds them.
 
     Parameters
     ----------
@@ -54,15 +57,15 @@ class AGH(Hasher):
         One layer: below the number of anchors. Two layers: below twice that number; where it is
         odd, the last eigenvector has no second bit.
     n_layers : {1, 2}
-        Two give far better neighbours by label, and about the same by distance.
+        Two layers find far better neighbours by label, and about the same by distance.
     n_anchors : int
-        Found by k-means on a sample, of five rounds. Where there are fewer than ten rows for each,
-        less: a tenth of the rows, though not less than twice the eigenvectors asked for.
+        Anchors, found by five rounds of k-means on a sample. If there are fewer than ten rows for
+        each, a tenth of the rows, but at least twice the number of eigenvectors.
     anchors : array-like (m, d), optional
         Anchors to use instead, as rows of the input space; those that are never among the nearest
         are left out.
     n_nearest : int
-        In how many anchors a row has a share, at least 2.
+        Anchors in which a row has a share, at least 2.
     random_state : int, optional
         Seed of the k-means; None draws one and records it.
     normalize : {"l2"}, optional
@@ -75,43 +78,22 @@ class AGH(Hasher):
     width_ : float
         The t above.
     eigenvalues_ : float64 (k,)
-        Of the eigenvectors used, falling, at most 1.
+        Eigenvalues of the eigenvectors used, falling, at most 1.
     thresholds_ : float64 (2, k) or None
         b+ and b- of the eigenvectors, which have unit variance; None for one layer.
     """
 
     method = "agh"
 
-    anchors_: NDArray[np.float32]
-    width_: float
-    eigenvalues_: NDArray[np.float64]
-    thresholds_: NDArray[np.float64] | None
+    n_layers: Annotated[Literal[1, 2], integer(1, 2)] = 2
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_layers: Literal[1, 2] = 2,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        n_nearest: int = 3,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_layers = n_layers
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.n_nearest = n_nearest
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_layers", self.n_layers, 1, 2)
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        check_integer("n_nearest", self.n_nearest, 2, MAX_DIMENSION)
-        super().check_parameters()
+    anchors_: NDArray[np.float32] = field(init=False)
+    width_: float = field(init=False)
+    eigenvalues_: NDArray[np.float64] = field(init=False)
+    thresholds_: NDArray[np.float64] | None = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

@@ -1,15 +1,16 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_integer, check_within
+from ._common.base import Hasher, first_and_last
+from ._common.checks import Factor, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
 from ._common.kernels import choose_anchors, gaussian, kernel_values
 from ._common.rows import RowSource
@@ -21,18 +22,18 @@ __all__ = ["CGHash"]
 
 _DEFAULT_C = {"l1": 0.01, "l_inf": 0.3}
 _WEAK = ("linear", "stump", "rbf")
-# How far above its price a function's worth must be, as a part of it, to count as more than
-# rounding.
+# Worth of a function above its price, as a part of the price, that counts as more than rounding.
 _VIOLATION = 1e-3
-# A bit that no violated constraint gives is learned from this part of the triplets, if that is a
-# new one within so many tries, and drawn at random otherwise.
+# If no constraint is violated, a bit is learned from this part of the triplets. If that many tries
+# give no new bit, bits are drawn at random.
 _FURTHER_PART = 0.1
 _FURTHER_TRIES = 5
 _RANDOM_TRIES = 100
-# What training holds is in proportion to the bits, and so is the time of each of them.
+# Memory and the time for each bit grow with the number of bits.
 _MAX_BITS = 4096
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CGHash(Hasher):
     """Weighted bits from comparisons: row x is nearer to x+ than to x-.
 
@@ -43,29 +44,28 @@ class CGHash(Hasher):
         mean f(rho_i), all w_j at most C          regularizer "l_inf" (equation 15)
 
     over all weights of all functions of a family, by column generation (Algorithm 1). Triplets get
-    equal weights u at first; each step adds the function that splits the most of u's weight of
-    (x, x-) beyond that of (x, x+), solves for w by L-BFGS-B, and takes u_i = -f'(rho_i). For the
+    equal weights u at first; each step adds the function that splits the most weight of pairs (x,
+    x-) less that of pairs (x, x+), solves for w by L-BFGS-B, and takes u_i = -f'(rho_i). For the
     hinge loss w and u come from linear programs (equations 4 and 6).
 
-    Triplets are given, or made from labels, or both: each labelled row with each of its K nearest
-    rows of the same class and each of its K nearest of other classes. No triplet of labels compares
-    two classes of which no row is among the nearest of the other's, so these may get the same code;
-    given triplets can compare them. Pairs of neighbours, beside them, are the paper's duplets: the
-    price of a function is then not C, but C times the part of the duplets that it splits.
+    Triplets are given, or made from labels, or both. Labels join each row with each of its K
+    nearest rows of the same class and each of its K nearest of other classes. If two classes are
+    never among each other's nearest, no such triplet compares them and they may get the same code;
+    given triplets can compare them. Pairs of neighbours may be given besides: the paper's duplets.
+    The price of a function is then C times the part of the duplets that it splits, not C.
 
-    Bits have weights, which belong to the model: search orders by them. Where no function is worth
-    its price any more before ``n_bits`` are found, the optimum over the family is reached, as
-    ``duality_gap_`` shows. Further bits then come from random parts of the triplets or, where
-    these give no new one, are drawn at random; the weights that the problem gives to them are 0 or
-    near it. On classes that lie far apart that happens after a few bits.
+    Bits have weights, which belong to the model: search orders by them. If no further function is
+    worth its price, the optimum over the family is reached, as ``duality_gap_`` shows. Further bits
+    then come from random parts of the triplets or, if these give no new bit, are drawn at random;
+    their weights are 0 or near it. With classes that are far apart that happens after a few bits.
 
     Three things go beyond the paper. The terms are means, so that C means the same for any number
     of triplets. Functions of the linear family keep the direction that the relaxation finds, but
-    their threshold is chosen anew, exactly. Beyond ``max_triplets``, a random part is used; given
-    triplets come first, and those of labels fill up.
+    then get the exact best threshold. Beyond ``max_triplets`` a random part is used; given triplets
+    come first.
 
-    Training holds, beside the rows that triplets name, n_bits x p float32 values, p being the
-    number of distinct pairs of rows in them; with labels p is at most 2 K rows.
+    Training holds the rows that triplets name and n_bits x p float32 values, p being the number of
+    distinct pairs of rows in triplets; with labels it is at most 2 K times the rows.
 
     Parameters
     ----------
@@ -86,11 +86,10 @@ class CGHash(Hasher):
         K, of triplets made from labels; 30 suits a few thousand rows, as the paper has it.
     max_triplets : int
     max_rows : int
-        Beyond it, triplets are made of that many labelled rows, drawn at random: finding their
-        neighbours takes time with the square of it.
+        Labelled rows that triplets are made from, drawn at random if there are more: finding their
+        neighbours takes time with the square of them.
     n_starts, max_iter : int
-        Random starts, of which the best is improved by so many iterations of L-BFGS (linear and
-        RBF).
+        Random starts, and iterations of L-BFGS that improve the best of them ("linear", "rbf").
     n_anchors : int
         Kernel bases, drawn from all rows ("rbf").
     anchors : array-like (m, d), optional
@@ -105,13 +104,13 @@ class CGHash(Hasher):
     bit_weights_ : float64 (n_bits,)
         w.
     objective_ : float64 (n_bits,)
-        With so many bits; it never rises.
+        The objective with 1 to n_bits bits; it never rises.
     duality_gap_ : float64 (n_bits,)
-        How far the objective can be above that of all functions of the family; see
+        The most that the objective can be above the optimum over the family; see
         `RestrictedProblem.gap`. For stumps it is a bound, for the others an estimate: their search
         finds a local optimum.
     n_violated_ : int
-        Bits that were found by a violated constraint, not as further ones.
+        Bits that a violated constraint gave.
     n_triplets_ : int
         Triplets that were learned from.
     """
@@ -120,62 +119,24 @@ class CGHash(Hasher):
     learns_from = ("labels", "triplets", "pairs")
     weighs_bits = True
 
-    bit_weights_: NDArray[np.float64]
-    objective_: NDArray[np.float64]
-    duality_gap_: NDArray[np.float64]
-    n_violated_: int
-    n_triplets_: int
+    n_bits: Annotated[int, integer(1, _MAX_BITS)] = 128
+    loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge"
+    regularizer: Literal["l1", "l_inf"] = "l1"
+    C: Factor | None = None
+    weak: Literal["linear", "stump", "rbf"] = "linear"
+    n_neighbours: Annotated[int, integer(1, 1000)] = 10
+    max_triplets: Annotated[int, integer(1, 100_000_000)] = 100_000
+    max_rows: Annotated[int, integer(2, 1_000_000)] = 10_000
+    n_starts: Annotated[int, integer(1, 100_000)] = 100
+    max_iter: Annotated[int, integer(0, 100_000)] = 50
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge",
-        regularizer: Literal["l1", "l_inf"] = "l1",
-        C: float | None = None,
-        weak: Literal["linear", "stump", "rbf"] = "linear",
-        n_neighbours: int = 10,
-        max_triplets: int = 100_000,
-        max_rows: int = 10_000,
-        n_starts: int = 100,
-        max_iter: int = 50,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.loss = loss
-        self.regularizer = regularizer
-        self.C = C
-        self.weak = weak
-        self.n_neighbours = n_neighbours
-        self.max_triplets = max_triplets
-        self.max_rows = max_rows
-        self.n_starts = n_starts
-        self.max_iter = max_iter
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("loss", self.loss, tuple(LOSSES))
-        check_choice("regularizer", self.regularizer, tuple(_DEFAULT_C))
-        if self.C is not None:
-            check_within("C", self.C)
-        check_choice("weak", self.weak, _WEAK)
-        check_integer("n_neighbours", self.n_neighbours, 1, 1000)
-        check_integer("max_triplets", self.max_triplets, 1, 100_000_000)
-        check_integer("max_rows", self.max_rows, 2, 1_000_000)
-        check_integer("n_starts", self.n_starts, 1, 100_000)
-        check_integer("max_iter", self.max_iter, 0, 100_000)
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        super().check_parameters()
-
-    def _check_n_bits(self) -> None:
-        check_integer("n_bits", self.n_bits, 1, _MAX_BITS)
+    bit_weights_: NDArray[np.float64] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
+    duality_gap_: NDArray[np.float64] = field(init=False)
+    n_violated_: int = field(init=False)
+    n_triplets_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         comparisons = self._comparisons(rows, given, rng)
@@ -188,9 +149,7 @@ class CGHash(Hasher):
         self, rows: RowSource, given: Supervision, rng: np.random.Generator
     ) -> Comparisons:
         if given.triplets is None and given.labels is None:
-            raise InvalidInputError(
-                "cghash learns from triplets or labels, and from pairs only beside them; give some"
-            )
+            raise InvalidInputError("cghash needs triplets or labels, also with pairs; give some")
         triplets = np.empty((0, 3), np.intp)
         if given.triplets is not None:
             triplets = given.triplets
@@ -226,7 +185,7 @@ class CGHash(Hasher):
         if self.regularizer != "l1":
             raise InvalidInputError(
                 f"pairs change the price of functions, which {self.regularizer!r} does not have; "
-                "leave out the pairs, or take the regularizer 'l1'"
+                "leave out the pairs, or use the regularizer 'l1'"
             )
         if n_others := int(np.count_nonzero(given.pairs[:, 2] != 1)):
             raise InvalidInputError(
@@ -239,7 +198,7 @@ class CGHash(Hasher):
     def _family(
         self, rows: RowSource, numbers: NDArray[np.intp], rng: np.random.Generator
     ) -> tuple[list[Layer], WeakFunctions]:
-        """Return the layers that make features, and the functions of them, over some rows."""
+        """Return the layers that make features, and the family of functions over some rows."""
         if self.weak == "stump":
             return [], Stumps(rows.rows(numbers))
         if self.weak == "linear":
@@ -247,7 +206,7 @@ class CGHash(Hasher):
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, 2.0)
         values = kernel_values(rows.restricted_to(numbers), kernel)
-        # Kernel values lie close together; about their mean, float32 projections hold them well.
+        # Kernel values are close together; centred, float32 holds their projections well.
         centre = shift(-values.mean(axis=0, dtype=np.float64))
         features = LinearFunctions(centre.apply(values), self.n_starts, self.max_iter)
         return [kernel, centre], features
@@ -300,7 +259,7 @@ class CGHash(Hasher):
         return float(_DEFAULT_C[self.regularizer] if self.C is None else self.C)
 
     def _check_worth(self, problem: RestrictedProblem, found: WeakFunction | None) -> None:
-        """Refuse what would end with weights of 0, from the best function at w = 0."""
+        """Refuse training that would end with weights of 0, by the best function at w = 0."""
         if found is not None and problem.violated_by(found.bits, _VIOLATION):
             return
         worth = 0.0 if found is None else problem.worth(found.bits, problem.solution.duals)
@@ -324,7 +283,7 @@ class CGHash(Hasher):
         n_triplets: int,
         rng: np.random.Generator,
     ) -> WeakFunction:
-        """Find a function unlike all so far, where none is worth its price any more."""
+        """Find a function unlike all so far, though none is worth its price any more."""
         for attempt in range(_FURTHER_TRIES + _RANDOM_TRIES):
             if attempt < _FURTHER_TRIES:
                 part = rng.random(n_triplets) < _FURTHER_PART
@@ -335,9 +294,9 @@ class CGHash(Hasher):
             if found is not None and _is_new(found, functions):
                 return found
         raise InvalidInputError(
-            f"{len(functions)} different {self.weak} functions are all that could be found of the "
-            f"{len(functions[0].bits)} rows that triplets name, {self.n_bits} are needed; ask for "
-            "fewer bits, or give triplets of more rows"
+            f"only {len(functions)} different {self.weak} functions could be found over the "
+            f"{len(functions[0].bits)} rows that triplets name, but n_bits is {self.n_bits}; ask "
+            "for fewer bits, or give triplets of more rows"
         )
 
     def _bit_weights(self) -> NDArray[np.floating]:
@@ -348,17 +307,13 @@ class CGHash(Hasher):
             "C": self._regularization(),
             "triplets": self.n_triplets_,
             "violated": self.n_violated_,
-            "objective": _ends(self.objective_),
-            "duality_gap": _ends(self.duality_gap_),
+            "objective": first_and_last(self.objective_),
+            "duality_gap": first_and_last(self.duality_gap_),
         }
 
 
-def _ends(values: NDArray[np.float64]) -> dict[str, float]:
-    return {"first": float(values[0]), "last": float(values[-1])}
-
-
 def _is_new(found: WeakFunction, functions: list[WeakFunction]) -> bool:
-    """Tell whether a function splits other pairs of rows than each of some functions."""
+    """Return whether a function splits the rows unlike each of the others."""
     return not any(
         np.array_equal(found.bits, known.bits) or np.array_equal(found.bits, ~known.bits)
         for known in functions

@@ -7,7 +7,7 @@ __all__ = ["FSDH"]
 
 
 class FSDH(SDH):
-    """SDH with the regression turned round: from labels to codes, which gives all bits at once.
+    """SDH with the regression reversed, from labels to codes, which gives all bits at once.
 
     Minimises, over codes B in {-1, 1}, weights W of the labels and hash function F,
 
@@ -15,13 +15,13 @@ class FSDH(SDH):
 
     by turns: W and F by ridge regression, B = sgn(Y W + nu F(X)). Each step is exact, so the
     objective never rises. Y W is near the mean code of a class: in the first round the rows of a
-    class take the signs that most of them have, and unless nu is large, little changes after it.
+    class take the signs of their majority, and unless nu is large, little changes afterwards.
 
     Parameters, attributes, the start and the hash function are those of `SDH`, with the same
     differences from the paper; ``penalty`` and ``nu`` belong to the objective above.
 
-    Where rows have several labels, W takes the factor of a matrix of labels by labels: there may be
-    5,000 of them then, which take 400 MB. Else memory and time are those of `SDH`.
+    If rows have several labels, W needs the factor of a matrix of labels by labels. Then there may
+    be 5,000 labels, which take 400 MB. Otherwise memory and time are those of `SDH`.
     """
 
     method = "fsdh"

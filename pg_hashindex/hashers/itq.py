@@ -1,15 +1,16 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine
-from ._common.checks import check_integer
+from ._common.base import Hasher, centred_affine, first_and_last
+from ._common.checks import integer
 from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
@@ -20,14 +21,15 @@ __all__ = ["ITQ", "learn_rotation", "random_rotation"]
 _BLOCK_ROWS = 2048
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQ(Hasher):
-    """The principal directions, rotated so that the signs lose as little as possible.
+    """The principal directions, rotated so that taking signs loses as little as possible.
 
     The rotation R minimises ||sign(VR) - VR||, V being the rows in the principal directions, by
     alternation: the signs for a given rotation, then the rotation for given signs (orthogonal
     Procrustes). Training holds V, n x n_bits float32 values: in memory up to 1 GiB, beyond that in
-    a temporary file. The rows themselves are read four times, or five where the variances fall off
-    steeply, and never held.
+    a temporary file. It reads the rows four times, or five if the variances fall steeply, and never
+    holds them.
 
     Parameters
     ----------
@@ -49,25 +51,9 @@ class ITQ(Hasher):
 
     method = "itq"
 
-    quantization_loss_: NDArray[np.float64]
+    n_iter: Annotated[int, integer(0, 100_000)] = 15
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_iter: int = 15,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        super().check_parameters()
+    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:
@@ -84,18 +70,17 @@ class ITQ(Hasher):
         return [centred_affine((directions @ rotation).T, mean)]
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.quantization_loss_[[0, -1]]
-        return {"quantization_loss": {"first": float(first), "last": float(last)}}
+        return {"quantization_loss": first_and_last(self.quantization_loss_)}
 
 
 def learn_rotation(
     V: NDArray[np.float32], rotation: NDArray[np.float64], n_iter: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rotate rows so that signs stand for them as well as may be, by alternation.
+    """Rotate rows by alternation so that their signs approximate them best.
 
-    Gong & Lazebnik, section 2.2, with one addition: where a code has more bits than the rows have
-    numbers, R is r x n_bits with orthonormal rows. That is what rows padded with zeros give, of
-    which the other rows of a square R play no part.
+    Gong & Lazebnik, section 2.2, with one addition: if a code has more bits than the rows have
+    dimensions, R is r x n_bits with orthonormal rows. A square R for rows padded with zeros would
+    give the same, since its other rows play no part.
 
     Parameters
     ----------
@@ -117,13 +102,13 @@ def learn_rotation(
         square += float(np.einsum("ij,ij->", block, block, dtype=np.float64))
     losses = []
     for round_number in range(n_iter + 1):
-        # V'B for the signs B, from their ones alone: B is twice those, less 1.
+        # V'B for the signs B, computed from the bits: a sign is twice its bit, less 1.
         rotation32 = rotation.astype(np.float32)
         correlation = np.zeros(rotation.shape)
         for block in _blocks(V):
             correlation += block.T @ (block @ rotation32 > 0).astype(np.float32)
         correlation = 2 * correlation - total[:, None]
-        # ||VR|| is ||V||, so the loss needs no pass of its own.
+        # ||VR|| is ||V||, so the loss needs no further pass.
         products = float(np.vdot(correlation, rotation))
         losses.append(rotation.shape[1] + (square - 2 * products) / len(V))
         if round_number < n_iter:
@@ -138,8 +123,8 @@ def _blocks(V: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
 
 
 def random_rotation(r: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw r orthonormal rows of n_bits numbers, all such equally likely."""
+    """Draw r orthonormal rows of n_bits numbers, uniformly."""
     Q, R = np.linalg.qr(rng.standard_normal((n_bits, r)))
-    # The signs of R's diagonal are the factorisation's choice, not chance.
+    # The factorisation chooses the signs of R's diagonal; undo that, so that the draw is uniform.
     result: NDArray[np.float64] = (Q * np.where(np.diag(R) < 0, -1, 1)).T
     return result

@@ -1,6 +1,7 @@
-"""ITQ-CCA: iterative quantization of the directions that tell labels (Gong & Lazebnik 2011)."""
+"""ITQ-CCA: iterative quantization of directions correlated with labels (Gong & Lazebnik 2011)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
@@ -8,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
-from ._common.checks import check_integer, check_within
+from ._common.base import Hasher, centred_affine, first_and_last, with_fixed_signs
+from ._common.checks import integer, number
 from ._common.kernels import kernel_values
 from ._common.label_sets import add_by_label, check_label_count
 from ._common.rows import RowSource
@@ -18,39 +19,40 @@ from .itq import learn_rotation, random_rotation
 
 __all__ = ["ITQCCA", "correlated_directions"]
 
-# Smaller correlations are what rounding leaves of none at all.
+# Smaller correlations are rounding.
 _NO_CORRELATION = 1e-6
-# Variances below this part of a squared length are too.
+# Variances below this part of a squared length are rounding.
 _NO_VARIANCE = 1e-20
 # A ridge of this for each dimension is far above the rounding of float32 products.
 _RIDGE_FOR_FLOAT32 = 1e-6
-# Below this, rounding of float64 sums shows in what the ridge must carry: the indicators of one
-# label a row sum to 1, so their covariance alone has no inverse.
+# With one label a row indicators sum to 1, so their covariance has no inverse without the ridge. A
+# smaller ridge is near to the rounding of float64 sums.
 _LEAST_RIDGE = 1e-10
-# Where rows have several: a dense matrix of 200 MB, and its factor.
+# Most labels if rows have several: their covariance takes 200 MB, and so does its factor.
 _MAX_LABELS = 5000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQCCA(Hasher):
     """The directions most correlated with labels, rotated as ITQ rotates principal directions.
 
     Canonical correlation analysis of the rows with the indicators of their labels, one or several
-    a row, gives directions w with Cxy Cyy^-1 Cyx w = r^2 Cxx w, of unit variance. Each is scaled
-    by its correlation r (section 4 of the paper), so that the better ones count for more in the
-    rotation. Unlabelled rows play no part.
+    a row, gives directions w with Cxy Cyy^-1 Cyx w = r^2 Cxx w, of unit variance. Each is scaled by
+    its correlation r (section 4 of the paper), so that better ones count for more in the rotation.
+    Unlabelled rows are not used.
 
     With c classes and one label a row there are c - 1 such directions, whatever the dimensions of
-    the rows. The authors' program takes n_bits eigenvectors all the same and scales those beyond
-    by correlations that are 0 up to rounding: the rotation of n_bits dimensions then only sees
-    rows padded with zeros. Here those directions are left out, and the rotation is the part of it
-    that matters, r x n_bits with orthonormal rows: codes longer than c - 1 bits divide the same
-    c - 1 dimensions more finely. So there may also be more bits than dimensions.
+    the rows. The authors' program takes n_bits eigenvectors anyway and scales the others by
+    correlations that are 0 up to rounding, so its rotation sees rows padded with zeros. Here those
+    directions are left out, and the rotation is r x n_bits with orthonormal rows, the part of it
+    that matters. Codes longer than c - 1 bits divide the same c - 1 dimensions more finely, so
+    there may also be more bits than dimensions.
 
     Training holds the labelled rows in those directions, at most n x n_bits float32 values: in
     memory up to 1 GiB, beyond that in a temporary file, and in memory a few float64 matrices of
-    dimensions x labels, and of dimensions x dimensions. With one label a row time is linear in
-    labels. Where rows have several, their covariance of labels by labels is factored: there may be
-    5,000 of them then, which take 600 MB. The rows themselves are read five times and never held.
+    dimensions x labels, and of dimensions x dimensions. With one label a row, time is linear in
+    labels. If rows have several, the covariance of labels by labels is factored; then there may be
+    5,000 labels, which take 600 MB. The rows themselves are read five times and never held.
 
     Parameters
     ----------
@@ -78,32 +80,13 @@ class ITQCCA(Hasher):
     method = "itq-cca"
     learns_from = ("labels",)
 
-    correlations_: NDArray[np.float64]
-    quantization_loss_: NDArray[np.float64]
+    n_iter: Annotated[int, integer(0, 100_000)] = 50
+    ridge: Annotated[float, number(_LEAST_RIDGE, 1e12)] = 0.01
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_iter: int = 50,
-        ridge: float = 0.01,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_iter = n_iter
-        self.ridge = ridge
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        check_within("ridge", self.ridge, _LEAST_RIDGE)
-        super().check_parameters()
+    correlations_: NDArray[np.float64] = field(init=False)
+    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         mean = rows.mean()
@@ -118,11 +101,10 @@ class ITQCCA(Hasher):
         return [centred_affine((scaled @ rotation).T, mean)]
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.quantization_loss_[[0, -1]]
         return {
             "directions": len(self.correlations_),
             "greatest_correlation": float(self.correlations_[0]),
-            "quantization_loss": {"first": float(first), "last": float(last)},
+            "quantization_loss": first_and_last(self.quantization_loss_),
         }
 
 
@@ -145,15 +127,15 @@ def correlated_directions(
     n_directions : int
         The most to return.
     ridge : float
-        As a part of the mean variance; at least 1e-10.
+        Relative to the mean variance; at least 1e-10.
 
     Returns
     -------
     correlations : float64 (k,)
         Falling; k is less than n_directions where no more are above 0.
     directions : float64 (d, k)
-        As columns, each with its largest entry above 0; rows have unit variance along them, save
-        for the ridge.
+        Columns, each with its largest entry above 0. But for the ridge, rows have unit variance
+        along them.
 
     Raises
     ------
@@ -166,11 +148,11 @@ def correlated_directions(
     Cyx = np.zeros((labels.n_classes, rows.dimension))
     start = 0
     for block in rows.blocks():
-        # The mean of Y drops out, since centred rows sum to 0.
+        # The mean of Y cancels, since centred rows sum to 0.
         add_by_label(Cyx, labels.indicator[start : start + len(block)], block - mean)
         start += len(block)
     Cyx /= n
-    # In float64, since float32 counts stop at 2^24.
+    # In float64, since float32 cannot count beyond 2^24.
     shares = np.asarray(labels.indicator.sum(axis=0, dtype=np.float64)) / n
     variances = shares - shares**2
     if not (np.trace(Cxx) > _NO_VARIANCE * (mean @ mean) and variances.sum() > _NO_VARIANCE):
@@ -183,7 +165,7 @@ def correlated_directions(
     whiten = _whiten_single if labels.single else _whiten_several
     whitened = whiten(whitened, labels, shares, ridge * variances.mean())
     if len(whitened) > rows.dimension:
-        # Has the same singular values, and is no larger than the rows' covariance.
+        # R of the QR factorisation has the same singular values, and is smaller.
         (whitened,) = scipy.linalg.qr(whitened, mode="r", overwrite_a=True, check_finite=False)
         whitened = whitened[: rows.dimension]
     left, correlations, _ = np.linalg.svd(whitened.T, full_matrices=False)
@@ -222,14 +204,14 @@ def _whiten_several(
 def _whiten_single(
     values: NDArray[np.float64], labels: Labels, shares: NDArray[np.float64], ridge: float
 ) -> NDArray[np.float64]:
-    """Return the same where each row has one label, in time and memory linear in the labels.
+    """Return the same for one label a row, in time and memory linear in the labels.
 
     With p the shares, D = diag(p) + ridge I and q = D^-1/2 p, Cyy + ridge I = D - p p' is
     D^1/2 (I - q q') D^1/2, and (I - q q')^-1/2 = I + ((1 - q'q)^-1/2 - 1) / q'q q q'.
     """
     D = shares + ridge
     q = shares / np.sqrt(D)
-    # Shares sum to 1, so this is 1 - q'q, without the difference of near numbers.
+    # This is 1 - q'q, since shares sum to 1; the difference itself would cancel.
     rest = float(np.sum(shares * ridge / D))
     scaled = values / np.sqrt(D)[:, None]
     scaled += np.outer(q, (rest**-0.5 - 1) / (q @ q) * (q @ scaled))

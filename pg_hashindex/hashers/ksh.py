@@ -1,6 +1,7 @@
 """KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
@@ -10,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
-from ._common.base import Hasher, Normalize, with_fixed_signs
-from ._common.checks import check_integer, check_within
+from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
+from ._common.checks import Factor, integer
 from ._common.kernels import choose_anchors, gaussian
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource
@@ -19,37 +20,37 @@ from ._common.supervision import Labels, Supervision, check_classes
 
 __all__ = ["KSH"]
 
-# A combination of kernel values that varies less than this (standard deviation, unit weights) is
-# too near to the rounding of float32, about 1e-7, for a bit to be made of it. Three times as
-# much costs precision at search.
+# Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
+# rounding of float32, about 1e-7, to make a bit. Three times as much costs precision at search.
 _NO_SPREAD = 3e-3
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KSH(Hasher):
     """Bits, one after another, whose products rebuild which labelled rows share a label.
 
     With kernel values K of l labelled rows, centred, and S_ij = 1 where rows i and j share a label,
     else -1, it minimises ||sum_k h_k h_k' - r S||^2, r bits, greedily: bit k is h = sgn(K a) that
-    maximises h'R h, R = r S - (sum of the h h' before). Its start is the spectral relaxation: the a
-    of greatest a'K'R K a for a'K'K a = l. From there a smooth surrogate is minimised, -g'R g with
-    g = 2 / (1 + exp(-K a)) - 1; the better one of the two by h'R h is kept.
+    maximises h'R h, R = r S - (sum of the h h' before). It starts from the spectral relaxation: the
+    a of greatest a'K'R K a for a'K'K a = l. Then a smooth surrogate is minimised, -g'R g with g = 2
+    / (1 + exp(-K a)) - 1; the better one of the two by h'R h is kept.
 
     Differences from the paper: L-BFGS minimises the surrogate, not Nesterov's method, with the same
-    gradient; R is never built, since S is a matter of label sets and the rest of r vectors; K is
-    whitened first, which leaves directions out in which it does not vary.
+    gradient; R is never built, since S follows from label sets and the rest of R from the bits so
+    far; K is whitened first, which removes directions in which it does not vary.
 
     Training holds 2 x max_labelled x n_anchors and max_labelled x n_bits float64 values. With one
-    label a row, time does not grow with the number of labels; where rows have several, each step
-    takes time for every pair of their label sets that share a label. Once bits tell all classes
-    apart, as one bit does with two classes far from each other, further bits are nearly copies.
+    label a row, time does not grow with the number of labels; if rows have several, each step takes
+    time for every pair of label sets that share a label. Once the bits separate all classes, as one
+    bit does with two distant classes, further bits are nearly copies.
 
     Parameters
     ----------
     n_bits : int
         1 to 16,000.
     n_anchors : int
-        Kernel bases, 2 or more, drawn at random from the training rows, equal ones once; where
-        there are fewer rows, all of them.
+        Kernel bases, 2 or more, drawn at random from the training rows, equal rows once; if there
+        are fewer rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
@@ -76,42 +77,19 @@ class KSH(Hasher):
     method = "ksh"
     learns_from = ("labels",)
 
-    objective_: NDArray[np.float64]
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    max_labelled: Annotated[int, integer(2, 1_000_000)] = 5000
+    n_iter: Annotated[int, integer(0, 100_000)] = 50
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        max_labelled: int = 5000,
-        n_iter: int = 50,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.max_labelled = max_labelled
-        self.n_iter = n_iter
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_anchors", self.n_anchors, 2, MAX_DIMENSION)
-        check_within("width", self.width)
-        check_integer("max_labelled", self.max_labelled, 2, 1_000_000)
-        check_integer("n_iter", self.n_iter, 0, 100_000)
-        super().check_parameters()
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, self.width)
-        mean = _kernel_mean(rows, kernel)
+        mean = rows.mean(kernel)
         check_classes(given.labels)
         numbers = given.labels.labelled
         if len(numbers) > self.max_labelled:
@@ -128,7 +106,7 @@ class KSH(Hasher):
 
 
 class _Bits:
-    """What the bits so far leave of the similarities, and the step to the next one."""
+    """The similarities that the bits so far leave unexplained, and the step to the next bit."""
 
     def __init__(self, K: NDArray[np.float64], labels: Labels, n_bits: int) -> None:
         squares, directions = scipy.linalg.eigh(K.T @ K, check_finite=False)
@@ -152,7 +130,7 @@ class _Bits:
 
     @property
     def objective(self) -> NDArray[np.float64]:
-        """The loss before the first bit and after each, in parts of the first."""
+        """The loss before the first bit and after each, relative to the first."""
         return np.array(self._values) / self._values[0]
 
     def _scale_similar(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,11 +147,7 @@ class _Bits:
 
     def next(self, n_iter: int) -> NDArray[np.float64]:
         """Learn the next bit and return its weights of the kernel values, float64 (m,)."""
-        last = len(self._matrix) - 1
-        _, vectors = scipy.linalg.eigh(
-            self._matrix, subset_by_index=[last, last], check_finite=False
-        )
-        start = with_fixed_signs(vectors.T)[0]
+        start = with_fixed_signs(leading_eigenvector(self._matrix)[None])[0]
         candidates = [start]
         if n_iter:
             found = scipy.optimize.minimize(
@@ -186,7 +160,7 @@ class _Bits:
             candidates.append(found.x)
         bits = [np.where(self._Z @ a > 0, 1.0, -1.0) for a in candidates]
         gains = [float(h @ self._residual(h)) for h in bits]
-        # A bit that is the same for all rows would tell nothing.
+        # A bit that is the same for all rows is useless.
         best = int(
             np.argmax([-np.inf if np.ptp(h) == 0 else g for h, g in zip(bits, gains, strict=True)])
         )
@@ -197,7 +171,7 @@ class _Bits:
         self._n_learned += 1
         term = self._Z.T @ h
         self._matrix -= np.outer(term, term)
-        # Only signs matter: unit variance is a size that float32 evaluation is at ease with.
+        # Only signs matter; float32 evaluates unit variance well.
         direction = candidates[best] / np.linalg.norm(candidates[best])
         weights: NDArray[np.float64] = self._whitening @ direction
         return weights
@@ -208,10 +182,3 @@ class _Bits:
         Rg = self._residual(g)
         n = len(g) ** 2
         return -float(g @ Rg) / n, -(self._Z.T @ (Rg * (1 - g**2))) / n
-
-
-def _kernel_mean(rows: RowSource, kernel: Layer) -> NDArray[np.float64]:
-    total = np.zeros(kernel.output_dimension(rows.dimension))
-    for block in rows.blocks():
-        total += kernel.apply(block).sum(axis=0, dtype=np.float64)
-    return total / rows.n_rows

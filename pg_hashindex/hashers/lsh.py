@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine
+from ._common.base import Hasher, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
@@ -13,8 +13,8 @@ __all__ = ["LSH"]
 class LSH(Hasher):
     """Random Gaussian directions after centring: it learns nothing but the mean.
 
-    The share of differing bits of two rows tends to the angle between them, seen from the mean,
-    over pi.
+    As bits are added, the share of differing bits of two rows tends to the angle between them, seen
+    from the mean, divided by pi.
 
     Parameters
     ----------
@@ -27,17 +27,6 @@ class LSH(Hasher):
     """
 
     method = "lsh"
-
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.random_state = random_state
-        self.normalize = normalize
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         directions = rng.standard_normal((self.n_bits, rows.dimension))

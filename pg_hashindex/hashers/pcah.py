@@ -1,5 +1,6 @@
 """PCAH: the signs of the leading principal components."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,25 +9,26 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize, centred_affine, with_fixed_signs
+from ._common.base import Hasher, centred_affine, with_fixed_signs
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
 __all__ = ["PCAH", "principal_directions"]
 
-# A direction whose variance is below this part of the leading one is rounding, not data.
+# A variance below this part of the leading one is rounding.
 _NO_VARIANCE = 1e-12
-# Up to this many dimensions float64 costs next to nothing.
+# Up to this many dimensions float64 costs almost nothing.
 _FEW_DIMENSIONS = 64
-# Directions with at least this part of the leading variance are known well from float32 products.
+# float32 products give directions well that have at least this part of the leading variance.
 _FLOAT32_SEES = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCAH(Hasher):
     """The leading principal directions, one bit each.
 
-    Later directions carry less and less variance but count as much as the first, so long codes
-    rank worse than short ones: ITQ is the remedy.
+    Later directions carry less variance but count as much as the first, so long codes rank worse
+    than short ones; ITQ corrects that.
 
     Parameters
     ----------
@@ -45,18 +47,7 @@ class PCAH(Hasher):
 
     method = "pcah"
 
-    explained_variance_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.random_state = random_state
-        self.normalize = normalize
+    explained_variance_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits > rows.dimension:
@@ -81,8 +72,8 @@ def principal_directions(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute the directions of greatest variance.
 
-    In one pass over the rows, with float32 products; where they prove too coarse for the last of
-    the directions, in another one with float64 products.
+    One pass over the rows takes float32 products. If they are too coarse for the last directions,
+    another pass takes float64 products.
 
     Parameters
     ----------
@@ -102,7 +93,7 @@ def principal_directions(
     if rows.dimension > _FEW_DIMENSIONS:
         coarse = rows.covariance(mean, np.float32)
         _, found = _leading((coarse / coarse.diagonal().max()).astype(np.float32), n_directions)
-        # Orthonormal in float64 too, and the best in the space that they span.
+        # Make them orthonormal in float64, and the best ones of the space that they span.
         directions = np.linalg.qr(found.astype(np.float64))[0]
         variances, turn = np.linalg.eigh(directions.T @ coarse @ directions)
         if variances[0] >= _FLOAT32_SEES * variances[-1]:

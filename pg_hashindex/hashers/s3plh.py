@@ -1,57 +1,56 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_integer, check_within
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
-from ._common.sequential_pairs import GivenPairs, KnownPairs, LabelPairs, PairWeights
+from ._common.sequential_pairs import GivenPairs, LabelPairs, PairWeights
 from ._common.supervision import Supervision, check_classes
 
 __all__ = ["S3PLH"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class S3PLH(Hasher):
-    """Bits that each put more weight on the known pairs that the bits before them got wrong.
+    """Bits that each put more weight on the known pairs that earlier bits got wrong.
 
-    S_ij is 1 for pairs of neighbours, -1 for pairs of others and 0 for pairs of which nothing is
-    known. Rows that share a label are neighbours, other labelled rows are not; explicit pairs add
-    to that, and win where they contradict labels. The next direction w is the leading eigenvector
-    of
+    S_ij is 1 for pairs of neighbours, -1 for pairs of others and 0 for unknown pairs. Rows that
+    share a label are neighbours, other labelled rows are not; explicit pairs add to that, and win
+    if they contradict labels. The next direction w is the leading eigenvector of
 
         M_k = mean of S_ij x_i x_j' over the known pairs  +  eta C_k          (Algorithm 1)
 
     C_k being the covariance of all centred rows, labelled or not, from which earlier directions
-    have been taken out: X <- (I - w w')X. A pair whose bits contradict S, with
-    S_ij w'x_i w'x_j < 0, then gains weight: S_ij <- S_ij - alpha w'x_i w'x_j (equation 10).
+    have been removed: X <- (I - w w')X. A pair whose bits contradict S, with S_ij w'x_i w'x_j < 0,
+    then gains weight: S_ij <- S_ij - alpha w'x_i w'x_j (equation 10).
 
-    The gain of a pair does not depend on its weight so far, and by labels the contradicting pairs
-    are all those of certain groups: so that S never exists. Each bit takes sums by group, and cost
-    and memory are linear in the labelled rows. Training holds their coordinates, and those of the
-    rows of explicit pairs, float32: in memory up to 1 GiB each, beyond that in a temporary file.
-    In memory it holds a few float64 values for each group and dimension: with as many labels as
-    rows, several times the rows.
-    All rows are read five times at most.
+    The matrix S is never built: the gain of a pair does not depend on its weight so far, and the
+    pairs that contradict labels are all pairs of certain groups. Each bit takes sums by group, so
+    time and memory are linear in the labelled rows. Training holds the coordinates of these rows,
+    and of the rows of explicit pairs, as float32: in memory up to 1 GiB each, beyond that in a
+    temporary file. It also holds a few float64 values for each group and dimension; with as many
+    labels as rows, that is several times the rows. It reads all rows five times at most.
 
-    Both terms of M are means, over pairs and over rows, so eta weighs the same on any data. Where
-    this departs from the paper, or decides what it leaves open, a study on training rows of three
-    data sets led to it (figures: label MAP of 32 bits on MNIST and USPS, 1,000 labels):
+    Both terms of M are means, over pairs and over rows, so eta means the same on any data. A study
+    on training rows of three data sets led to the following differences from the paper (figures:
+    label MAP of 32 bits on MNIST and USPS, 1,000 labels):
 
     - The rows of the pairs are not deflated, only the covariance is, as the paper's section 2.4
       has it ("the new direction may still have a component in the subspace spanned by the previous
-      directions"), though its Algorithm 1 rewrites X. With both deflated the labels are used up
-      after as many bits as there are classes: 0.23 and 0.22, against 0.47 and 0.50.
+      directions"), though its Algorithm 1 rewrites X. If both are deflated, the labels have no more
+      to say after as many bits as there are classes: 0.23 and 0.22, against 0.47 and 0.50.
     - The paper's alpha is at most 1 / max ||x_i||^2, so that no pair gains more than 1 by a bit.
-      Most then gain next to nothing: projections are far shorter than rows. The sign of S_ij
-      cannot change under any alpha. Here alpha = step / mean (w'x)^2, and the pairs that are wrong
-      soon outweigh the first S: 0.57 and 0.64 at step 1. ``step_by="rows"`` takes step / max
-      ||x_i||^2 instead, over the rows of known pairs.
+      Most pairs then gain almost nothing, since projections are far shorter than rows. The sign of
+      S_ij cannot change under any alpha. Here alpha = step / mean (w'x)^2, so wrong pairs soon
+      outweigh the first S: 0.57 and 0.64 at step 1. ``step_by="rows"`` takes step / max ||x_i||^2
+      instead, over the rows of known pairs.
     - With c classes, pairs of others outweigh neighbours c - 1 to 1. ``balance`` gives either kind
       half of the weight; False takes the mean over all pairs. With few labels this matters most:
       0.43 against 0.38 with 200 labels on MNIST.
@@ -59,23 +58,24 @@ class S3PLH(Hasher):
     Parameters
     ----------
     n_bits : int
-        It may exceed d: directions need not be orthogonal. Where bits get all pairs right, as two
-        classes that are far apart allow, no new direction is found, and further bits are orthogonal
-        to all before; then there are at most as many as directions in which the rows vary.
+        It may exceed d: directions need not be orthogonal. Once the bits get all pairs right, as
+        two distant classes allow, no new direction is found. Further bits are then orthogonal to
+        all earlier ones, so there are at most as many bits as directions in which the rows vary.
     eta : float
-        Weight of the covariance against the known pairs. From 0.01 to 0.1 all is well; the fewer
-        rows are labelled, the more it may be. As step, 1e-12 to 1e12.
+        Weight of the covariance against the known pairs. 0.01 to 0.1 works well; with fewer
+        labelled rows it may be greater. 1e-12 to 1e12, like step.
     step : float
-        What a contradicting pair of average projections gains by one bit; its weight is 1 at first.
+        The weight that a contradicting pair of average projections gains by one bit; weights are 1
+        at first.
     step_by : {"bit", "rows"}
-        What step is relative to: see above. ``step=1, step_by="rows", balance=False`` is the paper.
+        The unit of step, as above. ``step=1, step_by="rows", balance=False`` is the paper.
     balance : bool
-        Whether neighbours and others weigh the same as a whole.
+        Whether all neighbours together weigh as much as all others together.
     max_label_sets : int
-        Rows of several labels are grouped by their sets of labels, and time and memory grow with
-        the pairs of different sets that share a label, 12 bytes each. Above this many, the most
-        frequent sets are used, and rows of other sets count as unlabelled. It does not matter where
-        each row has one label.
+        Rows of several labels are grouped by label set, and time and memory grow with the pairs of
+        sets that share a label, 12 bytes each. If there are more sets than this, only the most
+        frequent ones are used, and other rows count as unlabelled. It has no effect with one label
+        a row.
     random_state : int, optional
         Recorded with the model; nothing here is random.
     normalize : {"l2"}, optional
@@ -84,7 +84,7 @@ class S3PLH(Hasher):
     Attributes
     ----------
     variances_ : float64 (n_bits,)
-        The variance of the rows along each direction, as part of the greatest there is.
+        The variance of the rows along each direction, relative to the greatest variance.
     n_neighbours_, n_others_ : int
         The known pairs of either kind.
     """
@@ -92,40 +92,15 @@ class S3PLH(Hasher):
     method = "s3plh"
     learns_from = ("labels", "pairs")
 
-    variances_: NDArray[np.float64]
-    n_neighbours_: int
-    n_others_: int
+    eta: Factor = 0.03
+    step: Factor = 4.0
+    step_by: Literal["bit", "rows"] = "bit"
+    balance: bool = True
+    max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        eta: float = 0.03,
-        step: float = 4.0,
-        step_by: Literal["bit", "rows"] = "bit",
-        balance: bool = True,
-        max_label_sets: int = 5000,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.eta = eta
-        self.step = step
-        self.step_by = step_by
-        self.balance = balance
-        self.max_label_sets = max_label_sets
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_within("eta", self.eta)
-        check_within("step", self.step)
-        check_choice("step_by", self.step_by, ("bit", "rows"))
-        if not isinstance(self.balance, bool | np.bool_):
-            raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
-        check_integer("max_label_sets", self.max_label_sets, 2, 2**31 - 1)
-        super().check_parameters()
+    variances_: NDArray[np.float64] = field(init=False)
+    n_neighbours_: int = field(init=False)
+    n_others_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = self._known_pairs(rows, given)
@@ -145,9 +120,9 @@ class S3PLH(Hasher):
         self.variances_ = sequence.variances
         return [sequence.layer()]
 
-    def _known_pairs(self, rows: RowSource, given: Supervision) -> list[KnownPairs]:
-        by_label, result = None, list[KnownPairs]()
-        # Beside pairs, labels need not tell anything by themselves.
+    def _known_pairs(self, rows: RowSource, given: Supervision) -> list[LabelPairs | GivenPairs]:
+        by_label, result = None, list[LabelPairs | GivenPairs]()
+        # If pairs are given, labels alone need not be enough.
         if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
             if given.pairs is None:
                 check_classes(given.labels)
@@ -159,7 +134,7 @@ class S3PLH(Hasher):
             result.append(by_pair)
         return result
 
-    def _weights(self, kinds: list[KnownPairs]) -> PairWeights:
+    def _weights(self, kinds: list[LabelPairs | GivenPairs]) -> PairWeights:
         self.n_neighbours_ = sum(kind.n_neighbours for kind in kinds)
         self.n_others_ = sum(kind.n_others for kind in kinds)
         if self.balance and self.n_neighbours_ and self.n_others_:

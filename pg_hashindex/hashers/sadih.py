@@ -1,16 +1,16 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInputError
 from ..models.codes import pack
-from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice, check_within
-from ._common.discrete import Start, check_learning, start_codes
+from ..models.layers import MAX_DIMENSION, Layer
+from ._common.base import Hasher, first_and_last
+from ._common.checks import Factor, integer
+from ._common.discrete import Start, start_codes
 from ._common.features import Features
 from ._common.label_sets import LabelSets, check_label_count
 from ._common.rows import RowSource
@@ -19,10 +19,11 @@ from ._common.supervision import Supervision, labelled_rows
 
 __all__ = ["SADIH"]
 
-# Where rows have several: every round solves an eigenproblem of this size.
+# Most labels if rows have several: every round solves an eigenproblem of this size.
 _MAX_LABELS = 2000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SADIH(Hasher):
     """Codes whose products with a label embedding rebuild the similarity of all training rows.
 
@@ -31,54 +32,53 @@ class SADIH(Hasher):
 
         ||l S - V'B||_21 + alpha ||X - P2 V||^2 + beta ||V - P1 X||^2 + gamma (||P2||^2 + ||V||^2)
 
-    The steps, their derivation, and where the paper's equations differ are in
-    `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: all that depends on
-    labels is computed for the distinct label sets.
+    The steps, their derivation, and differences from the printed equations are in
+    `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: everything that depends
+    on labels is computed by label set.
 
-    ``balance`` weighs what the paper takes as it comes. -1 pairs outnumber +1 pairs c - 1 to 1, and
-    pull all codewords together: S is -1/(c - 1) for them, or, with several labels a row, minus the
-    quotient of +1 and -1 pairs. Large classes drown small ones, whose codewords then coincide: each
-    row weighs 1 / sqrt(rows of its label), the mean over its labels, scaled to a mean of 1. On
-    10,000 text embeddings of 58 unequal classes, 32 bits, MAP is 0.676 with both, 0.636 with
-    neither.
+    ``balance`` weights pairs and rows; the paper does not. -1 pairs outnumber +1 pairs c - 1 to 1,
+    and pull all codewords together. So S is -1/(c - 1) for them, or, with several labels a row,
+    minus the quotient of +1 and -1 pairs. Large classes drown small ones, whose codewords then
+    coincide. So each row weighs 1 / sqrt(rows of its label), averaged over its labels and scaled to
+    a mean of 1. On 10,000 text embeddings of 58 unequal classes, 32 bits, MAP is 0.676 with both,
+    0.636 with neither.
 
     Training holds n x n_anchors float32 values, in memory up to 1 GiB, beyond that in a temporary
     file, and in memory n_anchors x labels float64 values and a few times n_bits for each label set.
-    With one label a row time is linear in labels. Where rows have several, every round solves an
-    eigenproblem of labels by labels, so that there may be 2,000 of them, and takes time for each
-    pair of label sets that share a label. Unlabelled rows are left out.
+    With one label a row, time is linear in labels. If rows have several, every round solves an
+    eigenproblem of labels by labels, so there may be 2,000 labels, and takes time for each pair of
+    label sets that share a label. Unlabelled rows are left out.
 
     Parameters
     ----------
     n_bits : int
-        1 to 16,000. There are 2^(c - 1) - 1 ways to part c classes in two: with few classes, more
-        bits than that are copies of others.
+        1 to 16,000. c classes can be split in two in 2^(c - 1) - 1 ways; further bits are copies of
+        others.
     loss : {"l1", "l21"}
-        How codes are chosen. "l1" takes all bits at once by the sign of a product: SADIH-L1. "l21"
-        takes bit after bit, for the objective above, which then never rises. "l1" is faster, and
-        was as good or better in the paper and in our studies.
+        How codes are chosen. "l1" chooses all bits at once by the sign of a product: SADIH-L1.
+        "l21" chooses bit after bit for the objective above, which then never rises. "l1" is faster,
+        and was as good or better in the paper and in our studies.
     hash_function : {"ridge", "encoder"}
-        "ridge" regresses the codes on the features; "encoder" is the paper's P1, a weak one.
+        "ridge" regresses the codes on the features; "encoder" is the paper's P1, which is weak.
     balance : bool
-        See above.
+        Whether to weight pairs and rows as above.
     n_anchors : int, optional
-        Kernel bases, 2 or more, drawn at random from the labelled rows, equal ones once; where
-        there are fewer rows, all of them. None takes the rows themselves as features: a linear hash
+        Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
+        are fewer rows, all of them. None takes the rows themselves as features: a linear hash
         function.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). As
-        all numbers here, 1e-12 to 1e12.
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
+        to 1e12, like all numbers here.
     ridge : float
-        Strength of the regression, as a part of the mean variance of a feature.
+        Penalty of the regression, relative to the mean variance of a feature.
     n_iter : int
         Rounds.
     start : {"spread", "random"}
-        What codes start from: codewords of classes far from each other, or random signs for each
-        label set, whose rows always have one code here. Spread ones scored up to 0.015 more of MAP.
-        With as many rows in each class they are where the alternation ends already, whatever the
-        loss.
+        The first codes: codewords of classes far from each other, or random signs for each label
+        set (rows of one label set always share a code here). Spread codewords scored up to 0.015
+        more MAP. If classes have equal sizes, no step changes them, whatever the loss.
     alpha, beta, gamma : float
         Weights of the terms above.
     random_state : int, optional
@@ -91,64 +91,29 @@ class SADIH(Hasher):
     codes_ : uint8 (n_labelled, ceil(n_bits / 8))
         The learned codes of the labelled rows, in row order.
     objective_ : float64 (n_iter, 4)
-        After the W, P1, P2 and B step of each round.
+        The objective after the W, P1, P2 and B step of each round.
     """
 
     method = "sadih"
     learns_from = ("labels",)
 
-    codes_: NDArray[np.uint8]
-    objective_: NDArray[np.float64]
+    loss: Literal["l1", "l21"] = "l1"
+    hash_function: Literal["ridge", "encoder"] = "ridge"
+    balance: bool = True
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = 1000
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    ridge: Factor = 1e-4
+    n_iter: Annotated[int, integer(1, 100_000)] = 5
+    start: Start = "spread"
+    alpha: Factor = 1.0
+    beta: Factor = 1.0
+    gamma: Factor = 1e-3
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        loss: Literal["l1", "l21"] = "l1",
-        hash_function: Literal["ridge", "encoder"] = "ridge",
-        balance: bool = True,
-        n_anchors: int | None = 1000,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        ridge: float = 1e-4,
-        n_iter: int = 5,
-        start: Start = "spread",
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        gamma: float = 1e-3,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.loss = loss
-        self.hash_function = hash_function
-        self.balance = balance
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.start = start
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("loss", self.loss, ("l1", "l21"))
-        check_choice("hash_function", self.hash_function, ("ridge", "encoder"))
-        if not isinstance(self.balance, bool):
-            raise InvalidInputError(f"balance must be True or False, got {self.balance!r}")
-        n_anchors = 2 if self.n_anchors is None else self.n_anchors
-        check_learning(n_anchors, self.width, self.ridge, self.n_iter, self.start)
-        for name in ("alpha", "beta", "gamma"):
-            check_within(name, getattr(self, name))
-        super().check_parameters()
+    codes_: NDArray[np.uint8] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         sets = LabelSets.of_several(labels)
@@ -166,7 +131,7 @@ class SADIH(Hasher):
         XY = features.by_label(labels, weights[sets.of_row])
         rows_of_label = (weights * sets.counts) @ sets.members
         for feature, values in enumerate(XY):
-            # One by one, since this matrix is large where labels are many.
+            # Feature by feature, since this matrix is large if there are many labels.
             values -= mean[feature] * rows_of_label
             values *= scale[feature]
         learning = Alternation(
@@ -189,5 +154,4 @@ class SADIH(Hasher):
         return features.layers(encoder, -mean @ encoder)
 
     def _summary(self) -> dict[str, Any]:
-        first, last = self.objective_[[0, -1], -1]
-        return {"objective": {"first": float(first), "last": float(last)}}
+        return {"objective": first_and_last(self.objective_[:, -1])}

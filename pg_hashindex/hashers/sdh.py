@@ -1,16 +1,17 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..models.codes import pack
-from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_within
+from ..models.layers import MAX_DIMENSION, Layer
+from ._common.base import Hasher
+from ._common.checks import Factor, integer
 from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
-from ._common.discrete import Start, check_learning, random_codes, start_codes
+from ._common.discrete import Start, random_codes, start_codes
 from ._common.features import Features
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, scratch_array
@@ -19,8 +20,9 @@ from ._common.supervision import Labels, Supervision, labelled_rows
 __all__ = ["SDH"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SDH(Hasher):
-    """Codes from which a linear classifier tells the labels, and a kernel hash function to them.
+    """Codes from which a linear classifier predicts labels, and a kernel hash function.
 
     Minimises, over codes B in {-1, 1}, classifier W and hash function F,
 
@@ -31,15 +33,15 @@ class SDH(Hasher):
     being B and W without bit k (rows of B are codes here, columns in the paper). Each step is
     exact, so the objective never rises. Codes of new rows are the signs of F.
 
-    Two things differ from the paper. No bit becomes the same for all rows: one that would keeps its
-    values, or in the first round, when these are random signs, takes those of ``start="spread"``. F
-    has an intercept, which the paper's program gets from a further feature; where it comes out
-    above 0 for all rows or for none, as with a class of few rows, the threshold of that bit moves
-    to the middle between the mean of the rows whose code has the bit and that of the others.
+    Two things differ from the paper. No bit becomes the same for all rows: it keeps its values
+    instead or, in the first round from random signs, takes those of ``start="spread"``. F has an
+    intercept, which the paper's program gets from a further feature. If F is above 0 for all rows
+    or for none, as with a class of few rows, the threshold of that bit moves to the middle between
+    the mean of the rows whose code has the bit and that of the others.
 
-    ``start="spread"`` scored 0.001 to 0.007 more of MAP on MNIST and USPS. It is not the default,
-    because where classes are of one size no step changes these codes: `SDH`, `FSDH` and `SADIH`
-    then give the same ones, and what the paper adds is not at work.
+    ``start="spread"`` scored 0.001 to 0.007 more MAP on MNIST and USPS. It is not the default,
+    because if classes have equal sizes no step changes these codes: then `SDH`, `FSDH` and `SADIH`
+    give the same codes, and the paper's alternation has no effect.
 
     Training holds n x n_anchors and n x n_bits float32 values, in memory up to 1 GiB each, beyond
     that in temporary files, and in memory three bytes for each bit of a row and a few float64
@@ -48,28 +50,28 @@ class SDH(Hasher):
     Parameters
     ----------
     n_bits : int
-        1 to 16,000. There are 2^(c - 1) - 1 ways to part c classes in two: with few classes, more
-        bits than that are copies of others, or nearly so.
+        1 to 16,000. c classes can be split in two in 2^(c - 1) - 1 ways; further bits are copies of
+        others, or nearly so.
     n_anchors : int
-        Kernel bases, 2 or more, drawn at random from the labelled rows, equal ones once; where
-        there are fewer rows, all of them.
+        Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
+        are fewer rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). As
-        all numbers here, 1e-12 to 1e12.
+        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
+        to 1e12, like all numbers here.
     ridge : float
-        mu, as a part of the mean variance of a kernel feature.
+        mu, relative to the mean variance of a kernel feature.
     n_iter : int
-        Rounds at most; they end when no bit changes.
+        Most rounds; training ends earlier if no bit changes.
     start : {"random", "spread"}
-        What codes start from: random signs for each row, as in the paper, or class codewords far
-        from each other.
+        The first codes: random signs for each row, as in the paper, or class codewords far from
+        each other.
     penalty : float
-        Of the classifier; the paper's lambda. Less than 1e-12 of the trace of the matrix that it is
-        added to, which is n n_bits here, counts as that much.
+        Penalty of the classifier, the paper's lambda. The least that counts is 1e-12 of the trace
+        of the matrix that it is added to, n n_bits here.
     nu : float
-        What the hash function counts in choosing codes.
+        Weight of the hash function when codes are chosen.
     random_state : int, optional
         Seed of codes and anchors; None draws one and records it.
     normalize : {"l2"}, optional
@@ -80,52 +82,26 @@ class SDH(Hasher):
     codes_ : uint8 (n_labelled, ceil(n_bits / 8))
         The learned codes of the labelled rows, in row order.
     objective_ : float64 (rounds,)
-        After each round.
+        The objective after each round.
     """
 
     method = "sdh"
     learns_from = ("labels",)
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
-    codes_: NDArray[np.uint8]
-    objective_: NDArray[np.float64]
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    ridge: Factor = 1e-4
+    n_iter: Annotated[int, integer(1, 100_000)] = 5
+    start: Start = "random"
+    penalty: Factor = 1.0
+    nu: Factor = 1e-5
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 1000,
-        anchors: ArrayLike | None = None,
-        width: float = 0.7,
-        ridge: float = 1e-4,
-        n_iter: int = 5,
-        start: Start = "random",
-        penalty: float = 1.0,
-        nu: float = 1e-5,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.width = width
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.start = start
-        self.penalty = penalty
-        self.nu = nu
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_learning(self.n_anchors, self.width, self.ridge, self.n_iter, self.start)
-        check_within("penalty", self.penalty)
-        check_within("nu", self.nu)
-        super().check_parameters()
+    codes_: NDArray[np.uint8] = field(init=False)
+    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         rows, labels = labelled_rows(rows, given.labels)
         steps = self._started(labels, rng)
         features = Features.of_anchors(

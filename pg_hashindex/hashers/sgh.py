@@ -1,7 +1,8 @@
 """SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -9,30 +10,31 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ._common.base import Hasher, Normalize, with_fixed_signs
-from ._common.checks import check_choice, check_integer, check_positive
+from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
+from ._common.checks import Positive, integer
 from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Supervision
 
 __all__ = ["SGH"]
 
-# Added to the diagonal of Z; the papers' value.
+# Added to the diagonal of Z, as in the paper.
 _RIDGE = 1e-6
-# A combination of kernel values that varies less than this (standard deviation, unit weights) is
-# too near to the rounding of float32, about 1e-7, for a bit to be made of it.
+# Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
+# rounding of float32, about 1e-7, to make a bit.
 _NO_SPREAD = 1e-4
 # Unit rows of float32 may be this much longer than 1.
 _ROUNDING = 1e-5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SGH(Hasher):
     """Bits that together rebuild the similarity of every pair of training rows.
 
     The similarity is S~_ij = 2 exp(-||x_i - x_j||^2 / rho) - 1, which P(x_i)'Q(x_j) approximates
     with vectors of d + 2 numbers, so the n x n matrix never exists. A bit is the sign of a
-    combination of kernel values to the anchors; bits are learned one after another, each on what
-    the others leave unexplained, and then once more in random order.
+    combination of kernel values to the anchors; bits are learned one after another, each on the
+    similarity that the others leave unexplained, and then once more in random order.
 
     Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
     file. The rows themselves are read five times and never held.
@@ -42,16 +44,16 @@ class SGH(Hasher):
     n_bits : int
         1 to 16,000; it may exceed d.
     n_anchors : int
-        Kernel bases, drawn at random from the training rows, equal ones once; where there are
-        fewer rows, all of them.
+        Kernel bases, drawn at random from the training rows, equal rows once; if there are fewer
+        rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     rho : float
         Width of the similarity. The approximation holds where ``|2 x'y| <= rho``, so rho must be
         at least twice the greatest squared length of a (scaled) row: 2 for unit rows.
     scale : {"unit"} or None
-        "unit" centres the rows by their mean and scales them to unit length; None takes them as
-        they come.
+        "unit" centres the rows by their mean and scales them to unit length; None leaves them as
+        they are.
     random_state : int, optional
         Seed of the anchors and of the order of the second pass; None draws one and records it.
     normalize : {"l2"}, optional
@@ -68,34 +70,13 @@ class SGH(Hasher):
 
     method = "sgh"
 
-    anchors_: NDArray[np.float32]
-    width_: float
+    n_anchors: Annotated[int, integer(1, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    rho: Positive = 2.0
+    scale: Literal["unit"] | None = "unit"
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        n_anchors: int = 300,
-        anchors: ArrayLike | None = None,
-        rho: float = 2.0,
-        scale: Literal["unit"] | None = "unit",
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.rho = rho
-        self.scale = scale
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_integer("n_anchors", self.n_anchors, 1, MAX_DIMENSION)
-        check_positive("rho", self.rho)
-        check_choice("scale", self.scale, ("unit", None))
-        super().check_parameters()
+    anchors_: NDArray[np.float32] = field(init=False)
+    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []
@@ -106,7 +87,7 @@ class SGH(Hasher):
         graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
         weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
-        # Only signs matter; unit weights are of a size that float32 evaluation is at ease with.
+        # Only signs matter; float32 evaluates unit weights well.
         weights /= np.linalg.norm(weights, axis=1, keepdims=True)
         return [*scaling, kernel, shift(-graph.kernel_mean), affine(weights)]
 
@@ -115,13 +96,13 @@ class SGH(Hasher):
 
 
 class _Graph(NamedTuple):
-    """The similarity of all training rows, as the eigenproblem of a bit sees it.
+    """The similarity of all training rows, in the form that the eigenproblem of a bit needs.
 
     With T such that T'ZT = I, substituting w = T u turns the generalised eigenproblem of (A, Z)
-    into that of T'AT alone and K into KT, so that taking away a bit's term is a rank-one update.
-    The inverse Cholesky factor of Z is one such T. This one comes from the eigenvectors of Z,
-    because they also tell which directions to leave out: those in which the kernel does not vary.
-    There eigenvalues are 0, which would be the greatest once bits have explained all the rest.
+    into that of T'AT alone and K into KT, so that removing a bit's term is a rank-one update. The
+    inverse Cholesky factor of Z is one such T. Here T comes from the eigenvectors of Z, because
+    they also show the directions in which the kernel does not vary. These are left out: their
+    eigenvalues of 0 would be the greatest once bits have explained all the rest.
     """
 
     kernel: NDArray[np.float32]  # (n, r) KT, K centred
@@ -134,7 +115,7 @@ class _Graph(NamedTuple):
         cls, scaled: RowSource, rbf_layer: Layer, anchors: NDArray[np.float32], rho: float
     ) -> "_Graph":
         n, m, d = scaled.n_rows, len(anchors), scaled.dimension
-        # Sums are taken about a centre near the mean, which is known only afterwards.
+        # The mean is known only afterwards, so sums are taken about a centre near it.
         centre = rbf_layer.apply(anchors).mean(axis=0, dtype=np.float64)
         kernel = scratch_array((n, m))
         total, products = np.zeros(m), np.zeros((m, m))
@@ -154,8 +135,8 @@ class _Graph(NamedTuple):
         products -= n * np.outer(offset, offset)
         KP -= np.outer(offset, P_total)
         whitening = _whitening(products, n)
-        # P and Q differ in the sign of a last number, 1; centred kernel columns sum to 0 and so
-        # take no notice of it: what is left is symmetric.
+        # P and Q differ only in the sign of their last number, 1. It cancels, since centred kernel
+        # columns sum to 0, so the result is symmetric.
         KP = whitening.T @ KP
         mean = centre + offset
         return cls(_whiten(kernel, mean, whitening), mean, KP @ KP.T, whitening)
@@ -166,9 +147,9 @@ class _Graph(NamedTuple):
         directions = np.empty((n_bits, len(residual)))
         terms = np.zeros_like(directions)
         for bit in [*range(n_bits), *rng.permutation(n_bits)]:
-            # In the first pass the term is still 0; in the second the bit's own comes back.
+            # The term is 0 in the first pass; the second puts the bit's own term back first.
             residual += np.outer(terms[bit], terms[bit])
-            directions[bit] = _leading_eigenvector(residual)
+            directions[bit] = leading_eigenvector(residual)
             terms[bit] = self._term(directions[bit])
             residual -= np.outer(terms[bit], terms[bit])
         return with_fixed_signs(directions @ self.whitening.T)
@@ -200,7 +181,7 @@ def _whiten(
 ) -> NDArray[np.float32]:
     """Return (kernel - mean) T, in the memory of ``kernel``."""
     n, r = len(kernel), whitening.shape[1]
-    # T has no more columns than rows, so what is written never reaches what is still to be read.
+    # T has no more columns than rows, so no value is overwritten before it is read.
     result = kernel.reshape(-1)[: n * r].reshape(n, r)
     for rows in row_slices(n):
         result[rows] = (kernel[rows] - mean) @ whitening
@@ -226,10 +207,3 @@ def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
     linear = math.sqrt(2 * (math.e**2 - 1) / (math.e * rho)) * decay
     constant = math.sqrt((math.e**2 + 1) / math.e) * decay
     return np.column_stack([linear[:, None] * rows, constant])
-
-
-def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    last = len(matrix) - 1
-    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
-    vector: NDArray[np.float64] = vectors[:, 0]
-    return vector

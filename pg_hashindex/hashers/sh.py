@@ -1,37 +1,38 @@
 """SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.layers import Layer, affine
-from ._common.base import Hasher, Normalize, centred_affine
+from ..models.layers import Layer
+from ._common.base import Hasher, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 from .pcah import principal_directions
 
 __all__ = ["SH"]
 
-# A direction along which rows spread less than this part of the widest is rounding, not data.
+# A spread below this part of the widest is rounding.
 _NO_SPREAD = 1e-6
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SH(Hasher):
     """Waves along the principal directions, the slowest first.
 
-    Were the rows spread evenly over a box along the principal directions, the smoothest functions
-    of zero mean that are uncorrelated with each other would be cos(k pi (v - a) / (b - a)): waves
-    of k half periods along one direction, from the least value a to the greatest b that rows have
-    there. The bits are the signs of those with the smallest eigenvalues, (k / (b - a))^2: wide
-    directions get several bits, narrow ones none. The paper's own eigenvalue,
-    1 - exp(-eps^2 (k pi / (b - a))^2 / 2), gives the same order whatever eps is (its part on out
-    of sample extension; the authors' program orders by the former too). So there may be more bits
-    than dimensions.
+    If the rows were uniform in a box along the principal directions, the smoothest uncorrelated
+    functions of zero mean would be cos(k pi (v - a) / (b - a)): waves of k half periods along one
+    direction, from the least value a of the rows to the greatest b. The bits are the signs of those
+    with the smallest eigenvalues, (k / (b - a))^2: wide directions get several bits, narrow ones
+    none. The paper's own eigenvalue, 1 - exp(-eps^2 (k pi / (b - a))^2 / 2), gives the same order
+    for any eps (its part on out of sample extension); the authors' program orders by the former
+    too. There may be more bits than dimensions.
 
-    The box is that of the training rows; rows beyond it are hashed by the same waves, which go on.
-    One outlier widens the box, and then a bit may be the same for all other rows. The rows are
-    read four times, or five where the variances fall off steeply, and never held.
+    The training rows define the box; the same waves hash rows beyond it. One outlier widens the
+    box, and then a bit may be the same for all other rows. Training reads the rows four times, or
+    five if the variances fall steeply, and never holds them.
 
     Parameters
     ----------
@@ -45,28 +46,17 @@ class SH(Hasher):
     Attributes
     ----------
     modes_ : intp (n_bits, 2)
-        Of each bit, which principal direction it follows, the widest of the variances being 0, and
-        how many half periods its wave has.
+        The principal direction of each bit, 0 for the greatest variance, and the half periods of
+        its wave.
     low_, high_ : float64 (p,)
         The box: the least and the greatest projection of a row on each principal direction.
     """
 
     method = "sh"
 
-    modes_: NDArray[np.intp]
-    low_: NDArray[np.float64]
-    high_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.random_state = random_state
-        self.normalize = normalize
+    modes_: NDArray[np.intp] = field(init=False)
+    low_: NDArray[np.float64] = field(init=False)
+    high_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
@@ -75,14 +65,9 @@ class SH(Hasher):
         modes = slowest_modes(high - low, self.n_bits)
         direction, half_periods = modes.T
         frequencies = half_periods * np.pi / (high - low)[direction]
-        waves = centred_affine(frequencies[:, None] * directions.T[direction], mean)
-        assert waves.weights is not None  # noqa: S101
-        assert waves.bias is not None  # noqa: S101
+        weights = frequencies[:, None] * directions.T[direction]
         self.modes_, self.low_, self.high_ = modes, low, high
-        return [
-            affine(waves.weights, waves.bias - frequencies * low[direction]),
-            Layer("cos"),
-        ]
+        return [centred_affine(weights, mean, -frequencies * low[direction]), Layer("cos")]
 
     def _summary(self) -> dict[str, Any]:
         return {"directions": len(np.unique(self.modes_[:, 0]))}
@@ -94,17 +79,16 @@ def slowest_modes(widths: NDArray[np.float64], n_modes: int) -> NDArray[np.intp]
     Parameters
     ----------
     widths : float64 (p,)
-        Of the box, at least one above 0.
+        Widths of the box, at least one above 0.
     n_modes : int
 
     Returns
     -------
     intp (n_modes, 2)
-        Direction and half periods of each, by rising eigenvalue; of equal ones the earlier
-        direction first.
+        Direction and half periods of each wave, by rising eigenvalue, then by direction.
     """
     wide = np.flatnonzero(widths > _NO_SPREAD * widths.max())
-    # Along the widest direction, n_modes waves are slower than any of more half periods than this.
+    # n_modes waves along the widest direction are slower than any wave with more half periods.
     most = np.ceil(n_modes * widths[wide] / widths.max()).astype(np.intp)
     direction = np.repeat(wide, most)
     half_periods = np.arange(len(direction)) - np.repeat(np.cumsum(most) - most, most) + 1

@@ -1,23 +1,26 @@
-"""Sign: the sign of each dimension, the baseline that learning has to beat."""
+"""Sign: the sign of each dimension, the baseline for all methods that learn."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, shift
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_choice
+from ..models.model import MAX_BITS
+from ._common.base import Hasher
+from ._common.checks import integer
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
 __all__ = ["Sign"]
 
-# Rows for a median are held at once, up to this many values (1 GiB of float32).
+# Most values that a median holds at once (1 GiB of float32).
 _MEDIAN_VALUES = 1 << 28
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Sign(Hasher):
     """One bit for each dimension: whether it is above its centre.
 
@@ -26,9 +29,9 @@ class Sign(Hasher):
     n_bits : int, optional
         None means one bit for each dimension; no other number is possible.
     center : {"mean", "median"} or None
-        What each dimension is compared with. None is 0: pgvector's ``binary_quantize``. The median
-        gives every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), and of more
-        rows a uniform random sample of that size is taken.
+        The threshold of each dimension. None is 0: pgvector's ``binary_quantize``. The median gives
+        every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), beyond that it is
+        the median of a uniform sample of that size.
     random_state : int, optional
         Seed of that sample.
     normalize : {"l2"}, optional
@@ -37,27 +40,8 @@ class Sign(Hasher):
 
     method = "sign"
 
-    def __init__(
-        self,
-        *,
-        n_bits: int | None = None,
-        center: Literal["mean", "median"] | None = "mean",
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.center = center
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_choice("center", self.center, ("mean", "median", None))
-        super().check_parameters()
-
-    def _check_n_bits(self) -> None:
-        if self.n_bits is not None:
-            super()._check_n_bits()
+    n_bits: Annotated[int, integer(1, MAX_BITS)] | None = None  # type: ignore[assignment]
+    center: Literal["mean", "median"] | None = "mean"
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits not in (None, rows.dimension):

@@ -1,46 +1,49 @@
 """SIKH: binary codes of shift-invariant kernels (Raginsky & Lazebnik, NIPS 2009)."""
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from ..models.layers import Layer, affine, shift
-from ._common.base import Hasher, Normalize, centred_affine
-from ._common.checks import check_positive
+from ..models.layers import Layer, shift
+from ._common.base import Hasher, centred_affine
+from ._common.checks import Positive
 from ._common.kernels import mean_squared_distance
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
 __all__ = ["SIKH"]
 
-# Of the root mean square distance of two rows. Among 0.4 to 1.2, 0.7 to 0.9 ranked the nearest
-# 2 % best on training rows of MNIST, USPS and text embeddings, with 32 and 128 bits.
+# Default width, relative to the root mean square distance of two rows. Of widths from 0.4 to 1.2,
+# those from 0.7 to 0.9 ranked the nearest 2 % best on training rows of MNIST, USPS and text
+# embeddings, with 32 and 128 bits.
 _WIDTH = 0.8
-# The rows that tell whether a bit is the same for nearly all of them, the least share of them that
-# should differ, and how often a wave is drawn for that.
+# A wave is drawn again if less than this share of a sample of this many rows is on one side of it,
+# up to this many times.
 _SAMPLE_ROWS = 2000
 _LEAST_SHARE = 0.1
 _MOST_DRAWS = 30
-# Of the root mean square distance of two rows. Arguments of the cosines grow as the width falls;
-# below this, float32 no longer knows them within 0.01 or so.
+# Least width, relative to the root mean square distance of two rows. Arguments of the cosines grow
+# as the width falls; below this float32 rounds them by 0.01 or more.
 _LEAST_WIDTH = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SIKH(Hasher):
-    """Signs of random waves, whose Hamming distance tells the value of a Gaussian kernel.
+    """Signs of random waves, whose Hamming distance estimates a Gaussian kernel.
 
     A bit is 1 where cos(w'x + b) + t > 0, with w from N(0, I / width^2), b from [0, 2 pi] and t
     from [-1, 1], all at random (section 2 of the paper). The expected share of differing bits of
-    two rows grows with their distance up to about the width, and tells nothing of distances far
-    beyond. Nothing but the width is learned, so short codes rank worse than those of LSH.
+    two rows grows with their distance up to about the width, and is constant far beyond. Only the
+    width is learned, so short codes rank worse than those of LSH.
 
     One thing differs from the paper: a wave that puts more than nine in ten rows on one side is
-    drawn anew, w, b and t. Where rows are not spread over many periods of the waves, that is one
-    wave in four, and such bits are all but lost. Of rows that nearly all lie in one place, the
-    wave of 30 is taken that parts them best.
+    drawn again, with new w, b and t. If rows do not span many periods, that is one wave in four,
+    whose bits would be almost useless. If 30 draws do not help, the wave that splits the rows most
+    evenly is taken.
 
     Training reads the rows four times, and holds 2,000 of them.
 
@@ -49,11 +52,11 @@ class SIKH(Hasher):
     n_bits : int
         1 to 16,000; it may exceed d.
     width : float, optional
-        Of the kernel exp(-distance^2 / (2 width^2)); the paper's gamma is 1 / width^2. At least
-        0.0001 of the root mean square distance of two rows, as finer waves are rounding; by
-        default 0.8 times that. The paper takes the mean distance to the 50th neighbour, which
-        depends on how many rows there are; it comes to 0.6 (images) or 0.8 (text embeddings) times
-        the same for 10,000 rows.
+        Width of the kernel exp(-distance^2 / (2 width^2)); the paper's gamma is 1 / width^2. The
+        default is 0.8 of the root mean square distance of two rows; the least is 0.0001 of it,
+        since finer waves are rounding. The paper takes the mean distance to the 50th neighbour,
+        which depends on the number of rows; for 10,000 rows it is 0.6 (images) or 0.8 (text
+        embeddings) of the same distance.
     random_state : int, optional
         Seed of the waves; None draws one and records it.
     normalize : {"l2"}, optional
@@ -67,30 +70,13 @@ class SIKH(Hasher):
 
     method = "sikh"
 
-    width_: float
+    width: Positive | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        width: float | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.width = width
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        if self.width is not None:
-            check_positive("width", self.width)
-        super().check_parameters()
+    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        # Two rows are twice as far from each other as each from the mean, in squares.
+        # The mean squared distance of two rows is twice that to the mean.
         distance = math.sqrt(2 * mean_squared_distance(rows, mean[None]))
         self.width_ = _WIDTH * distance if self.width is None else float(self.width)
         if self.width_ < _LEAST_WIDTH * distance:
@@ -100,12 +86,9 @@ class SIKH(Hasher):
                 f"{_LEAST_WIDTH * distance:.6g}"
             )
         directions, phases, thresholds = self._draw(rows, mean, rng)
-        # About the mean the arguments of the cosines are small, and float32 holds them well. The
-        # phases being uniform, it makes no difference to the codes otherwise.
-        waves = centred_affine(directions, mean)
-        assert waves.weights is not None  # noqa: S101
-        assert waves.bias is not None  # noqa: S101
-        return [affine(waves.weights, waves.bias + phases), Layer("cos"), shift(thresholds)]
+        # Centred rows keep the arguments of the cosines small, so that float32 holds them well.
+        # Phases are uniform, so centring does not change the distribution of codes.
+        return [centred_affine(directions, mean, phases), Layer("cos"), shift(thresholds)]
 
     def _draw(
         self, rows: RowSource, mean: NDArray[np.float64], rng: np.random.Generator
@@ -115,7 +98,8 @@ class SIKH(Hasher):
         sample = rows.rows(rng.choice(rows.n_rows, size, replace=False)) - mean
         directions = np.empty((self.n_bits, rows.dimension))
         phases, thresholds = np.empty(self.n_bits), np.empty(self.n_bits)
-        # The share of the rows on the smaller side of each wave; any wave is better than none.
+        # The share of rows on the smaller side of each wave. It starts below 0, so that any wave is
+        # taken first.
         shares = np.full(self.n_bits, -1.0)
         for _ in range(_MOST_DRAWS):
             wanted = np.flatnonzero(shares < _LEAST_SHARE)

@@ -1,46 +1,45 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
-from ._common.base import Hasher, Normalize
-from ._common.checks import check_integer, check_positive
+from ._common.base import Hasher
+from ._common.checks import Positive, integer, number
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
 
 __all__ = ["USPLH"]
 
-# The paper takes 2,000 rows for each set; of 10,000 rows, that is one in five.
+# The paper takes 2,000 of 10,000 rows for each set: one in five.
 _PSEUDO_SHARE = 5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
-    """Bits that each mend what the bits before them did to rows near their boundaries.
+    """Bits that each correct the splits of rows near the boundaries of earlier bits.
 
     The first direction is the principal one. Each bit w then makes pseudo-labels: r- and r+ are the
     rows nearest to its boundary on either side, R- and R+ the farthest from it. Pairs of r- and r+
-    are near each other but were told apart: neighbours, S_ij = 1. Pairs of r- and R-, and of r+ and
-    R+, are far from each other but were not: S_ij = -1. With T_k the mean of S_ij x_i x_j' over all
-    these pairs, the next direction is the leading eigenvector of
+    are near each other but have different bits: neighbours, S_ij = 1. Pairs of r- and R-, and of r+
+    and R+, are far from each other but have the same bit: S_ij = -1. With T_k the mean of S_ij x_i
+    x_j' over all these pairs, the next direction is the leading eigenvector of
 
         M_k = sum over i < k of decay^(k-1-i) T_i  +  eta C_k          (Algorithm 2)
 
-    C_k being the covariance of the centred rows that are left when earlier directions have been
-    taken out, X <- (I - w w')X. All pairs of two sets give the product of their sums, so that S
-    never exists.
+    C_k being the covariance of the centred rows after earlier directions have been removed, X <- (I
+    - w w')X. The sum over all pairs of two sets is a product of two sums, so S is never built.
 
-    Both terms are means, over pairs and over rows, so eta weighs the same on any data. Two things
-    that the paper leaves open were decided by a study on training rows of three data sets. T_k is
-    made from rows from which the directions before w_k have been taken out, but not w_k itself, in
-    the order of Algorithm 2: this keeps later bits from using w_k again, while other directions
-    stay available. Rows from which w_k has been taken out too, or rows as they were, score far
-    less. And the sets are told by the projections that the codes are made of, w'x of the
-    rows as they were.
+    Both terms are means, over pairs and over rows, so eta means the same on any data. A study on
+    training rows of three data sets decided two points that the paper leaves open. T_k is made from
+    rows without the directions before w_k, but with w_k itself, in the order of Algorithm 2: this
+    keeps later bits from using w_k again, while other directions stay available. Rows without w_k,
+    or the original rows, score far less. And the sets are chosen by the projections that make the
+    codes, w'x of the original rows.
 
     Training holds the rows' coordinates, n x d float32 values at most: in memory up to 1 GiB,
     beyond that in a temporary file. The rows themselves are read four times.
@@ -50,15 +49,15 @@ class USPLH(Hasher):
     n_bits : int
         It may exceed d, unless the rows vary in one or two directions only.
     eta : float
-        Weight of the covariance against the pseudo-labels. From 0.003 to 0.03 all is well; greater
-        values give principal directions.
+        Weight of the covariance against the pseudo-labels. 0.003 to 0.03 works well; greater values
+        give principal directions.
     decay : float
-        What the pseudo-labels of earlier bits still count after each further one, the paper's
-        lambda; above 0, at most 1.
+        Factor of the pseudo-labels of earlier bits after each further bit, the paper's lambda;
+        above 0, at most 1.
     n_pseudo : int, optional
         Rows in each of the four sets; None takes a fifth of the rows, which is the paper's 2,000
-        for 10,000 rows. No more than half of the rows on either side of a boundary, so that r and R
-        have no row in common.
+        for 10,000 rows. A set has at most half of the rows on its side of the boundary, so that r
+        and R do not overlap.
     random_state : int, optional
         Recorded with the model; nothing here is random.
     normalize : {"l2"}, optional
@@ -67,39 +66,16 @@ class USPLH(Hasher):
     Attributes
     ----------
     variances_ : float64 (n_bits,)
-        The variance of the rows along each direction, as part of the greatest there is.
+        The variance of the rows along each direction, relative to the greatest variance.
     """
 
     method = "usplh"
 
-    variances_: NDArray[np.float64]
+    eta: Positive = 0.01
+    decay: Annotated[float, number(0, 1, "(]")] = 0.5
+    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
 
-    def __init__(
-        self,
-        *,
-        n_bits: int = 128,
-        eta: float = 0.01,
-        decay: float = 0.5,
-        n_pseudo: int | None = None,
-        random_state: int | None = None,
-        normalize: Normalize = None,
-    ) -> None:
-        self.n_bits: int = n_bits
-        self.eta = eta
-        self.decay = decay
-        self.n_pseudo = n_pseudo
-        self.random_state = random_state
-        self.normalize = normalize
-
-    def check_parameters(self) -> None:
-        """Refuse parameters out of range; see `Hasher.check_parameters`."""
-        check_positive("eta", self.eta)
-        check_positive("decay", self.decay)
-        if self.decay > 1:
-            raise InvalidInputError(f"decay must be at most 1, got {self.decay!r}")
-        if self.n_pseudo is not None:
-            check_integer("n_pseudo", self.n_pseudo, 1, 2**63 - 1)
-        super().check_parameters()
+    variances_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace.measure(rows)
@@ -108,7 +84,7 @@ class USPLH(Hasher):
         sequence = DirectionSequence(space, self.n_bits, self.method)
         pseudo = np.zeros_like(sequence.covariance)
         for _ in range(self.n_bits):
-            # Of the rows as w finds them: w is taken out of them only afterwards.
+            # Keep the deflation before w, since T_k is made of rows that still have w.
             deflation = sequence.deflation.copy()
             direction = sequence.learn(pseudo + self.eta * sequence.covariance)
             sets = pseudo_sets(_project(X, direction), n_pseudo)
@@ -127,15 +103,16 @@ def pseudo_sets(projections: NDArray[np.float32], n_pseudo: int) -> list[NDArray
     Parameters
     ----------
     projections : float32 (n,)
-        The boundary is at 0, and 0 itself below it, as in codes.
+        The boundary is at 0; 0 itself counts as below, as in codes.
     n_pseudo : int
-        Rows in each set, if a side has twice as many; else half of the side, the odd row near.
+        Rows in each set. If a side has fewer than twice as many, each set gets half of the side,
+        and the near set the odd row.
 
     Returns
     -------
     list of intp arrays
-        The row numbers of r-, R-, r+ and R+, no row twice; of equal projections, the rows that
-        come first count as nearer to minus infinity.
+        The row numbers of r-, R-, r+ and R+, each row once. Among equal projections, earlier rows
+        count as smaller.
     """
     below = np.flatnonzero(projections <= 0)
     above = np.flatnonzero(projections > 0)
@@ -150,7 +127,7 @@ def pseudo_sets(projections: NDArray[np.float32], n_pseudo: int) -> list[NDArray
 
 
 def _least(values: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the places of the least values, of equal ones the first."""
+    """Return the places of the least values, the first ones among equals."""
     if not count:
         return np.empty(0, np.intp)
     last = np.partition(values, count - 1)[count - 1]
@@ -159,7 +136,7 @@ def _least(values: NDArray[np.float32], count: int) -> NDArray[np.intp]:
 
 
 def _greatest(values: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the places of the greatest values, of equal ones the last."""
+    """Return the places of the greatest values, the last ones among equals."""
     return len(values) - 1 - _least(-values[::-1], count)
 
 

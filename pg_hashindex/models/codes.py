@@ -20,6 +20,7 @@ from ..errors import InvalidInputError
 __all__ = [
     "CodeArray",
     "CodeArrayDumper",
+    "check_weights",
     "code_bytes",
     "hamming_distances",
     "pack",
@@ -28,9 +29,9 @@ __all__ = [
     "weighted_distances",
 ]
 
-# Weights are taken as whole numbers of this many bits together: float64 then adds them exactly.
+# Weights become whole numbers whose sum has this many bits, so that float64 adds them exactly.
 _WEIGHT_BITS = 51
-# About this many bits of the codes are held as numbers at a time.
+# Bits of codes that are held as numbers at a time.
 _BLOCK_BITS = 1 << 22
 
 
@@ -149,8 +150,7 @@ def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> N
     Returns
     -------
     uint16 (n_queries, n)
-        Callers pass queries in blocks: the result and one temporary of 8 bytes an entry are the
-        memory this takes.
+        Callers pass queries in blocks, since it takes 10 bytes of memory for each entry.
     """
     if queries.shape[1] != codes.shape[1]:
         raise InvalidInputError(
@@ -170,16 +170,15 @@ def weighted_distances(
 ) -> NDArray[np.float64]:
     """Add up the weights of the differing bits of every query code and every code.
 
-    Each weight is first rounded to a multiple of 2**-51 of a power of two above their sum. From
-    there on sums are exact, whatever the order of their terms: equal sums are equal numbers, so
-    that with equal weights the ties are those of `hamming_distances`.
+    Weights are first rounded to multiples of 2**-51 of a power of two above their sum. Then sums
+    are exact in any order, so that equal weights give the ties of `hamming_distances`.
 
     Parameters
     ----------
     queries : uint8 (n_queries, width)
     codes : uint8 (n, width)
     weights : array-like (n_bits,)
-        What each bit counts, 0 or more, at least one above 0.
+        Weight of each bit, 0 or more, at least one above 0.
 
     Returns
     -------
@@ -198,23 +197,33 @@ def weighted_distances(
     step = max(1, _BLOCK_BITS // n_bits)
     for start in range(0, len(codes), step):
         block = slice(start, start + step)
-        # Of signs s and t, (1 - s t) / 2 is 1 where bits differ.
+        # For signs s and t, (1 - s t) / 2 is 1 if the bits differ.
         result[:, block] = weighted @ _as_signs(codes[block], n_bits).T
     np.subtract(whole.sum(), result, out=result)
     return np.ldexp(result, exponent - 1, out=result)
 
 
+def check_weights(what: str, weights: NDArray[np.floating]) -> None:
+    """Refuse numbers that cannot be weights of bits.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise InvalidInputError(
+            f"{what} must be finite, 0 or more, and at least one above 0, got "
+            f"{weights.min()} to {weights.max()}"
+        )
+
+
 def _whole_weights(weights: ArrayLike) -> tuple[NDArray[np.float64], int]:
-    """Return whole numbers, and the power of two that makes the weights of them."""
+    """Return whole numbers, and the power of two that turns them into the weights."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise InvalidInputError(f"weights have shape {array.shape}; give one for each bit")
-    if not np.isfinite(array).all() or (array < 0).any() or not array.any():
-        raise InvalidInputError(
-            "weights must be finite, 0 or more, and at least one above 0, got "
-            f"{array.min()} to {array.max()}"
-        )
-    # Brought below 1 first, so that the sum of the largest numbers is finite too.
+    check_weights("weights", array)
+    # Scale below 1 first, so that the sum of any weights is finite.
     largest = int(np.frexp(array.max())[1])
     scaled = np.ldexp(array, -largest)
     exponent = int(np.frexp(scaled.sum())[1]) - _WEIGHT_BITS

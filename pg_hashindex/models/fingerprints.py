@@ -1,4 +1,4 @@
-"""Fingerprints of rows: 64 bits that a vector is known by."""
+"""Fingerprints of rows: 64 bits that identify a vector."""
 
 from functools import lru_cache
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 __all__ = ["fingerprints"]
 
-# Values that are worked on at a time, 8 bytes each.
+# Values in a block, 8 bytes each.
 _BLOCK_VALUES = 1 << 20
 
 
 def fingerprints(X: NDArray[np.floating]) -> NDArray[np.uint64]:
-    """Compute what rows are known by: 64 bits of each row as float32.
+    """Compute the fingerprints of rows, 64 bits of each row as float32.
 
-    Two multilinear hashes of the row's 32-bit words with fixed multipliers, the high halves of
-    which are strongly universal (Lemire & Kaser, "Strongly universal string hashing is fast",
-    2014): two different rows share a fingerprint with probability about 2**-64, whatever values
-    they hold. 0.0 and -0.0 are the same.
+    A fingerprint is two multilinear hashes of the row's 32-bit words with fixed multipliers. Their
+    high halves are strongly universal (Lemire & Kaser, "Strongly universal string hashing is fast",
+    2014): two different rows share a fingerprint with a probability of about 2**-64, for any
+    values. 0.0 and -0.0 are the same.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def fingerprints(X: NDArray[np.floating]) -> NDArray[np.uint64]:
 @lru_cache(maxsize=8)
 def _multipliers(dimension: int) -> NDArray[np.uint64]:
     """Return fixed odd numbers (dimension, 2) by SplitMix64 (Steele, Lea & Flood 2014)."""
-    # Stored models hold what these give: never change them.
+    # Stored models hold fingerprints, so never change these numbers.
     z = np.arange(1, 2 * dimension + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

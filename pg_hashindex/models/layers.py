@@ -1,4 +1,4 @@
-"""The layers that models are made of; ``sql/110_layers.sql`` evaluates the same ones.
+"""The layers of models; ``sql/110_layers.sql`` evaluates the same ones.
 
 =========== ============================== =============================================
 kind        carries                        maps a row x to
@@ -22,11 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from .vectors import MAX_DIMENSION, as_array
 
 __all__ = ["MAX_DIMENSION", "Layer", "LayerKind", "affine", "affinity", "normalize", "rbf", "shift"]
-
-#: The most dimensions a pgvector ``vector`` may have, so the most that a layer may give.
-MAX_DIMENSION = 16_000
 
 LayerKind = Literal["normalize", "shift", "affine", "rbf", "affinity", "relu", "tanh", "sin", "cos"]
 
@@ -53,7 +51,8 @@ class Layer:
     Raises
     ------
     InvalidInputError
-        If a kind is unknown, or carries too little, too much, or values that are not finite.
+        If the kind is unknown, an argument is missing or not used by the kind, or values are not
+        finite.
     """
 
     kind: LayerKind
@@ -71,7 +70,7 @@ class Layer:
         self._check_array("bias", self.bias, 1, self.kind in _WITH_BIAS)
         if (self.scale is not None) != (self.kind in _WITH_SCALE):
             raise InvalidInputError(f"a layer of kind {self.kind} has scale {self.scale}")
-        # Kept as the float32 that the database holds, so that both sides compute with one value.
+        # Keep the float32 of the database, so that both sides use the same value.
         if self.scale is not None:
             try:
                 with np.errstate(over="ignore"):
@@ -108,18 +107,13 @@ class Layer:
             )
         if value is None:
             return
-        try:
-            given = np.asarray(value)
-        except ValueError as error:
-            raise InvalidInputError(
-                f"{what} of a layer of kind {self.kind} cannot be read as an array: {error}"
-            ) from error
+        given = as_array(f"{what} of a layer of kind {self.kind}", value)
         if given.dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{what} of a layer of kind {self.kind} must be numbers, got an array of "
                 f"{given.dtype}"
             )
-        # What is no float32 is refused below.
+        # Values beyond float32 become infinite and are refused below.
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(given, dtype=np.float32)
         if array.ndim != ndim or not 1 <= max(array.shape) <= MAX_DIMENSION or 0 in array.shape:
@@ -133,12 +127,12 @@ class Layer:
         object.__setattr__(self, what, array)
 
     def output_dimension(self, dimension: int) -> int:
-        """Return how many numbers come out when ``dimension`` go in.
+        """Return the output dimension for an input dimension.
 
         Raises
         ------
         InvalidInputError
-            If the layer does not take that many.
+            If the layer takes another dimension.
         """
         expected = dimension
         if self.weights is not None:
@@ -193,10 +187,10 @@ class Layer:
 
 def _affinities(distances: NDArray[np.float64], scale: float, nearest: int) -> NDArray[np.float64]:
     if nearest < distances.shape[1]:
-        # A stable order: of anchors as far as each other the first ones are taken, as in SQL.
+        # A stable order takes the first of equally distant anchors, as SQL does.
         order = np.argsort(distances, axis=1, kind="stable")
         np.put_along_axis(distances, order[:, nearest:], np.inf, axis=1)
-    # Relative to the nearest one, whose own value is 1: the sum is never 0.
+    # Relative to the nearest anchor, whose value is 1, so that the sum is never 0.
     result: NDArray[np.float64] = np.exp(-scale * (distances - distances.min(axis=1)[:, None]))
     result /= result.sum(axis=1, keepdims=True)
     return result
@@ -205,8 +199,8 @@ def _affinities(distances: NDArray[np.float64], scale: float, nearest: int) -> N
 def squared_distances(X: NDArray[np.floating], Y: NDArray[np.floating]) -> NDArray[np.float64]:
     """Compute the squared Euclidean distance of every row of X to every row of Y.
 
-    In float64: the expansion ||x||^2 - 2 x'y + ||y||^2 cancels, and in float32 that would cost
-    near rows most of their digits.
+    It uses float64, since the expansion ||x||^2 - 2 x'y + ||y||^2 would lose most digits of small
+    distances in float32.
 
     Parameters
     ----------

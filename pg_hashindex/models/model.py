@@ -1,4 +1,4 @@
-"""Models: what a fitted hasher leaves behind, independent of the method that made it."""
+"""Models: the layers of a fitted hasher, independent of its method."""
 
 import hashlib
 import io
@@ -26,18 +26,18 @@ from .vectors import as_rows
 
 __all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
 
-#: The most bits of a code: projections travel as pgvector ``vector`` values.
+#: The most bits of a code, since projections travel as pgvector ``vector`` values.
 MAX_BITS = MAX_DIMENSION
 MAX_LAYERS = 64
 
 Metric = Literal["l2", "cosine", "ip"]
 
 _FILE_FORMAT = 1
-# Bytes of a network that are copied at a time.
+# Bytes of a network in a part.
 _PART_BYTES = 1 << 24
-# Rows evaluated at a time, so that memory does not grow with the input.
+# Rows in a block, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
-#: What NumPy, zipfile, zlib and json raise on a damaged file.
+#: #: Exceptions of NumPy, zipfile, zlib and json on a damaged file.
 UNREADABLE = (
     ValueError,
     KeyError,
@@ -56,9 +56,9 @@ UNREADABLE = (
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A named list of layers that maps vectors to binary codes, and perhaps a network after them.
+    """A named list of layers, perhaps with a network after them, that maps vectors to binary codes.
 
-    SQL evaluates it exactly if it has no network.
+    SQL can evaluate it if it has no network.
 
     Parameters
     ----------
@@ -67,34 +67,33 @@ class Model:
     method : str
         The registered name of the hasher that made it, for instance ``"itq"``.
     dimension : int
-        Dimensions of the vectors it takes.
+        Dimensions of its vectors.
     layers : sequence of Layer
-        At least one and at most 64, the network counted as one; the last gives one number for
-        each projection. None before a network of kind ``rows``, which knows rows as they are in
-        the table.
+        1 to 64 layers, a network counting as one; the last one gives the projections. Before a
+        network of kind ``rows`` there are no layers, since it knows rows as they are in the table.
     metric : {"l2", "cosine", "ip"}
-        The distance it was trained for; an index uses it unless told otherwise.
+        The distance that it was trained for, which is the default of its indexes.
     parameters : mapping
         The hasher's parameters, as JSON values.
     training : mapping
-        What training saw and measured, as JSON values.
+        Facts about the training, as JSON values.
     version : int, optional
-        Given by the store when the model is saved.
+        The store sets it when it saves the model.
     bit_weights : float (n_bits,), optional
-        What each bit counts in distances between codes, 0 or more, at least one above 0; kept as
-        float32. None where all count the same, and of 4 levels.
+        Weights of the bits in distances between codes, 0 or more, at least one above 0; kept as
+        float32. None means equal weights; 4 levels have no others.
     network : Network, optional
-        A last step that Python alone evaluates.
+        A last step that only Python evaluates.
     profile : Profile, optional
-        How the projections of its training rows were spread, for checks of an index; it says
-        nothing about what the model does, and the checksum does not cover it.
+        Distribution of the projections of training rows, for checks of an index. It has no effect
+        on codes, and the checksum does not cover it.
     levels : {2, 4}
-        Levels that a code keeps of each projection, in 1 bit or 2: 2 are the signs.
+        Levels of each projection that a code keeps, in 1 bit or 2; 2 levels are the signs.
 
     Raises
     ------
     InvalidInputError
-        If the layers do not fit each other or the dimension, or a value is out of range.
+        If layers do not fit each other or the dimension, or a value is out of range.
     """
 
     name: str
@@ -146,13 +145,13 @@ class Model:
     def _check_takes_levels(self) -> None:
         if self.network is not None and self.network.kind == "rows":
             raise InvalidInputError(
-                f"{self.levels} levels are kept of projections, and model {self.name!r} has none: "
-                "its network of kind rows gives codes; use 2 levels"
+                f"{self.levels} levels need projections, but the network of model {self.name!r} is "
+                "of kind rows and gives codes; use 2 levels"
             )
         if self.bit_weights is not None:
             raise InvalidInputError(
-                f"model {self.name!r} has weights of bits, which do not go together with "
-                f"{self.levels} levels; use 2 levels, or a method that learns no weights"
+                f"model {self.name!r} has weights of bits, so it cannot have {self.levels} "
+                "levels; use 2 levels, or a method that learns no weights"
             )
         if self.n_bits > MAX_BITS:
             raise InvalidInputError(
@@ -167,7 +166,7 @@ class Model:
 
     @property
     def n_projections(self) -> int:
-        """The number of projections, which `project` gives."""
+        """The number of projections."""
         dimension = self.dimension
         for layer in self.layers:
             dimension = layer.output_dimension(dimension)
@@ -188,7 +187,7 @@ class Model:
             digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
         if self.network is not None:
             digest.update(f"|network|{self.network.checksum}".encode())
-        # Models of 2 levels keep the checksums that they had before there were others.
+        # Omit 2 levels, so that models from before there were 4 levels keep their checksums.
         if self.levels != 2:
             digest.update(f"|levels|{self.levels}".encode())
         return digest.hexdigest()
@@ -207,9 +206,9 @@ class Model:
         Raises
         ------
         InvalidInputError
-            If X has another dimension, NaN or infinite values, or values so large that a layer
-            gives such; if the network knows only the rows that it was trained on, and not these;
-            or it needs torch, which is not installed.
+            If X has another dimension, or values that are NaN, infinite or too large for a layer;
+            if the network only knows its training rows and these are others; or if it needs torch,
+            which is not installed.
         """
         rows = as_rows(X, dimension=self.dimension)
         result = np.empty((len(rows), self.n_projections), dtype=np.float32)
@@ -223,7 +222,7 @@ class Model:
         for layer in self.layers:
             with np.errstate(over="ignore", invalid="ignore"):
                 block = layer.apply(block)
-            # As in SQL, where no vector may hold them.
+            # As in SQL, where vectors hold finite numbers only.
             finite = np.isfinite(block).all(axis=1)
             if not finite.all():
                 raise InvalidInputError(
@@ -258,7 +257,7 @@ class Model:
         return result
 
     def ranking_codes(self, X: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.generic] | None]:
-        """Compute the codes of queries, and their weights, as measures of codes take them.
+        """Compute the codes of queries and the weights that rank rows by them.
 
         Parameters
         ----------
@@ -267,8 +266,8 @@ class Model:
         Returns
         -------
         codes : uint8 (n, ceil(n_bits / 8)) or (n, k, ceil(n_bits / 8))
-            For 2 levels the codes of `encode`, compared by Hamming distance or by the weights of
-            bits; for 4 the weighted ones of `query_codes`, since their bits do not count the same.
+            For 2 levels the codes of `encode`, for Hamming distances with or without bit weights;
+            for 4 levels the weighted codes of `query_codes`, since bits count differently.
         weights : (n_bits,) or (k,), optional
 
         Raises
@@ -281,7 +280,7 @@ class Model:
         return query_codes(self.project(X), self.levels)
 
     def to_bytes(self) -> bytes:
-        """Serialise to one self-contained block, an ``npz`` archive without pickled objects."""
+        """Serialise to one ``npz`` archive without pickled objects."""
         header = {
             "format": _FILE_FORMAT,
             "name": self.name,
@@ -321,7 +320,7 @@ class Model:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Model":
-        """Read what `to_bytes` wrote; nothing in it is executed.
+        """Read the bytes that `to_bytes` wrote; nothing in them is executed.
 
         Raises
         ------
@@ -329,16 +328,16 @@ class Model:
             If the data is not a model, is of a newer format, or fails its checksum.
         """
         if not zipfile.is_zipfile(io.BytesIO(data)):
-            raise InvalidInputError("not a model file of pg_hashindex: it is no archive of NumPy's")
+            raise InvalidInputError("not a model file of pg_hashindex: not an archive of NumPy")
         try:
-            # Before anything is unpacked: nothing is compressed in what `to_bytes` writes.
+            # Check sizes before unpacking. `to_bytes` compresses nothing.
             with zipfile.ZipFile(io.BytesIO(data)) as members:
                 sizes = [member.file_size for member in members.infolist()]
                 packed = any(member.compress_type for member in members.infolist())
             if packed or sum(sizes) > len(data):
                 raise InvalidInputError(
-                    "not a model file of pg_hashindex: it says that it holds more than it does, "
-                    f"{sum(sizes)} bytes in {len(data)}"
+                    "not a model file of pg_hashindex: it claims to hold "
+                    f"{sum(sizes)} bytes, but has {len(data)}"
                 )
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 header = json.loads(archive["header"].tobytes())
@@ -355,33 +354,28 @@ class Model:
                 layers = [
                     Layer(
                         spec["kind"],
-                        _member(archive, f"weights_{position}"),
-                        _member(archive, f"bias_{position}"),
+                        archive.get(f"weights_{position}"),
+                        archive.get(f"bias_{position}"),
                         spec["scale"],
                         spec["nearest"],
                     )
                     for position, spec in enumerate(header["layers"])
                 ]
-                bit_weights = _member(archive, "bit_weights")
-                network = None
-                if "network" in header:
-                    network = Network.from_parts(header["network"], [archive["network"].data])
-                profile = None
-                if "profile" in header:
-                    profile = Profile.from_dict(header["profile"])
-            model = cls(
-                header["name"],
-                header["method"],
-                header["dimension"],
-                layers,
-                header["metric"],
-                dict(header["parameters"]),
-                dict(header["training"]),
-                bit_weights=bit_weights,
-                network=network,
-                profile=profile,
-                levels=header.get("levels", 2),
-            )
+                model = cls(
+                    header["name"],
+                    header["method"],
+                    header["dimension"],
+                    layers,
+                    header["metric"],
+                    dict(header["parameters"]),
+                    dict(header["training"]),
+                    bit_weights=archive.get("bit_weights"),
+                    network=Network.from_parts(header["network"], [archive["network"].data])
+                    if "network" in header
+                    else None,
+                    profile=Profile.from_dict(header["profile"]) if "profile" in header else None,
+                    levels=header.get("levels", 2),
+                )
         except InvalidInputError:
             raise
         except UNREADABLE as error:
@@ -400,21 +394,13 @@ def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.flo
         raise InvalidInputError(
             f"bit_weights have shape {weights.shape}, must be ({n_bits},): one for each bit"
         )
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise InvalidInputError(
-            "bit_weights must be finite, 0 or more, and at least one above 0, got "
-            f"{weights.min()} to {weights.max()}"
-        )
+    codes.check_weights("bit_weights", weights)
     weights.flags.writeable = False
     return weights
 
 
-def _member(archive: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | None:
-    return archive.get(name)
-
-
 def check_model_name(name: str) -> None:
-    """Refuse a name that no model may have.
+    """Refuse a name that models must not have.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Networks: the last step of a model that Python alone can evaluate.
+"""Networks: the last step of a model, which only Python can evaluate.
 
 ====== ============================================ ============================================
 kind   arrays                                       maps a row x to
@@ -8,13 +8,14 @@ rows   fingerprints uint64 (n,), rising, distinct;  the code of that row, as +1 
 torch  the parameters of a neural network           its output, by `pg_hashindex.deep.networks`
 ====== ============================================ ============================================
 
-Kind ``rows`` is what transductive training leaves: codes of the rows that it saw, and no function
-for others. A row is known by its vector, so the network takes rows as they are in the table, and a
-model that has one has no layers before it.
+Transductive training gives kind ``rows``: codes of its training rows, and no function for others.
+The vector identifies a row, so the network takes rows as they are in the table, and its model has
+no layers.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +37,7 @@ NetworkKind = Literal["rows", "torch"]
 
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_ARRAYS = 10_000
-# Fixed-size numbers alone: an array of objects would be a pickle.
+# Only fixed-size numbers, since an array of objects would be a pickle.
 _DTYPES = tuple(
     np.dtype(name)
     for name in ("bool", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
@@ -45,7 +46,7 @@ _DTYPES = tuple(
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A step of a model that SQL cannot evaluate: its arrays, and what says how to use them.
+    """A step of a model that SQL cannot evaluate: arrays, and a configuration for their use.
 
     Parameters
     ----------
@@ -56,13 +57,13 @@ class Network:
     arrays : mapping of str to array
         Booleans, integers or floats, at least one of them, none empty; kept read-only.
     n_bits : int
-        Numbers that come out for each row.
+        Numbers in the output of each row.
 
     Raises
     ------
     InvalidInputError
-        If the kind is unknown, the configuration is not JSON, or arrays are missing, of another
-        shape or type than the kind asks for, or not finite.
+        If the kind is unknown, the configuration is not JSON, or arrays are missing, not finite, or
+        of a shape or type that the kind does not allow.
     """
 
     kind: NetworkKind
@@ -86,7 +87,7 @@ class Network:
             raise InvalidInputError(
                 f"a network has 1 to {_MOST_ARRAYS} arrays, got {len(self.arrays)}"
             )
-        # In one order, so that equal networks are stored alike.
+        # Sorted, so that equal networks are stored alike.
         names = sorted(map(_checked_name, self.arrays))
         arrays = {name: _checked_array(name, self.arrays[name]) for name in names}
         object.__setattr__(self, "arrays", arrays)
@@ -100,19 +101,19 @@ class Network:
 
     @cached_property
     def checksum(self) -> str:
-        """The SHA-256 of all that the network is, in hexadecimal; equal for equal networks."""
+        """The SHA-256 of the whole network, in hexadecimal; equal for equal networks."""
         digest = hashlib.sha256(_canonical(self.spec()).encode())
         for array in self.arrays.values():
             digest.update(_bytes_of(array))
         return digest.hexdigest()
 
     def knows(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Tell which rows the network has an output for.
+        """Return which rows the network has an output for.
 
         Parameters
         ----------
         X : array-like (n, d)
-            Rows as they come to the network; for kind ``rows`` as they are in the table.
+            Input rows; for kind ``rows`` as they are in the table.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class Network:
         X : array-like (n, d)
             As in `knows`.
         first_row : int
-            The number of the first row, for messages.
+            Number of the first row, for messages.
 
         Returns
         -------
@@ -146,8 +147,8 @@ class Network:
         Raises
         ------
         InvalidInputError
-            If X is not finite rows, the network does not know a row or gives no finite number
-            for it, or torch is needed and not installed.
+            If X is not finite rows, the network does not know a row or its output is not finite, or
+            torch is needed but not installed.
         """
         rows = as_rows(X)
         if self.kind == "torch":
@@ -156,22 +157,22 @@ class Network:
         if not known.all():
             raise InvalidInputError(
                 f"row {first_row + int(np.argmin(known))} is none of the "
-                f"{len(self.arrays['fingerprints'])} rows that this model was trained on, and it "
-                "has codes of those alone; train it anew with this row, or train a model that "
-                "hashes new rows"
+                f"{len(self.arrays['fingerprints'])} rows that this model was trained on, the only "
+                "ones that it has codes for; train it again with this row, or use a method that "
+                "encodes new rows"
             )
         bits = packed.unpack(self.arrays["codes"][places], self.n_bits)
         return np.where(bits, np.float32(1), np.float32(-1))
 
     def _places(self, rows: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Find rows among the known ones: a place for each, and whether it is the row's."""
+        """Find rows among the known ones: a place for each, and whether the row is there."""
         known, wanted = self.arrays["fingerprints"], fingerprints(rows)
         places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         return places, known[places] == wanted
 
     def _evaluate(self, rows: NDArray[np.float32], first_row: int) -> NDArray[np.float32]:
         try:
-            # By name: `deep` stands above this room, and needs torch.
+            # Import by name, since `deep` is a room above this one and needs torch.
             networks = import_module("pg_hashindex.deep.networks")
         except ImportError as error:
             raise InvalidInputError(
@@ -187,7 +188,7 @@ class Network:
         return result
 
     def spec(self) -> dict[str, Any]:
-        """Return what the network is but for the numbers in its arrays, as JSON values."""
+        """Return everything but the numbers in the arrays, as JSON values."""
         return {
             "kind": self.kind,
             "config": dict(self.config),
@@ -208,7 +209,7 @@ class Network:
         Yields
         ------
         bytes
-            All of them of that size but the last.
+            All but the last have that size.
         """
         part = bytearray()
         for array in self.arrays.values():
@@ -225,25 +226,20 @@ class Network:
 
     @classmethod
     def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes] | bytearray) -> "Network":
-        """Put a network together from what `spec` and `parts` gave.
+        """Make a network from the results of `spec` and `parts`.
 
         Parameters
         ----------
         spec : mapping
         parts : iterable of bytes, or bytearray
-            All of them in one is taken over, not copied.
+            A bytearray of all parts is used without a copy.
 
         Raises
         ------
         InvalidInputError
-            If they do not fit each other, or are no network; nothing in them is executed.
+            If they do not fit each other or are not a network. Nothing in them is executed.
         """
-        if isinstance(parts, bytearray):
-            data = parts
-        else:
-            data = bytearray()
-            for part in parts:
-                data += part
+        data = parts if isinstance(parts, bytearray) else bytearray().join(parts)
         try:
             arrays, start = {}, 0
             for described in spec["arrays"]:
@@ -252,10 +248,7 @@ class Network:
                     raise InvalidInputError(
                         f"array {described['name']!r} of a network is {dtype} {shape}"
                     )
-                # In Python's integers, which do not overflow.
-                count = 1
-                for side in shape:
-                    count *= side
+                count = math.prod(shape)
                 if start + count * dtype.itemsize > len(data):
                     raise InvalidInputError(
                         f"array {described['name']!r} of a network ends beyond its {len(data)} "
@@ -278,20 +271,20 @@ class Network:
 def known_rows(
     rows: NDArray[Any] | Iterable[ArrayLike], codes: NDArray[np.uint8], n_bits: int
 ) -> Network:
-    """Make the network of rows whose codes are known.
+    """Make a network of kind ``rows`` from rows and their codes.
 
     Parameters
     ----------
     rows : array (n, d), or iterable of blocks (n_i, d)
         As they are in the table, before any layer.
     codes : uint8 (n, ceil(n_bits / 8))
-        Their codes, as `codes.pack` makes them.
+        Their codes, as from `codes.pack`.
     n_bits : int
 
     Returns
     -------
     Network
-        Of rows that are equal, the first one's code counts.
+        Among equal rows, the code of the first one counts.
 
     Raises
     ------
@@ -332,7 +325,7 @@ def _checked_array(name: str, given: NDArray[Any]) -> NDArray[Any]:
         raise InvalidInputError(f"array {name!r} of a network is empty: {array.shape}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidInputError(f"array {name!r} of a network is not all finite")
-    # What is read-only already stays so; anything else may be changed by the caller later.
+    # Copy an array that the caller could still change.
     if array.flags.writeable:
         array = array.copy()
     array = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
@@ -370,7 +363,7 @@ def _canonical(value: Any) -> str:
 
 
 def _plain_numbers(value: Any) -> Any:
-    """Write whole numbers as integers: PostgreSQL's jsonb does not keep 1e22 or -0.0 apart."""
+    """Turn whole floats into integers, since PostgreSQL's jsonb does not keep the difference."""
     match value:
         case dict():
             return {key: _plain_numbers(item) for key, item in value.items()}

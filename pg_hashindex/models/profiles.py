@@ -1,4 +1,4 @@
-"""Profiles: how projections of the training rows were spread, to see later rows drift from them.
+"""Profiles: distributions of the projections of training rows, to detect drift of later rows.
 
 The comparison is by the population stability index: of two distributions over the same bins, the
 sum of ``(now - was) * log(now / was)``. Below 0.1 is usually called no change, above 0.25 a great
@@ -17,35 +17,35 @@ from .quantization import LEVELS, Levels, bits_of, quantize
 
 __all__ = ["BINS", "Profile", "stability_index"]
 
-#: Parts of about as many training rows each.
+#: #: Bins of a profile, each with about the same number of training rows.
 BINS = 10
 
-# Of the spread of all projections. Rounding may take a number that many rows share to the other
-# side of an edge, but not so far.
+# Edges are moved by this part of the spread of all projections, so that rounding cannot move a
+# number that many rows share across an edge.
 _MARGIN = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How the projections of some rows are spread, and how often each bit of their codes is 1.
+    """The distribution of the projections of some rows, and the count of ones of each bit.
 
     Parameters
     ----------
     rows : int
-        Rows that were looked at.
+        The number of rows.
     edges : float32 (n_projections, 9)
-        Rising; they cut the values of a projection into ten parts of about as many rows.
+        Rising edges that divide the values of a projection into ten bins of about equal counts.
     counts : int64 (n_projections, 10)
-        Rows in each part: below the first edge, from each edge up to the next, from the last on.
-        They differ where many rows have the same projection.
+        Rows in each bin: below the first edge, from each edge to the next, from the last edge on.
+        Counts differ if many rows have the same projection.
     ones : int64 (n_bits,)
-        Rows whose codes have a 1 there.
+        Rows with a 1 in each bit.
 
     Raises
     ------
     InvalidInputError
-        If the arrays do not fit each other, or numbers are not finite, not rising, below 0, or do
-        not add up.
+        If arrays do not fit each other, edges are not finite and rising, or counts are below 0 or
+        do not add up.
     """
 
     rows: int
@@ -85,14 +85,14 @@ class Profile:
 
     @classmethod
     def of(cls, projections: NDArray[np.floating], levels: Levels = 2) -> "Profile":
-        """Describe projections.
+        """Make the profile of projections.
 
         Parameters
         ----------
         projections : floating (n, n_projections)
             At least one row.
         levels : {2, 4}
-            Of the codes.
+            Levels of the codes.
 
         Returns
         -------
@@ -107,7 +107,7 @@ class Profile:
         )
 
     def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Count other projections by the parts of this profile.
+        """Count other projections in the bins of this profile.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Profile:
         """Return JSON values that `from_dict` takes."""
         return {
             "rows": self.rows,
-            # The shortest text that is the same float32.
+            # The shortest decimal that gives the same float32.
             "edges": [[float(str(edge)) for edge in edges] for edges in self.edges],
             "counts": self.counts.tolist(),
             "ones": self.ones.tolist(),
@@ -131,12 +131,12 @@ class Profile:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "Profile":
-        """Read what `as_dict` returned.
+        """Make a profile from the result of `as_dict`.
 
         Raises
         ------
         InvalidInputError
-            If it is no profile.
+            If it is not a profile.
         """
         try:
             rows = value["rows"]
@@ -157,15 +157,15 @@ def stability_index(
     Parameters
     ----------
     was, now : integer (n_bits, bins)
-        Rows in each part; the same number of rows for each bit, 1 or more.
+        Rows in each bin; each bit has the same number of rows, 1 or more.
 
     Returns
     -------
     index : float64 (n_bits,)
-        The population stability index, less what chance alone gives on average, so that it may be
-        below 0. Half a row is added to each part, so that none is empty.
+        The population stability index, less its average under chance alone, so it may be below 0.
+        Half a row is added to each bin, so that none is empty.
     noise : float
-        What chance gives for each free part.
+        The average contribution of chance to each free bin.
     """
     bins = was.shape[1]
     n_was, n_now = was[0].sum(), now[0].sum()

@@ -1,4 +1,4 @@
-"""Projections to codes, and queries to the few weighted codes that every ranking is made of.
+"""Codes from projections, and queries as the few weighted codes that make every ranking.
 
 **Codes.** A model keeps 2 or 4 levels of each projection. With 2 levels a code is the signs. With
 4, let p be the n projections divided by their own l2 norm, and t = 1 / sqrt(n) their standard
@@ -6,10 +6,10 @@ deviation about 0. The level of a projection is 2 s1 + s2 with signs s1 and s2: 
 at -t, 0 and t. Bits 1 and 0 stand for the signs 1 and -1: v1 holds those of s1, v2 those of s2, and
 the code is v1 followed by v2, 2 n bits.
 
-**Queries.** A ranking orders rows by how large <p, levels of the row> is, p being the query's
-projections. Any p is nearly sum_k a_k u_k for vectors of signs u_k: with a = 4, 2, 1 each
-projection has one of the 8 levels -7, -5, ... 7. For signs s of the row and the Hamming distance
-H of two vectors of signs, <u, s> = n - 2 H(u, s). So with 2 levels
+**Queries.** A ranking orders rows by <p, levels of the row>, p being the projections of the query.
+Any p is nearly sum_k a_k u_k with vectors of signs u_k: for a = 4, 2, 1 each projection has one of
+the 8 levels -7, -5, ... 7. For signs s of the row and the Hamming distance H of two vectors of
+signs, <u, s> = n - 2 H(u, s). So with 2 levels
 
     <p, s> = constant - 2 sum_k a_k H(s, u_k),
 
@@ -54,21 +54,20 @@ __all__ = [
     "weighted_query_codes",
 ]
 
-#: Levels kept of each projection: 2 are its sign.
+#: #: Levels of each projection that a code keeps; 2 levels are its sign.
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
-# Where the 8 levels of a query's projection are cut beside 0, in standard deviations: the uniform
-# quantiser of 8 levels that is the best for normal values (Max, "Quantizing for minimum
-# distortion", 1960).
+# Thresholds of the 8 levels of a query's projection besides 0, in standard deviations: the best
+# uniform quantiser of 8 levels for normal values (Max, "Quantizing for minimum distortion", 1960).
 _QUERY_EDGES = (0.586, 1.172, 1.758)
 _SIGN_WEIGHTS = (4, 2, 1)
-# Learned weights are rounded to whole numbers of this many bits.
+# Bits of learned weights after rounding to whole numbers.
 _WEIGHT_BITS = 4
 
 
 def check_levels(levels: object) -> None:
-    """Refuse a number of levels that no model has.
+    """Refuse a number of levels other than 2 and 4.
 
     Raises
     ------
@@ -104,9 +103,9 @@ def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bo
 
 
 def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:
-    """Compute how far each projection is from where a bit of its code would change.
+    """Compute the distance of each projection from the value at which a bit of its code changes.
 
-    Rounding may decide the bit where that is next to nothing beside the row's projections.
+    If it is tiny beside the row's projections, rounding may decide the bit.
 
     Parameters
     ----------
@@ -136,12 +135,12 @@ def query_codes(
     ----------
     projections : floating (m, n)
     levels : {2, 4}
-        Of the codes that are ranked.
+        Levels of the codes that are ranked.
 
     Returns
     -------
     codes : uint8 (m, k, ceil(n log2(levels) / 8))
-        k is 3 for 2 levels, 6 for 4. A row of zeros has the codes of the level -1 throughout.
+        k is 3 for 2 levels and 6 for 4. A row of zeros counts as level -1 throughout.
     weights : int64 (k,)
     """
     p = _normalized(projections)
@@ -167,7 +166,7 @@ def weighted_query_codes(
     Parameters
     ----------
     codes : uint8 (m, ceil(n_bits / 8))
-        The queries' own.
+        Codes of the queries.
     bit_weights : array-like (n_bits,)
         0 or more, at least one above 0; rounded to 0 to 15, the greatest being 15.
 
@@ -201,7 +200,7 @@ def code_distances(
     Returns
     -------
     unsigned (m, n)
-        The sum of the weighted Hamming distances, of a type that holds any.
+        Sums of weighted Hamming distances, in a type that holds any of them.
     """
     if queries.ndim != 3 or queries.shape[1] != len(weights):
         raise InvalidInputError(

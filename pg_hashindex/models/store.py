@@ -1,8 +1,8 @@
 """Models in the database: the only reader and writer of ``hashindex.model`` and its parts.
 
-A model is named as ``name`` (its latest version) or ``name:version``. Where a network follows the
-layers, the stored layers end in one of kind ``network``, which SQL refuses to evaluate; what the
-network is stands in column ``network``, and the numbers of its arrays in ``hashindex.model_part``.
+A reference is ``name`` (the latest version) or ``name:version``. If a network follows the layers,
+the stored layers end in one of kind ``network``, which SQL refuses to evaluate. Column ``network``
+describes the network, and ``hashindex.model_part`` holds its arrays.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ __all__ = [
     "save",
 ]
 
-#: Where a model is evaluated: SQL can do it unless the model has a network.
+#: #: The language that evaluates a model: SQL unless it has a network.
 EvaluatedIn = Literal["sql", "python"]
 
 _NETWORK = "network"
-# Far below the 1 GB that one value of PostgreSQL's may take, and what a client holds twice.
+# Far below 1 GB, PostgreSQL's limit of a value; a client holds a part twice.
 _PART_BYTES = 8_000_000
 
 _MODEL: LiteralString = """
@@ -61,11 +61,11 @@ _PART: LiteralString = "SELECT data FROM hashindex.model_part WHERE model_id = $
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What the database knows about a model, without its layers.
+    """A stored model without its layers.
 
-    ``network`` is the kind of its network, if it has one; it is evaluated in Python then.
-    ``size_bytes`` counts layers and network. ``profile_rows`` is how many rows its profile was made
-    of, None where it has none. ``levels`` are those that codes keep of each projection.
+    ``network`` is the kind of its network, or None; Python evaluates models that have one.
+    ``size_bytes`` counts layers and network. ``profile_rows`` is the number of rows of its profile,
+    or None. ``levels`` are the levels of each projection that codes keep.
     """
 
     name: str
@@ -123,7 +123,7 @@ def save(connection: Connection, model: Model) -> Model:
     with translated_errors():
         prepare(connection)
         with connection.transaction():
-            # Two savers of one name must not both compute the same next version.
+            # Two concurrent saves of one name must not get the same version.
             connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
             row = connection.execute(
                 f"""
@@ -158,7 +158,7 @@ def save(connection: Connection, model: Model) -> Model:
             assert row is not None  # noqa: S101
             if model.network is not None:
                 for number, part in enumerate(model.network.parts(_PART_BYTES)):
-                    # Binary: as text it would be twice as long.
+                    # Binary, since text would be twice as long.
                     connection.execute(
                         "INSERT INTO hashindex.model_part (model_id, part, data) "
                         "VALUES (%s, %s, %b)",
@@ -168,7 +168,7 @@ def save(connection: Connection, model: Model) -> Model:
 
 
 def check_may_save(connection: Connection) -> None:
-    """Refuse a role that may not save models, before it trains one.
+    """Refuse a role that may not save models; called before training.
 
     Raises
     ------
@@ -196,9 +196,9 @@ def load(connection: Connection, reference: str) -> Model:
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     DatabaseStateError
-        If its layers or its network are not what was saved.
+        If layers or network do not match the saved checksum.
     """
     with translated_errors():
         prepare(connection)
@@ -206,8 +206,8 @@ def load(connection: Connection, reference: str) -> Model:
         row = cursor.execute(_MODEL, [reference]).fetchall()[0]
         layers = cursor.execute(_LAYERS, row[:1], binary=True).fetchall()
         data = bytearray()
-        # One by one: together they may be hundreds of megabytes. They never change, so they need
-        # not be read in one snapshot with the rest.
+        # One by one, since they may have hundreds of megabytes. Models never change, so parts may
+        # be read in another snapshot than the rest.
         for (part,) in cursor.execute(_PARTS, row[:1]).fetchall():
             for values in cursor.execute(_PART, [row[0], part], binary=True).fetchall():
                 data += values[0]
@@ -215,7 +215,7 @@ def load(connection: Connection, reference: str) -> Model:
 
 
 async def load_async(connection: psycopg.AsyncConnection[Any], reference: str) -> Model:
-    """Read a model by the same statements, and put it together in another thread; see `load`."""
+    """Read a model by the statements of `load`, and assemble it in another thread."""
     with translated_errors():
         cursor = AsyncRawCursor(connection, row_factory=tuple_row)
         row = (await (await cursor.execute(_MODEL, [reference])).fetchall())[0]
@@ -234,12 +234,12 @@ def _assembled(
     layers: list[tuple[Any, ...]],
     data: bytearray,
 ) -> Model:
-    remedy = "import it again from a file, or train it anew"
+    remedy = "import it again from a file, or train it again"
     try:
         network = None
         if row[10] is not None:
             network = Network.from_parts(row[10], data)
-            # Python's model has no such layer. Where it is missing, its checksum shows it.
+            # Models in Python have no such layer. If it is missing, the checksum fails.
             layers = [layer for layer in layers if layer[0] != _NETWORK]
         model = Model(
             name=row[1],
@@ -287,12 +287,12 @@ def list_models(connection: Connection) -> list[StoredModel]:
 
 
 def describe(connection: Connection, reference: str) -> StoredModel:
-    """Return what is known about one model.
+    """Return one model without its layers.
 
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     """
     return _describe(connection, "WHERE m.id = (hashindex.find_model(%s)).id", [reference])[0]
 
@@ -337,12 +337,12 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
     Returns
     -------
     list of StoredModel
-        What was dropped.
+        The models that were dropped.
 
     Raises
     ------
     UnknownModelError
-        If there is none.
+        If there is no such model.
     InUseError
         If an index uses one of them; nothing is dropped then.
     """

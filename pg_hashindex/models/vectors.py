@@ -1,23 +1,40 @@
-"""What may come in as vectors: checked here, once, for hashers, models and searches."""
+"""Checks of input vectors, shared by hashers, models and searches."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
 
 from ..errors import InvalidInputError
-from .layers import MAX_DIMENSION
 
-__all__ = ["as_rows", "as_vector"]
+__all__ = ["MAX_DIMENSION", "as_array", "as_rows", "as_vector"]
 
-# Rows looked at at a time, so that memory does not grow with the input.
+#: The most dimensions that a pgvector ``vector`` may have.
+MAX_DIMENSION = 16_000
+
+# Rows in a block, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
 
 
 def as_vector(value: Vector | HalfVector) -> Vector:
-    """Return what was read of a column of type ``vector`` or ``halfvec`` as the first of them."""
+    """Return a value of a ``vector`` or ``halfvec`` column as a `Vector`."""
     if isinstance(value, Vector):
         return value
     return Vector(value.to_numpy().astype(np.float32))
+
+
+def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
+    """Return a value as an array; refuse nested lists of different lengths.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
 
 
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
@@ -28,22 +45,19 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     X : array-like (n, d)
         float16, float32 or float64; anything else numeric becomes float32.
     dimension : int, optional
-        The d that is asked for.
+        The d that X must have.
 
     Returns
     -------
     floating (n, d)
-        X itself where it is of a float type already.
+        X itself if it has a float type.
 
     Raises
     ------
     InvalidInputError
-        If X is not of two dimensions, is of another d, or has NaN or infinite values.
+        If X does not have two dimensions, has another d, or has NaN or infinite values.
     """
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise InvalidInputError(f"vectors cannot be read as an array: {error}") from error
+    array = as_array("vectors", X)
     if array.dtype.kind in "iub":
         array = array.astype(np.float32)
     if array.dtype.kind != "f":
@@ -57,7 +71,7 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     if not 1 <= array.shape[1] <= MAX_DIMENSION:
         raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
     for start in range(0, len(array), _BLOCK_ROWS):
-        # Vectors are float32, here and in pgvector: a float64 beyond its range becomes infinite.
+        # Vectors are float32, as in pgvector, so a float64 beyond its range becomes infinite.
         with np.errstate(over="ignore"):
             finite = np.isfinite(array[start : start + _BLOCK_ROWS].astype(np.float32, copy=False))
         if not finite.all():

@@ -1,4 +1,4 @@
-"""A graph from the database: edges between rows, named by their keys, and any objects."""
+"""A graph from the database: edges between rows, named by their keys, and objects of any type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from ..hashers._common.relations import SparseRows, read_graph
 
 __all__ = ["Edges"]
 
-# Types whose values compare as their texts do, and faster.
+# Types that may be compared directly, which is faster than as text.
 _COMPARABLE = frozenset(types[name].oid for name in ("int2", "int4", "int8", "uuid"))
 _NUMERIC = types["numeric"].oid
 _NUMBERS = frozenset(
     types[name].oid for name in ("int2", "int4", "int8", "numeric", "float4", "float8")
 )
-# A weight that float32 holds; NaN is greater than any number.
+# Weights that float32 holds. NaN is greater than any number, so it is refused.
 _USABLE = sql.SQL("(c >= 1e-37 AND c < 3.4e38)")
 
-# The server numbers rows and objects, and packs what a row has into one value: nothing is done for
-# each edge in Python. The order within a row makes it sort, which needs no more than work_mem,
-# where it might hold all edges in a hash table. Bad lines are gathered as those of a row -1. None
-# of the names here can be seen from within the caller's query.
+# The server numbers rows and objects and packs the edges of a row into one value, so that Python
+# does nothing for each edge. The ORDER BY within a row makes it sort, within work_mem, instead of
+# holding all edges in a hash table. Bad lines become those of a row -1. The caller's query cannot
+# see any of the names here.
 _PACKED = """
 SELECT row_number, string_agg(int4send(object::int), ''::bytea ORDER BY object, weight),
        string_agg(float8send(weight), ''::bytea ORDER BY object, weight)
@@ -55,18 +55,18 @@ ORDER BY line.number LIMIT 1
 
 @dataclass(frozen=True)
 class Edges:
-    """Where edges come from; made by `find`.
+    """The source of edges; made by `find`.
 
     Attributes
     ----------
     source : TableSource
-        With a key.
+        The table of the rows, with a key.
     query : str
-        As the caller wrote it.
+        The query as the caller wrote it.
     relation : psycopg.sql.Composable
-        What stands for it after FROM.
+        The query as it stands after FROM.
     columns : sequence of psycopg.Column
-        Two or three.
+        Its two or three columns.
     """
 
     source: TableSource
@@ -76,12 +76,12 @@ class Edges:
 
     @classmethod
     def find(cls, source: TableSource, query: str) -> "Edges":
-        """Find and describe the edges, without reading any.
+        """Find the edges and their columns, without reading any.
 
         Parameters
         ----------
         source : TableSource
-            With a key.
+            The table of the rows, with a key.
         query : str
             A table, a view or a query of a key, an object and, optionally, a weight.
 
@@ -112,19 +112,18 @@ class Edges:
         Parameters
         ----------
         keys : sequence of str
-            Of the rows, as `TableSource.key_text` writes them.
+            Keys of the rows, as `TableSource.key_text` writes them.
 
         Returns
         -------
         scipy.sparse.csr_array, float32 (len(keys), m)
-            Rows in the order of their keys, objects in that of their texts, numbers first; edges
-            that come more than once have the sum of their weights. Those of other rows of the
-            table are left out.
+            Rows in the order of ``keys``, objects in the order of their values. Weights of repeated
+            edges add up. Edges of other rows of the table are left out.
 
         Raises
         ------
         InvalidInputError
-            If a line has a NULL, the key of no row or an unusable weight, or there is no edge.
+            If a line has a NULL, an unknown key or an unusable weight, or there is no edge.
         """
         with errors_naming("graph", self.source):
             packed = RawCursor(self.source.connection).execute(
@@ -145,7 +144,7 @@ class Edges:
         counts[rows] = [len(of_row) // 4 for of_row in objects]
         places = np.frombuffer(b"".join(objects), ">i4") - 1
         sizes = np.frombuffer(b"".join(weights), ">f8")
-        # Its bytes as the machine has them.
+        # In the byte order of the machine.
         arrays = sizes.astype(np.float64), places.astype(np.int32), np.cumsum([0, *counts])
         shape = (len(keys), int(places.max()) + 1)
         return read_graph(scipy.sparse.csr_array(arrays, shape=shape), len(keys))
@@ -154,7 +153,7 @@ class Edges:
         found = self._cursor_over(_FIRST_BAD).fetchone()
         name = self.source.name
         if found is None:
-            # Another time, another answer.
+            # The query gave another answer this time.
             return InvalidInputError(f"the graph names rows that {name} does not have, or NULL")
         number, shown, key, unknown = found
         if None in shown:
@@ -175,7 +174,7 @@ class Edges:
         if found is None:
             return InvalidInputError(f"there are no edges in {self.query}")
         return InvalidInputError(
-            f"none of the edges in {self.query} is of one of the {n_rows} rows drawn of "
+            f"none of the edges in {self.query} belongs to one of the {n_rows} rows drawn from "
             f"{self.source.name}; draw more rows, or give edges of rows with a vector"
         )
 
@@ -194,10 +193,10 @@ class Edges:
         )
 
     def _lines(self) -> sql.Composable:
-        """Return SQL for the lines: key, object, weight, whether they are bad, and as they came."""
+        """Return SQL for the lines: key, object, weight, whether they are bad, and their texts."""
         a, b, *_ = self.columns
         key = self.source.as_key(exact_text("a", a))
-        # 1.0 and 1 are the same numeric.
+        # 1.0 and 1 are the same object.
         text = "trim_scale(b)::text" if b.type_code == _NUMERIC else "b::text"
         named = sql.SQL("b" if b.type_code in _COMPARABLE else f'({text}) COLLATE "C"')
         bad = sql.SQL("{} IS NULL OR {} IS NULL").format(key, named)

@@ -1,4 +1,4 @@
-"""Rows to train on from NumPy's files."""
+"""Training rows from files of NumPy."""
 
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,20 @@ def load_sample(
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
 ) -> Sample:
-    """Read vectors, and what is known about them, from a ``.npy`` or ``.npz`` file.
+    """Read vectors and supervision from a ``.npy`` or ``.npz`` file.
 
     Parameters
     ----------
     path : Path
-        An archive must have an array ``X``, or a single array of two dimensions beside those that
-        are named here.
+        An archive must have an array ``X``, or one array of two dimensions that no argument names.
     labels, pairs, triplets : str, optional
-        Arrays of the archive, as ``fit`` takes them; labels may also be names, of shape (n,).
+        Names of arrays as ``fit`` takes them; labels may also be an array of names, (n,).
     graph : str, optional
-        An array of edges: a row number and an object's number, integers (e, 2), or these and a
-        weight above 0, (e, 3). Edges that come more than once count together.
+        Name of an array of edges: a row number and an object's number, integers (e, 2), or these
+        and a weight above 0, (e, 3). The weights of repeated edges add up.
     rows : int
-        How many at the most: those that pairs and triplets name, then labelled ones, then others,
-        drawn without replacement.
+        Most rows to take: first those that pairs and triplets name, then labelled ones, then
+        others, drawn without replacement.
     random_state : int
 
     Returns
@@ -51,13 +50,13 @@ def load_sample(
     Raises
     ------
     InvalidInputError
-        If the file is not there, not of NumPy, needs pickle, or holds no such array; or an array
-        cannot be what it is named as.
+        If the file does not exist, is not of NumPy, needs pickle or holds no such array, or an
+        array is not usable.
     """
     named = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
     wanted = {what: name for what, name in named.items() if name is not None}
     try:
-        # Opened here, since NumPy leaves a damaged archive open.
+        # Open here, since NumPy leaves a damaged archive open.
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
@@ -119,7 +118,7 @@ def _matrices(archive: Any, others: list[str]) -> list[str]:
 
 
 def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
-    """Replace labels that are names by numbers; an empty name is no label."""
+    """Replace labels that are names by numbers; an empty name means no label."""
     if y is None or y.dtype.kind not in "US" or y.ndim != 1:
         return y, ()
     numbers, classes = number_labels([name or None for name in y.astype(str).tolist()])
@@ -127,7 +126,7 @@ def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...
 
 
 def _graph(edges: NDArray[Any] | None, n_rows: int) -> SparseRows | None:
-    """Bring lines of row, object and weight into the form that ``fit`` takes."""
+    """Turn lines of row, object and weight into the matrix that ``fit`` takes."""
     if edges is None:
         return None
     if edges.ndim != 2 or edges.shape[1] not in (2, 3) or edges.dtype.kind not in "iuf":
@@ -142,7 +141,7 @@ def _graph(edges: NDArray[Any] | None, n_rows: int) -> SparseRows | None:
     _refuse(edges, (rows < 0) | (rows >= n_rows), f"must name rows by number, 0 to {n_rows - 1}")
     values = weights[0] if weights else np.ones(len(edges))
     _refuse(edges, ~((values > 0) & (values < np.inf)), "must have finite weights above 0")
-    # Numbers of objects are names, of any size.
+    # Numbers of objects are names, so they may be of any size.
     names, columns = np.unique(objects, return_inverse=True)
     shape = (n_rows, len(names))
     return scipy.sparse.coo_array((values, (rows.astype(np.intp), columns)), shape=shape)
@@ -162,10 +161,10 @@ def _chosen(n_rows: int, known: Supervision, rows: int, random_state: int) -> ND
     related = known.related_rows()
     if len(related) > rows:
         raise InvalidInputError(
-            f"pairs and triplets name {len(related)} rows, but at most {rows} are to be drawn; "
-            "draw more, or give fewer of them"
+            f"pairs and triplets name {len(related)} rows, but at most {rows} are drawn; draw "
+            "more rows, or give fewer of them"
         )
-    # In order of preference, each at random; a stable sort keeps that order.
+    # Sort a random order by preference; a stable sort keeps it random within each kind.
     order = np.random.default_rng(random_state).permutation(n_rows)
     labelled = related if known.labels is None else known.labels.labelled
     preference = np.where(np.isin(order, related), 0, np.where(np.isin(order, labelled), 1, 2))

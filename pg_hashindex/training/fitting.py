@@ -1,4 +1,4 @@
-"""Training a model: fit on most rows, and measure on those held back."""
+"""Training a model: fit on most rows, and measure on the rows held back."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -23,19 +23,18 @@ from ..models.vectors import as_rows
 
 __all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
 
-# The held-back part: at most a tenth of the rows, and of those of each label, and no more queries
-# than tell 1 % apart.
+# Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
 _RECALL_K = 10
 _RECALL_CANDIDATES = 200
 _PRECISION_K = 50
-# A profile of so many rows errs by little, and fewer do where codes are long.
+# Rows of a profile: enough for small errors, fewer if codes are long.
 _PROFILE_ROWS = 20_000
 _LEAST_PROFILE_ROWS = 1_000
 _PROFILE_VALUES = 10_000_000
-# A network may take 30 ms for each.
+# A network may take 30 ms for a row.
 _NETWORK_PROFILE_ROWS = 2_000
-# Of rows that are read in blocks, those that the others are measured among.
+# Rows that recall is measured among, if rows are read in blocks.
 _MEASURED_ROWS = 50_000
 
 
@@ -57,7 +56,7 @@ def train(
     force: bool = False,
     progress: bool = False,
 ) -> Model:
-    """Fit a hasher, and measure what it learned on rows that it did not see.
+    """Fit a hasher, and measure its model on rows that it did not see.
 
     Parameters
     ----------
@@ -65,38 +64,37 @@ def train(
         The rows; or, for methods that learn from rows alone, a function without arguments that
         returns a fresh iterator of blocks (n_i, d) at every call.
     name : str
-        Of the model.
+        Name of the model.
     method : str
         A key of ``HASHERS``.
     y, pairs, triplets, graph : array-like, optional
-        What is known about the rows, for methods that learn from it; see `Hasher.fit`.
+        Supervision, for methods that learn from it; see `Hasher.fit`.
     n_bits : int, optional
-        Projections to learn, of which each takes a bit of a code; with 4 levels two. Needed by
-        every method but ``sign``.
+        Projections to learn. Each takes a bit of a code, or two with 4 levels. Every method but
+        ``sign`` needs it.
     levels : {2, 4}
-        Levels that codes keep of each projection; 2 are the signs.
+        Levels of each projection that codes keep; 2 levels are the signs.
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     random_state : int
     parameters : dict, optional
-        The method's own.
+        Parameters of the method.
     force : bool
-        Train on fewer rows than max(1000, 10 n_bits) all the same.
+        Allow fewer rows than max(1000, 10 n_bits).
     progress : bool
-        Whether to draw a bar on stderr, where the method has one.
+        Whether to draw a bar on stderr, for methods that have one.
 
     Returns
     -------
     Model
-        With a ``profile`` of the rows that it was fitted on, 20,000 of more, and ``training``
-        holding ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and
-        greatest over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the
-        held-back rows as queries among the others; with labels, ``label_precision`` of those of
-        them that have one. Both rank all rows by `Model.ranking_codes`: by the weights of bits as
-        they were learned, which a search rounds. Of rows in blocks, 50,000 are what they rank. Rows
-        are held back as `held_back` says; where none can be, there is neither. A transductive
-        method, which gives codes to the rows of its training alone, learns from the rows held back
-        too, but not from their labels.
+        It has a ``profile`` of up to 20,000 of the rows that it was fitted on. Its ``training``
+        holds ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and greatest
+        over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the held-back rows
+        as queries among the others. With labels it also holds ``label_precision`` of the labelled
+        ones. Both rank all rows, or 50,000 if rows come in blocks, by `Model.ranking_codes`; a
+        search rounds learned weights of bits, they do not. If `held_back` finds no rows, both are
+        left out. A transductive method, which only has codes for training rows, also learns from
+        the rows held back, but not from their labels.
 
     Raises
     ------
@@ -106,8 +104,8 @@ def train(
     given = dict(parameters or {})
     if doubled := sorted({"n_bits", "random_state"} & set(given)):
         raise InvalidInputError(
-            f"{', '.join(doubled)} cannot be a parameter of the method: bits and seed are given "
-            "as such"
+            f"{', '.join(doubled)} cannot be given in parameters; use the arguments n_bits and "
+            "random_state (--bits, --seed)"
         )
     if n_bits is not None:
         given["n_bits"] = n_bits
@@ -125,67 +123,59 @@ def train(
     known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     check_method_takes(method, [what for what, value in known.items() if value is not None])
     if callable(X):
-        return _train_in_blocks(
-            RowSource(X), hasher, name, metric, levels, random_state, force, known
-        )
-    X = as_rows(X)
-    _check_enough(len(X), X.shape[1], hasher, force)
-    supervision = Supervision.read(len(X), y, pairs, triplets, graph)
-    hidden = held_back(len(X), supervision, random_state)
-    seen = np.setdiff1d(np.arange(len(X)), hidden)
-    if hasher.transductive:
-        # Rows that it does not see, it cannot encode.
-        rows, kept = X, replace(supervision, labels=_hidden(supervision.labels, hidden))
+        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
+        labels = None
     else:
-        rows, kept = X[seen], supervision.restricted_to(seen)
-    model = hasher.fit(
-        rows,
-        None if kept.labels is None else kept.labels.indicator,
-        pairs=kept.pairs,
-        triplets=kept.triplets,
-        graph=kept.graph,
-    ).to_model(name, metric=metric, levels=levels)
-    measured = _measure(model, X, seen, hidden, supervision.labels)
+        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
+    model = hasher.to_model(name, metric=metric, levels=levels)
     return replace(
-        hasher.to_model(name, metric=metric, training=measured, levels=levels),
+        model,
+        training={**model.training, **_measure(model, X, seen, hidden, labels)},
         profile=_profile(model, X, seen, random_state),
     )
 
 
-def _train_in_blocks(
-    source: RowSource,
-    hasher: Hasher,
-    name: str,
-    metric: Metric,
-    levels: Levels,
-    random_state: int,
-    force: bool,
-    known: Mapping[str, Any],
-) -> Model:
+def _fit(
+    X: NDArray[Any], hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp], Labels | None]:
+    """Fit on the rows that are not held back; return all rows, both parts and the labels."""
+    _check_enough(len(X), X.shape[1], hasher, force)
+    supervision = Supervision.read(len(X), *known.values())
+    hidden = held_back(len(X), supervision, random_state)
+    seen = np.setdiff1d(np.arange(len(X)), hidden)
+    if hasher.transductive:
+        # It can only encode rows that it has seen.
+        labels = supervision.labels
+        rows = X
+        kept = replace(supervision, labels=None if labels is None else labels.hidden(hidden))
+    else:
+        rows, kept = X[seen], supervision.restricted_to(seen)
+    y = None if kept.labels is None else kept.labels.indicator
+    hasher.fit(rows, y, pairs=kept.pairs, triplets=kept.triplets, graph=kept.graph)
+    return X, seen, hidden, supervision.labels
+
+
+def _fit_in_blocks(
+    source: RowSource, hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
+    """Fit on the rows that are not held back; return rows to measure by, and their two parts."""
     if given := [what for what, value in known.items() if value is not None]:
         raise InvalidInputError(
-            f"{' and '.join(given)} cannot be given for rows in blocks; train on an array"
+            f"{' and '.join(given)} cannot be used with rows in blocks; train on an array"
         )
     if hasher.transductive:
         raise InvalidInputError(
-            f"{hasher.method} encodes the rows of its training alone, which it holds in memory; "
-            "train it on an array"
+            f"{hasher.method} only encodes its training rows, which it holds in memory; train it "
+            "on an array"
         )
     _check_enough(source.n_rows, source.dimension, hasher, force)
     hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
     seen = np.setdiff1d(np.arange(source.n_rows), hidden)
-    model = hasher.fit(source.restricted_to(seen).blocks).to_model(
-        name, metric=metric, levels=levels
-    )
+    hasher.fit(source.restricted_to(seen).blocks)
     rng = np.random.default_rng(random_state)
     among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
     X = source.rows(np.concatenate([hidden, among]))
-    parts = np.split(np.arange(len(X)), [len(hidden)])
-    measured = _measure(model, X, parts[1], parts[0], None)
-    return replace(
-        hasher.to_model(name, metric=metric, training=measured, levels=levels),
-        profile=_profile(model, X, parts[1], random_state),
-    )
+    return X, np.arange(len(hidden), len(X)), np.arange(len(hidden))
 
 
 def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
@@ -193,14 +183,13 @@ def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> N
     least = max(1000, 10 * n_bits)
     if n_rows < least and not force:
         raise InvalidInputError(
-            f"{n_rows} rows are too few to learn {n_bits} bits from: a model needs "
-            f"{least}, or it is bad without any sign of it; train on more rows, learn fewer bits, "
-            "or force it"
+            f"{n_rows} rows are too few to learn {n_bits} bits from: with fewer than {least} a "
+            "model is bad without any sign of it; train on more rows, learn fewer bits, or force it"
         )
 
 
 def check_method_takes(method: str, known: Collection[str]) -> None:
-    """Refuse what a method has no use for.
+    """Refuse supervision that a method does not learn from.
 
     Parameters
     ----------
@@ -211,7 +200,7 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
     Raises
     ------
     InvalidInputError
-        Naming the methods that do learn from it.
+        With the names of the methods that do learn from it.
     """
     for what in known:
         taking = [
@@ -226,25 +215,21 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
             )
 
 
-def _hidden(labels: Labels | None, rows: NDArray[np.intp]) -> Labels | None:
-    return None if labels is None else labels.hidden(rows)
-
-
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
-    """Draw rows to measure by, which training is not to see.
+    """Draw rows to measure by, which training does not see.
 
     Parameters
     ----------
     n_rows : int
     known : Supervision
-        Of all rows.
+        Supervision of all rows.
     random_state : int
 
     Returns
     -------
     intp (m,)
-        At most 500, and a tenth of the rows; none that pairs or triplets name, and of the rows of
-        each label at most a tenth, so none of a label of fewer than ten.
+        At most 500 rows and at most a tenth of all; no rows that pairs or triplets name, and at
+        most a tenth of the rows of each label, so none of a label with fewer than ten.
     """
     order = np.random.default_rng(random_state).permutation(n_rows)
     order = order[~np.isin(order, known.related_rows())]
@@ -254,9 +239,9 @@ def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.
 
 
 def _to_be_seen(labels: Labels, order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Mark the rows of an order that are beyond the first tenth of those of one of their labels."""
+    """Mark the rows of an order that come after the first tenth of the rows of a label."""
     n_rows_of = np.bincount(labels.indicator.indices, minlength=labels.n_classes)
-    # Each column lists the places of its rows, in this order.
+    # Each column lists its rows in this order.
     columns = labels.indicator[order].tocsc()
     columns.sort_indices()
     lengths = np.diff(columns.indptr)
@@ -267,7 +252,7 @@ def _to_be_seen(labels: Labels, order: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
-    """Count the bits of some codes that say something of their own.
+    """Count the bits of codes that are not copies of others.
 
     Parameters
     ----------
@@ -277,13 +262,13 @@ def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
     Returns
     -------
     int
-        Of bits that are equal for all rows, or opposite for all, one counts; of those that are
-        the same for all rows none.
+        Bits that are equal for all rows, or opposite for all, count once; a bit with the same value
+        in all rows does not count.
     """
     found = set()
     for byte in range(packed.shape[1]):
         bits = codes.unpack(packed[:, byte : byte + 1], min(8, n_bits - 8 * byte))
-        # As differences from the first row, opposite bits are equal, and constant ones zero.
+        # As differences from the first row, opposite bits become equal, and constant bits zero.
         columns = codes.pack((bits ^ bits[0]).T)
         found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
     return len(found)
@@ -338,7 +323,7 @@ def _measure(
         asked = np.isin(hidden, labels.labelled)
         among = np.isin(seen, labels.labelled)
         same = labels.same(hidden[asked], seen[among])
-        # No more than any of them has rows of its label: precision could not reach 1.
+        # At most the rows that share a label with each of them, else precision could not reach 1.
         k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:
             precision = precision_at_k(

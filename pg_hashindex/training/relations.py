@@ -1,4 +1,4 @@
-"""Pairs and triplets from the database: which rows are near to which, named by their keys."""
+"""Pairs and triplets from the database, which name rows by their keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ..errors import InvalidInputError
 
 __all__ = ["Relations"]
 
-# Pairs and triplets are held in memory, as text at first.
+# Most lines, since they are held in memory as text.
 _MOST_LINES = 1_000_000
 _FETCH_LINES = 10_000
 
@@ -30,11 +30,11 @@ class Relations:
     ----------
     what : {"pairs", "triplets"}
     key, table : str
-        The key that lines name rows by, and whose it is, for messages.
+        The key that lines name rows by, and its table, for messages.
     lines : list of lists of str
         Keys, two or three a line, as `TableSource.key_text` writes them.
     sides : list of int
-        Of pairs: 1 for neighbours or -1 for others; empty for triplets.
+        For pairs 1 for neighbours or -1 for others; empty for triplets.
     """
 
     what: Literal["pairs", "triplets"]
@@ -55,13 +55,13 @@ class Relations:
             With a key.
         what : {"pairs", "triplets"}
         query : str
-            A table, a view or a query. It is never run by the simple protocol, which would take
-            several statements at once.
+            A table, a view or a query. It never runs by the simple protocol, which would accept
+            several statements.
 
         Raises
         ------
         InvalidInputError
-            If there is no such table, or the query or one of its lines cannot be used.
+            If there is no such table, or the query or one of its lines is not usable.
         """
         relation = find_query(source.connection, what, query)
         lines: list[list[str]] = []
@@ -94,7 +94,7 @@ class Relations:
         return read
 
     def _check(self) -> None:
-        """Refuse lines that say nothing, or contradict each other."""
+        """Refuse lines that name a row twice, or contradict each other."""
         first: dict[tuple[str, ...], int] = {}
         for place, line in enumerate(self.lines):
             if len(set(line)) < len(line):
@@ -114,16 +114,16 @@ class Relations:
                 )
 
     def named_keys(self) -> set[str]:
-        """Return the keys of all rows that are named."""
+        """Return the keys that lines name."""
         return {key for line in self.lines for key in line}
 
     def numbered(self, places: Mapping[str | None, int]) -> NDArray[np.intp]:
-        """Put row numbers in the place of keys, intp (n, 3), as ``fit`` takes them.
+        """Replace keys by row numbers, intp (n, 3), as ``fit`` takes them.
 
         Raises
         ------
         InvalidInputError
-            If a key has no place.
+            If a key has no row.
         """
         for key in self.named_keys():
             if key not in places:

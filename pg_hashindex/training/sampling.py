@@ -1,4 +1,4 @@
-"""Rows to train on: vectors drawn from a table or a file, with what is known about them."""
+"""Training rows: vectors drawn from a table, with their supervision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,14 +28,14 @@ __all__ = [
     "sample_table",
 ]
 
-#: Rows that training draws unless told otherwise.
+#: Default rows of a sample.
 SAMPLE_ROWS = 100_000
-#: Rows for methods that learn from rows alone: 256 bits of ITQ gain nothing from 100,000.
+#: Default rows for methods that learn from rows alone: 256 bits of ITQ gain nothing from 100,000.
 UNSUPERVISED_ROWS = 20_000
 
 
 def sample_rows(method: str) -> int:
-    """Return how many rows a method is trained on unless told otherwise.
+    """Return the default number of rows to train a method on.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class Sample:
     ----------
     X : floating (n, d)
     y : intp (n,) or scipy.sparse.csr_array (n, c), optional
-        Labels as ``fit`` takes them; the second where a row may have several.
+        Labels as ``fit`` takes them; the matrix if a row may have several.
     classes : tuple of str
-        What the numbers, or the columns, of ``y`` stand for.
+        The labels that the numbers, or the columns, of ``y`` stand for.
     pairs : intp (p, 3), optional
         Two row numbers, and 1 for neighbours or -1 for others.
     triplets : intp (t, 3), optional
@@ -88,11 +88,10 @@ def sample_table(
     random_state: int = 0,
     progress: bool = False,
 ) -> Sample:
-    """Draw vectors from a table, in the database.
+    """Draw vectors and their supervision from a table.
 
-    Rows that are known to be something come first: those that pairs and triplets name, then
-    labelled ones, then any others. Rows with edges of the graph do not: the others belong to what
-    it says.
+    Rows that pairs and triplets name come first, then labelled rows, then others. Rows with edges
+    of the graph have no precedence, since rows without edges are part of the graph too.
 
     Parameters
     ----------
@@ -113,14 +112,14 @@ def sample_table(
         to the third.
     graph : str, optional
         A table, view or query of two columns, a key and an object (of any type; equal texts are
-        one object), or three, with a weight above 0. Edges that come more than once count
-        together; those of rows that are not drawn are left out. Queries of all three kinds may
-        read only, and keys may be of any type that casts to the key's own.
+        one object), or three, with a weight above 0. Weights of repeated edges add up; edges of
+        rows that are not drawn are left out. Queries of all three kinds may only read. Keys may
+        have any type that casts to the type of the key.
     id_column : str, optional
         The key that pairs, triplets and the graph name; the primary key by default.
     rows : int
-        How many at the most; all of a smaller table. Of tables above a million rows whole pages
-        are sampled, which is fast, but not quite uniform where neighbours on a page are alike.
+        Most rows to draw; all of a smaller table. From tables above a million rows, whole pages are
+        sampled, which is fast but not quite uniform if neighbours on a page are alike.
     random_state : int
         Seed of the draw; an unchanged table gives the same rows.
     progress : bool
@@ -134,18 +133,17 @@ def sample_table(
     ------
     InvalidInputError
         If there is no such table or column, it holds no vectors, or vectors of several dimensions;
-        if a column cannot be labels; if pairs or triplets are not as described, name more rows
-        than may be drawn, or rows that are not there, or a row twice in a line, or a pair both as
-        neighbours and as others; or if the graph is not as described, names a row that the table
-        does not have, or has no edge of the rows that were drawn.
+        if a column cannot be labels; if pairs or triplets are not as described, name too many or
+        unknown rows, a row twice in a line, or a pair both as neighbours and as others; or if the
+        graph is not as described, names an unknown row, or has no edge of the drawn rows.
     """
     if rows < 1:
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
     with translated_errors():
         prepare(connection)
         with connection.transaction():
-            # Queries of the caller's run in here. A transaction around this one is as before
-            # after it.
+            # The caller's queries run in here. An outer transaction gets its own mode back
+            # afterwards.
             connection.execute("SET TRANSACTION READ ONLY")
             source = TableSource.find(connection, table, column)
             if labels is not None:
@@ -182,7 +180,7 @@ def _draw(
         if len(keys) > rows:
             raise InvalidInputError(
                 f"{' and '.join(known.what for known in relations)} name {len(keys)} rows, but at "
-                f"most {rows} are to be drawn; draw more, or give fewer of them"
+                f"most {rows} are drawn; draw more rows, or give fewer of them"
             )
         drawn = list(source.read(source.has_key(keys)))
         bar.update(len(drawn))
@@ -232,17 +230,17 @@ def _as_sample(
 def number_labels(
     labels: Sequence[Any], *, several: bool = False, numbered: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
-    """Give each class of labels that are names a number.
+    """Give a number to each class of labels that are names.
 
     Parameters
     ----------
     labels : sequence of str or None, or of lists of them
-        None is no label.
+        None means no label.
     several : bool
         Whether each row has a list of labels.
     numbered : bool
-        Whether the names are integers: in their order then, and ``-1`` is no label. Others below
-        0 are refused, as ``fit`` does: most often they stand for some other kind of no label.
+        Whether the names are integers. Then classes have their order, and ``-1`` means no label.
+        Other integers below 0 are refused, as by ``fit``, since they often mean no label too.
 
     Returns
     -------
@@ -267,8 +265,8 @@ def number_labels(
     classes = sorted(names, key=int) if numbered else sorted(names)
     if numbered and classes and int(classes[0]) < 0:
         raise InvalidInputError(
-            f"there is a label {classes[0]}; integers are labels from 0 on, and -1 is none: give "
-            "NULL for none, and store such a label as text"
+            f"there is a label {classes[0]}; integer labels are 0 or more, and -1 means no label: "
+            "use NULL for no label, or store such a label as text"
         )
     number = {name: place for place, name in enumerate(classes)}
     if not several:

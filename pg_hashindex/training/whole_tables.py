@@ -1,4 +1,4 @@
-"""Training on every row of a table, read in blocks as often as the method wants to see them."""
+"""Training on every row of a table, read in blocks in each pass of the method."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -13,8 +13,7 @@ from ..db.binary_vectors import decode_vectors, dimension_of
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
-from ..models.model import Metric, Model
-from ..models.quantization import Levels
+from ..models.model import Model
 from .fitting import train
 
 __all__ = ["train_on_table"]
@@ -29,18 +28,13 @@ def train_on_table(
     name: str,
     method: str,
     *,
-    n_bits: int | None = None,
-    levels: Levels = 2,
-    metric: Metric = "l2",
-    random_state: int = 0,
-    parameters: dict[str, Any] | None = None,
-    force: bool = False,
     progress: bool = False,
+    **options: Any,
 ) -> Model:
     """Fit a hasher on all rows of a table that have a vector, which need not fit in memory.
 
-    One read-only transaction, so that each pass sees the same rows; VACUUM cannot remove what
-    others delete meanwhile. It reads the table three times more than the method does.
+    It runs in one read-only transaction, so that each pass sees the same rows; meanwhile VACUUM
+    cannot remove deleted rows. It reads the table three times more often than the method does.
 
     Parameters
     ----------
@@ -50,10 +44,13 @@ def train_on_table(
         As SQL writes it.
     column : str
         A column of type ``vector`` or ``halfvec``, by its bare name.
-    name, method, n_bits, levels, metric, random_state, parameters, force
-        As `train`; a method that learns from rows alone.
+    name, method : str
+        As for `train`; a method that learns from rows alone.
     progress : bool
         Whether to draw a bar on stderr for each pass.
+    **options
+        ``n_bits``, ``levels``, ``metric``, ``random_state``, ``parameters``, ``force``: as for
+        `train`.
 
     Returns
     -------
@@ -63,24 +60,14 @@ def train_on_table(
     Raises
     ------
     InvalidInputError
-        If there is no such table or column, its vectors are of several dimensions, or as `train`.
+        If there is no such table or column, its vectors have several dimensions, or as for `train`.
     """
     with translated_errors():
         prepare(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
-            return train(
-                _passes(source, progress),
-                name,
-                method,
-                n_bits=n_bits,
-                levels=levels,
-                metric=metric,
-                random_state=random_state,
-                parameters=parameters,
-                force=force,
-            )
+            return train(_passes(source, progress), name, method, **options)
 
 
 def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArray[np.float32]]]:

@@ -212,7 +212,7 @@ def test_a_training_goes_on_from_its_checkpoint(
     [
         (("--param", "hidden=64"), "hidden must be the sizes of 1 hidden layer or more, as a list"),
         (("--param", "hidden=64,32"), "as a list, got '64,32'"),
-        (("--param", "validation=0.9"), "at most 0.5, got 0.9"),
+        (("--param", "validation=0.9"), "a number from 0 to 0.5, got 0.9"),
         (("--param", "features=cnn-f"), "needs image_shape: height, width and channels"),
         (("--device", "tpu9"), "device 'tpu9' cannot be used"),
         (("--checkpoint", "/none/c.pt"), "there is no folder /none"),

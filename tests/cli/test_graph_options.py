@@ -66,7 +66,7 @@ def test_a_graph_of_the_table(on: Run, connection: Connection, tmp_path: Path) -
     assert 350 <= graph["edges"] <= 400
     assert (
         f"note: {graph['isolated_rows']} of 364 rows share no object of the graph with another "
-        "row, so the graph says nothing of them"
+        "row, so the graph has no effect on them"
     ) in trained.stderr
     assert stored["training"]["runs"] == ["cpu", str(file), True]
     assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
@@ -123,8 +123,8 @@ UNREAD = ("--table", "x", "--method", "itq-cca")
         (("--graph-query", "SELECT 999, 1"), 1, "a row with id = 999, but things has none"),
         (("--graph-query", "SELECT 1"), 1, "the graph must come in 2 columns"),
         ((*UNREAD, "--graph-query", "x"), 1, "itq-cca does not learn from a graph; those that do"),
-        ((*UNREAD, "--device", "cpu"), 2, "itq-cca has no use for --device; those that do"),
-        ((*UNREAD, "--checkpoint", "f"), 2, "itq-cca has no use for --checkpoint; those that do"),
+        ((*UNREAD, "--device", "cpu"), 2, "itq-cca does not take --device; methods that do"),
+        ((*UNREAD, "--checkpoint", "f"), 2, "itq-cca does not take --checkpoint; methods that do"),
         (("--device", "cpu", "--param", "device=cuda"), 2, "either --device or --param device="),
     ],
 )

@@ -105,8 +105,7 @@ def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
     ):
         refused = on(*train, *arguments, code=2)
         assert (
-            "--id is the key that --pairs, --triplets and --graph-query of a table"
-            in refused.stderr
+            "--id is the key for --pairs, --triplets and --graph-query of a table" in refused.stderr
         )
 
 

@@ -253,7 +253,7 @@ def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.M
         ({"embedding_rate": float("nan")}, "embedding_rate must be .* nan"),
         ({"lam": -0.5}, "lam must be .* -0.5"),
         ({"positive": 0}, "positive must be .* 0"),
-        ({"positive": 1.0}, "positive is the share .* got 1.0"),
+        ({"positive": 1.0}, "positive must be .* below 1, got 1.0"),
     ],
 )
 def test_refuses_parameters(params: dict[str, Any], message: str) -> None:

@@ -191,7 +191,7 @@ class Code:
         return (os.mkdir, (self.path,))
 
 
-def refuse(file, match="is no checkpoint of a training.* give another file, or remove this one"):
+def refuse(file, match="is not a checkpoint of a training.* give another file, or remove this one"):
     before = file.read_bytes() if file.is_file() else None
     with pytest.raises(InvalidInputError, match=match):
         make("inductive", checkpoint=file, rounds=1).fit(X, Y, graph=TAGS)

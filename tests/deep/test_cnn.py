@@ -90,7 +90,7 @@ def test_one_step_lowers_the_pairwise_loss():
     labels = torch.arange(32) % 4
     kinds = torch.rand(4, 784, generator=seeded(1))
     X = kinds[labels] + 0.3 * torch.rand(32, 784, generator=seeded(2))
-    network.fit_statistics(X.numpy())
+    network.pixels.fit_statistics(X.numpy())
     head = torch.nn.Linear(4096, 12)
     with torch.no_grad():
         head.weight.normal_(0, 0.01, generator=seeded(3))
@@ -151,13 +151,13 @@ def test_one_channel_is_three_equal_ones():
 def test_mean_and_scale_are_taken_from_rows():
     X = np.random.default_rng(0).random((50, 90)).astype(np.float32)
     network = small((6, 5, 3))
-    network.fit_statistics(X)
+    network.pixels.fit_statistics(X)
     found = network.pixels.mean[:, 2, 2].numpy()
     np.testing.assert_allclose(found, X.reshape(-1, 3).mean(axis=0), rtol=1e-6)
     deviation = np.sqrt(X.reshape(-1, 3).var(axis=0).mean())
     np.testing.assert_allclose(network.pixels.scale.numpy().ravel(), deviation, rtol=1e-6)
     of_units = network(torch.from_numpy(X))
-    network.fit_statistics(X * 255)
+    network.pixels.fit_statistics(X * 255)
     np.testing.assert_allclose(
         network(torch.from_numpy(X * 255)).detach(), of_units.detach(), rtol=1e-3, atol=1e-4
     )
@@ -228,7 +228,7 @@ def test_dropout_draws_from_its_generator_while_training():
 @pytest.mark.parametrize("suffix", ["npz", "pt", "pth"])
 def test_weights_survive_a_file(suffix, tmp_path):
     network = small(dropout=0.0)
-    network.set_statistics(0.4, 0.2)
+    network.pixels.set_statistics(0.4, 0.2)
     network.reset_parameters(seeded(8))
     path = tmp_path / f"weights.{suffix}"
     if suffix == "npz":
@@ -236,10 +236,9 @@ def test_weights_survive_a_file(suffix, tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["weights.npz"]
     else:
         torch.save(network.state_dict(), path)
-    again = CNNF(**network.config()).eval()
+    again = CNNF((6, 5, 1), input_size=39, dropout=0.0).eval()
     assert again.load_weights(path) == ()
     assert torch.equal(again(images(2)), network(images(2)))
-    assert again.config() == {"image_shape": [6, 5, 1], "input_size": 39, "dropout": 0.0}
 
 
 @pytest.fixture
@@ -252,7 +251,7 @@ def arrays():
 def test_statistics_stay_if_the_file_has_none(arrays, tmp_path):
     np.savez(tmp_path / "w.npz", **{name: a.astype(np.float64) for name, a in arrays.items()})
     network = small((3, 3, 3))
-    network.set_statistics(0.5)
+    network.pixels.set_statistics(0.5)
     assert network.load_weights(tmp_path / "w.npz") == ("pixels.mean", "pixels.scale")
     assert (network.pixels.mean == 0.5).all()
     assert np.array_equal(network.full7.weight.detach(), arrays["full7.weight"])
@@ -320,11 +319,12 @@ def test_parameters_out_of_range_are_refused(parameters, message):
 
 def test_rows_of_another_shape_are_refused():
     network = small((6, 5, 3))
-    for refuse in (lambda: network(images(2)), lambda: network.fit_statistics(images(2).numpy())):
+    fit = network.pixels.fit_statistics
+    for refuse in (lambda: network(images(2)), lambda: fit(images(2).numpy())):
         with pytest.raises(InvalidInputError, match=r"\(2, 30\), must be \(n, 90\).*6 x 5 pixels"):
             refuse()
     with pytest.raises(InvalidInputError, match="no rows"):
-        network.fit_statistics(np.empty((0, 90)))
+        network.pixels.fit_statistics(np.empty((0, 90)))
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_is_sdh_where_classes_start_apart(rows, labels):
     ("params", "message"),
     [
         ({"penalty": 1e300}, r"penalty must be a number from 1e-12 to 1e\+12, got 1e\+300"),
-        ({"penalty": 0}, "penalty must be a finite number above 0, got 0"),
-        ({"nu": -1.0}, "nu must be a finite number above 0, got -1.0"),
+        ({"penalty": 0}, "penalty must be a number from 1e-12 to 1e.12, got 0"),
+        ({"nu": -1.0}, "nu must be a number from 1e-12 to 1e.12, got -1.0"),
         ({"n_iter": 1.5}, "n_iter must be an integer"),
         ({"start": None}, "start must be one of .* got None"),
     ],

@@ -161,7 +161,7 @@ def test_dimensions_without_variance(rows, labels):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"ridge": 0}, "ridge must be a finite number above 0, got 0"),
+        ({"ridge": 0}, "ridge must be a number from 1e-10 to 1e.12, got 0"),
         ({"ridge": -1}, "ridge must be .* got -1"),
         ({"ridge": float("nan")}, "ridge must be .* got nan"),
         ({"ridge": "1"}, "ridge must be"),

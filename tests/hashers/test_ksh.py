@@ -132,7 +132,7 @@ def test_float32_keeps_the_bits(rows, labels):
         ({"anchors": np.ones((1, 12))}, "only 1 distinct anchor"),
         ({"width": 1e300}, r"width must be a number from 1e-12 to 1e\+12, got 1e\+300"),
         ({"width": 1e10}, "equally far from the 300 anchors; .* or a width nearer to 1"),
-        ({"width": float("nan")}, "width must be a finite number above 0, got nan"),
+        ({"width": float("nan")}, "width must be a number from 1e-12 to 1e.12, got nan"),
         ({"max_labelled": 1}, "max_labelled must be an integer from 2 .* got 1"),
         ({"n_iter": -1}, "n_iter must be an integer from 0 .* got -1"),
         ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),

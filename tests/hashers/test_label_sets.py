@@ -140,6 +140,6 @@ def test_tags_are_handled(kind):
 @pytest.mark.parametrize(("kind", "most"), [(FSDH, "5,000"), (SADIH, "2,000"), (ITQCCA, "5,000")])
 def test_tags_are_refused(kind, most):
     X = np.random.default_rng(0).standard_normal((20_000, 8)).astype(np.float32)
-    message = f"at most {most} different labels .* 20,000 rows have 20,050: .* use coarser ones"
+    message = f"at most {most} different labels .* 20,000 rows have 20,050; use coarser labels"
     with pytest.raises(InvalidInputError, match=message):
         kind(n_bits=8, random_state=0).fit(X, tags(20_000))

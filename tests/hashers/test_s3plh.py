@@ -265,9 +265,9 @@ def test_refuses_pairs_in_contradiction(rows):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"eta": 0}, "eta must be a finite number above 0, got 0"),
-        ({"eta": float("inf")}, "eta must be a finite number above 0, got inf"),
-        ({"step": -1.0}, r"step must be a finite number above 0, got -1\.0"),
+        ({"eta": 0}, "eta must be a number from 1e-12 to 1e.12, got 0"),
+        ({"eta": float("inf")}, "eta must be a number from 1e-12 to 1e.12, got inf"),
+        ({"step": -1.0}, r"step must be a number from 1e-12 to 1e.12, got -1\.0"),
         ({"step": 1e308}, r"step must be a number from 1e-12 to 1e\+12, got 1e\+308"),
         ({"eta": 1e300}, r"eta must be a number from 1e-12 to 1e\+12, got 1e\+300"),
         ({"step_by": "norm"}, "step_by must be one of .*'norm'"),

@@ -97,7 +97,7 @@ def test_known_rows_have_their_codes_and_others_none(known, vectors, codes):
     mixed[[2, 5], 3] = np.nextafter(mixed[[2, 5], 3], 9, dtype=np.float32)
     assert known.knows(mixed).tolist() == [True, True, False, True, True, False]
     assert known.knows(np.empty((0, 7))).shape == (0,)
-    with pytest.raises(InvalidInputError, match=r"row 2 is none of the 60 rows .* train it anew"):
+    with pytest.raises(InvalidInputError, match=r"row 2 is none of the 60 rows .* train it again"):
         known.project(mixed)
 
 

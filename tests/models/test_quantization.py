@@ -150,10 +150,10 @@ def test_models_of_four_levels():
 def test_models_without_projections_are_refused():
     rows = ROWS[:3].astype(np.float32)
     network = known_rows([rows], np.zeros((3, 1), np.uint8), 8)
-    with pytest.raises(InvalidInputError, match="its network of kind rows gives codes"):
+    with pytest.raises(InvalidInputError, match="is of kind rows and gives codes"):
         Model("m", "x", 24, [], network=network, levels=4)
     layers = [affine(np.eye(2))]
-    with pytest.raises(InvalidInputError, match="weights of bits, which do not go together"):
+    with pytest.raises(InvalidInputError, match="weights of bits, so it cannot have 4 levels"):
         Model("m", "x", 2, layers, bit_weights=np.ones(4), levels=4)
     with pytest.raises(InvalidInputError, match=f"more than the {MAX_BITS} of a code"):
         Model("m", "x", 1, [affine(np.ones((8001, 1)))], levels=4)

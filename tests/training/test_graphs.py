@@ -155,7 +155,7 @@ UNUSABLE = [
     ("SELECT 1, 'a', true AS sure", "a number; sure is of type bool"),
     ("SELECT 1, 'a', '2' AS times", "a number; times is of type text"),
     ("SELECT 1, 'a' WHERE false", "there are no edges in SELECT"),
-    ("SELECT 4, 'a'", "none of the edges in SELECT 4, 'a' is of one of the 299 rows drawn"),
+    ("SELECT 4, 'a'", "none of the edges in SELECT 4, 'a' belongs to one of the 299 rows drawn"),
     ("VALUES (1, 'a'), (2, NULL)", "line 2 of the graph has a NULL: 2, NULL"),
     ("VALUES (NULL, 'a'), (2, 'a')", "line 1 of the graph has a NULL: NULL, a"),
     ("VALUES (1, 'a', 1.0), (2, 'b', NULL)", "line 2 of the graph has a NULL: 2, b, NULL"),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pg_hashindex.db import table_source
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
-from pg_hashindex.training import table_source
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 
 pytestmark = pytest.mark.newest
@@ -227,7 +227,7 @@ def test_integers_below_those_of_labels(
     """As in arrays: most often such a number stands for some other kind of no label."""
     connection.execute(f"ALTER TABLE items ADD label {kind}".encode())
     connection.execute(f"UPDATE items SET label = {value} WHERE id = 9".encode())
-    with pytest.raises(InvalidInputError, match="label -[23]; integers are labels from 0 on"):
+    with pytest.raises(InvalidInputError, match="label -[23]; integer labels are 0 or more"):
         sample_table(connection, items, "embedding", labels="label")
 
 

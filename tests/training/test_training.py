@@ -53,7 +53,7 @@ def test_too_few_rows(embeddings: NDArray[np.float32], rows: int, bits: int, lea
 
 def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.float32]) -> None:
     for name in ("n_bits", "random_state"):
-        with pytest.raises(InvalidInputError, match=f"{name} cannot be a parameter"):
+        with pytest.raises(InvalidInputError, match=f"{name} cannot be given in parameters"):
             train(embeddings, "m", "lsh", n_bits=8, parameters={name: 16})
     with pytest.raises(InvalidInputError, match="n_bits must be an integer from 1 to 16000"):
         train(embeddings, "m", "lsh", n_bits=999_999)

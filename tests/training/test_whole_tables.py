@@ -55,7 +55,7 @@ def test_what_needs_rows_in_memory_is_refused(connection: Connection, rows: np.n
     def blocks() -> list[np.ndarray]:
         return [rows]
 
-    with pytest.raises(InvalidInputError, match="labels cannot be given for rows in blocks"):
+    with pytest.raises(InvalidInputError, match="labels cannot be used with rows in blocks"):
         train(blocks, "m", "cghash", n_bits=4, y=np.zeros(ROWS, int))
     with pytest.raises(InvalidInputError, match="9000 rows are too few to learn 1000 bits from"):
         train_on_table(connection, "items", "embedding", "m", "lsh", n_bits=1000)

@@ -1,1 +1,1 @@
-"""What several methods share: rows in blocks, kernels, anchors, labels, column generation."""
+"""Parts that several methods share: rows in blocks, kernels, anchors, labels, column generation."""

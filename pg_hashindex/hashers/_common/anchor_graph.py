@@ -13,16 +13,14 @@ from .base import with_fixed_signs
 from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 
-__all__ = ["AnchorGraph", "two_layers"]
-
-# Eigenvalues below this, of at most 1, belong to directions that float32 shares cannot tell.
+# The greatest eigenvalue is 1. Shares in float32 cannot tell directions below this.
 _NO_SPREAD = 1e-6
-# Weights below this part of the greatest are rounding: the eigenvector is 0 at these anchors.
+# Weights below this part of the greatest are rounding; they are set to 0.
 _NO_WEIGHT = 1e-6
-# Eigenvectors above this tell parts of the graph from others that hardly a row joins.
+# Eigenvectors with a greater eigenvalue separate parts of the graph that few rows join.
 _APART = 0.999
-# Second bits part rows by how far these are beyond a threshold, of which this is the least mean
-# square, for eigenvectors of unit variance.
+# Least mean square of the distances from the threshold of a second bit, for eigenvectors of unit
+# variance; below it rounding makes the bit.
 _FLAT = 1e-8
 
 
@@ -38,14 +36,14 @@ class AnchorGraph(NamedTuple):
     def measure(
         cls, rows: RowSource, anchors: NDArray[np.float32], n_nearest: int
     ) -> "AnchorGraph":
-        """Share out all rows among their nearest anchors, in one pass.
+        """Compute the shares of all rows in their nearest anchors, in one pass.
 
-        Anchors that are nobody's nearest are left out.
+        Anchors that are among the nearest of no row are left out.
 
         Raises
         ------
         InvalidInputError
-            If every row lies on that many anchors.
+            If every row is equal to that many anchors.
         """
         n = rows.n_rows
         places, squares = nearest_to_rows(rows, anchors, n_nearest)
@@ -64,7 +62,7 @@ class AnchorGraph(NamedTuple):
     def directions(
         self, n_directions: int, n_bits: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Compute the leading eigenvectors that are not the same for every row.
+        """Compute the leading eigenvectors, without the constant one.
 
         Returns
         -------
@@ -75,7 +73,7 @@ class AnchorGraph(NamedTuple):
         n, m = self.Z.shape
         roots = np.sqrt(self.sums)
         products = (self.Z.T @ self.Z).toarray() / np.outer(roots, roots)
-        # That of the constant eigenvector is known, and in the way where others have eigenvalue 1.
+        # Remove the constant eigenvector: it would mix with others of eigenvalue 1.
         products -= np.outer(roots, roots) / n
         values, vectors = scipy.linalg.eigh(products, check_finite=False)
         values, vectors = values[::-1], vectors[:, ::-1]
@@ -93,10 +91,10 @@ class AnchorGraph(NamedTuple):
         return values, weights
 
     def _by_distance(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn eigenvectors of one eigenvalue, so that the first ones split what is far apart.
+        """Rotate eigenvectors of equal eigenvalue so that the first ones separate distant parts.
 
-        Each tells parts of the graph from others, and rounding alone would choose among all such
-        splits. The kernel of the anchors' distances does instead, by its own eigenvectors.
+        Any rotation of them is as good for the graph, so rounding would choose one. Here the
+        eigenvectors of a kernel of the distances between anchors choose it.
         """
         distances = squared_distances(self.anchors, self.anchors)
         mass = np.sqrt(self.sums)[:, None] * vectors
@@ -108,8 +106,8 @@ class AnchorGraph(NamedTuple):
         """Compute b+ and b- of each eigenvector, float64 (2, k).
 
         With y an eigenvector, e 1 where it is above 0 and 0 elsewhere, f is
-        |y| - b+ e + b- (1 - e). Since L takes constants to 0, f'Lf depends on the thresholds by
-        d = b+ + b- alone and is least at d = e'L|y| / e'Le; that f sums to 0 gives them from d.
+        |y| - b+ e + b- (1 - e). Since L maps constants to 0, f'Lf depends on the thresholds by d =
+        b+ + b- alone and is least at d = e'L|y| / e'Le; that f sums to 0 gives them from d.
         """
         k = weights.shape[1]
         n_above, above, total, squares = (np.zeros(k) for _ in range(4))
@@ -129,17 +127,17 @@ class AnchorGraph(NamedTuple):
         # L is I - Z Lambda^-1 Z'.
         ELE = n_above - (ZE**2 / self.sums[:, None]).sum(axis=0)
         ELA = above - (ZE * ZA / self.sums[:, None]).sum(axis=0)
-        # No edge leaves the rows above 0: then f'Lf is the same for every d.
+        # If no edge leaves the rows above 0, f'Lf is the same for every d.
         cut = _NO_SPREAD * n < ELE
         d = np.divide(ELA, ELE, out=np.zeros(k), where=cut)
-        # With b+ >= 0 >= b- the two halves of the second bit are of the two halves of the first.
+        # b+ >= 0 >= b- bounds d.
         low, high = -total / n_below, total / n_above
         d = np.clip(d, low, high)
         upper, lower = (total + n_below * d) / n, (total - n_above * d) / n
         beyond = squares - 2 * (upper * above + lower * (total - above))
         beyond += upper**2 * n_above + lower**2 * n_below
-        # An eigenvector of two values, one on each side, is all there is to tell: where every row
-        # is at its threshold, rounding would make the second bit. Instead it repeats the first.
+        # If the eigenvector has one value on each side, every row is at its threshold and rounding
+        # would make the second bit. It repeats the first bit instead.
         d = np.where(beyond < _FLAT * n, low, d)
         # Rounding alone could leave a threshold on the wrong side of 0.
         upper, lower = (total + n_below * d) / n, (n_above * d - total) / n
@@ -149,7 +147,7 @@ class AnchorGraph(NamedTuple):
 def two_layers(
     weights: NDArray[np.float64], thresholds: NDArray[np.float64], n_bits: int
 ) -> list[Layer]:
-    """Make both bits of each eigenvector from layers that SQL evaluates.
+    """Return layers, which SQL evaluates, that give both bits of each eigenvector.
 
     For y = w'z the second bit is 1 where y > b+ or y < b-, that is where |y - c| > h, with
     c = (b+ + b-) / 2 and h = (b+ - b-) / 2. Two units u = relu(y - c) and v = relu(c - y) give

@@ -1,13 +1,15 @@
-"""What all hashers share: checked parameters, training rows, and a model of what was learned."""
+"""The base class of all hashers: it checks parameters, reads rows and makes the model."""
 
 import inspect
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError, NotFittedError
@@ -15,58 +17,57 @@ from ...models.layers import Layer, affine, normalize
 from ...models.model import MAX_BITS, Metric, Model
 from ...models.network import Network
 from ...models.quantization import Levels, check_levels
-from .checks import check_choice, check_integer
+from .checks import check_annotated, integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
 
-__all__ = ["Hasher", "Normalize"]
-
 Normalize = Literal["l2"] | None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Hasher(ABC):
     """A method that learns binary codes from rows.
 
-    Subclasses store their keyword-only parameters in ``__init__`` as they come, check them in
-    `check_parameters`, and learn layers in `_learn`. What `fit` learns goes through a `Model`
-    at once, so that a hasher and the model stored from it can never disagree.
+    A subclass is a dataclass too. Its fields are its parameters, which ``__init__`` takes by
+    keyword and keeps as they come; their annotations say what they may be. `_learn` learns layers.
+    `fit` puts them into a `Model` at once, so that a hasher and its stored model cannot disagree.
 
     Attributes
     ----------
     layers_ : list of Layer
-        What was learned; none where a network of kind ``rows`` says it all.
+        The learned layers; empty if a network of kind ``rows`` stands for the whole model.
     dimension_ : int
         Dimensions of the rows.
     n_bits_ : int
         Bits of a code.
     seed_ : int
-        ``random_state``, or the seed that was drawn in its place; it repeats the training.
+        ``random_state``, or the seed that was drawn if that is None; it repeats the training.
     training_ : dict
-        What training saw and measured, as JSON values; models carry it.
+        Facts about the training, as JSON values; models carry them.
     """
 
     #: The name in the registry and in stored models.
     method: ClassVar[str]
-    #: What it learns from beside the rows, of "labels", "pairs" and "triplets": one of them must
-    #: be given. Empty for methods that need the rows alone.
+    #: The kinds of supervision that it takes: "labels", "pairs", "triplets". At least one of them
+    #: must be given. Empty for methods that need only rows.
     learns_from: ClassVar[tuple[str, ...]] = ()
-    #: Whether it can learn from a graph too; it never needs one.
+    #: Whether it also takes a graph; it never needs one.
     takes_graph: ClassVar[bool] = False
-    #: Whether it learns what each bit counts in distances.
+    #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
-    #: Parameters that say how training runs, not what it learns; models do not record them.
+    #: Parameters that do not change what is learned; models do not record them.
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
 
-    n_bits: int | None
-    random_state: int | None
-    normalize: Normalize
+    n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
+    random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
+    normalize: Normalize = None
 
-    layers_: list[Layer]
-    dimension_: int
-    n_bits_: int
-    seed_: int
-    training_: dict[str, Any]
+    layers_: list[Layer] = field(init=False)
+    dimension_: int = field(init=False)
+    n_bits_: int = field(init=False)
+    seed_: int = field(init=False)
+    training_: dict[str, Any] = field(init=False)
 
     @classmethod
     def parameter_names(cls) -> list[str]:
@@ -108,7 +109,7 @@ class Hasher(ABC):
             methods that learn from "triplets".
         graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
             Weights of edges between the n rows and m objects (tags, owners, words), for methods
-            with ``takes_graph``; 0 is no edge.
+            with ``takes_graph``; 0 means no edge.
 
         Returns
         -------
@@ -123,34 +124,27 @@ class Hasher(ABC):
         """
         before = vars(self).copy()
         try:
-            self._fit(X, y, pairs, triplets, graph)
+            self._fit(X, {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph})
         except BaseException:
-            # What an earlier fit learned stays as it was, however far this one came.
+            # A fit that fails leaves the hasher as it was before.
             vars(self).clear()
             vars(self).update(before)
             raise
         return self
 
-    # Most steps are short, and BLAS would split each among threads that wait for one another: on a
-    # busy machine that takes 20 times as long.
+    # BLAS would split each short step among threads that wait for one another. On a busy machine
+    # that takes 20 times as long.
     @one_blas_thread()
-    def _fit(
-        self,
-        X: RowsLike,
-        y: ArrayLike | None,
-        pairs: ArrayLike | None,
-        triplets: ArrayLike | None,
-        graph: ArrayLike | SparseRows | None,
-    ) -> None:
+    def _fit(self, X: RowsLike, known: dict[str, Any]) -> None:
         started = time.perf_counter()
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
-        given = self._supervision(rows.n_rows, y, pairs, triplets, graph)
+        given = self._supervision(rows.n_rows, known)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
         network = self._network()
-        # Known rows are known by what they are in the table, before any layer.
+        # A network of kind rows knows rows as they are in the table, before any layer.
         layers = [] if network is not None and network.kind == "rows" else [*first, *learned]
         n_bits = Model(self.method, self.method, rows.dimension, layers, network=network).n_bits
         self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
@@ -161,46 +155,37 @@ class Hasher(ABC):
             **self._summary(),
         }
 
-    def _supervision(
-        self,
-        n_rows: int,
-        y: ArrayLike | None,
-        pairs: ArrayLike | None,
-        triplets: ArrayLike | None,
-        graph: ArrayLike | SparseRows | None,
-    ) -> Supervision:
-        given = {"labels": y, "pairs": pairs, "triplets": triplets}
-        for what, value in given.items():
-            if value is not None and what not in self.learns_from and what != "labels":
+    def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
+        taken = {*self.learns_from, *(["graph"] if self.takes_graph else [])}
+        for what, value in known.items():
+            # Labels are ignored, so that one call serves methods with and without them.
+            if value is not None and what not in {*taken, "labels"}:
+                what = "a graph" if what == "graph" else what
                 raise InvalidInputError(f"{self.method} does not learn from {what}")
-        if graph is not None and not self.takes_graph:
-            raise InvalidInputError(f"{self.method} does not learn from a graph")
-        if self.learns_from and all(given[what] is None for what in self.learns_from):
+        if self.learns_from and all(known[what] is None for what in self.learns_from):
             raise InvalidInputError(
                 f"{self.method} learns from {' or '.join(self.learns_from)}; give some"
             )
-        if "labels" not in self.learns_from:
-            y = None
-        return Supervision.read(n_rows, y, pairs, triplets, graph)
+        labels = known["labels"] if "labels" in taken else None
+        return Supervision.read(n_rows, labels, known["pairs"], known["triplets"], known["graph"])
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         """Learn the layers that follow the normalisation."""
 
     def check_parameters(self) -> None:
-        """Refuse parameters that no rows can make usable; `fit` does it too.
+        """Refuse parameters that are out of range; `fit` calls this first.
 
         Raises
         ------
         InvalidInputError
         """
-        self._check_n_bits()
-        if self.random_state is not None:
-            check_integer("random_state", self.random_state, 0, 2**63 - 1)
-        check_choice("normalize", self.normalize, ("l2", None))
+        annotations = get_type_hints(type(self), include_extras=True)
+        for name, value in self.get_params().items():
+            check_annotated(name, value, annotations.get(name))
 
     def check_levels(self, levels: Levels) -> None:
-        """Refuse a number of levels that no model of this hasher can keep, before it learns.
+        """Refuse a number of levels that models of this hasher cannot have.
 
         Raises
         ------
@@ -214,30 +199,27 @@ class Hasher(ABC):
                 "or another method"
             )
 
-    def _check_n_bits(self) -> None:
-        check_integer("n_bits", self.n_bits, 1, MAX_BITS)
-
     def _bit_weights(self) -> NDArray[np.floating] | None:
-        """Return what each bit counts in distances, where the method learns it."""
+        """Return the learned weight of each bit, or None."""
         return None
 
     def _network(self) -> Network | None:
-        """Return what comes after the layers and only Python evaluates, where the method has it.
+        """Return the network that follows the layers, which only Python evaluates, or None.
 
-        Of kind ``rows`` it stands alone: layers that `_learn` returned are left out then.
+        A network of kind ``rows`` stands alone: `fit` drops the layers that `_learn` returned.
         """
         return None
 
     @property
     def transductive(self) -> bool:
-        """Whether only the rows of the training get codes; a query that is none of them is refused.
+        """Whether only training rows have codes, so that other queries are refused.
 
-        It may depend on the parameters, and so is known before `fit`.
+        It depends on the parameters alone, so it is known before `fit`.
         """
         return False
 
     def _summary(self) -> dict[str, Any]:
-        """Return what the method itself measured, as JSON values."""
+        """Return measurements of the method, as JSON values."""
         return {}
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -289,7 +271,7 @@ class Hasher(ABC):
         training: Mapping[str, Any] | None = None,
         levels: Levels = 2,
     ) -> Model:
-        """Return what was learned, under a name, ready to be stored.
+        """Return a model of what was learned, ready to be stored.
 
         Parameters
         ----------
@@ -297,7 +279,7 @@ class Hasher(ABC):
         metric : {"l2", "cosine", "ip"}
             The distance that an index of this model ranks by.
         training : mapping, optional
-            JSON values to record beside ``training_``; they win over its values.
+            JSON values to add to ``training_``; they replace its values of the same name.
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
             twice as many.
@@ -336,26 +318,44 @@ class Hasher(ABC):
             if isinstance(value, np.generic):
                 value = value.item()
             elif not isinstance(value, str | int | float | None):
-                # Given arrays are in the layers already; their shape tells the rest.
+                # The layers already hold the array, so its shape is enough.
                 value = f"given, {' x '.join(map(str, np.shape(value)))}"
             result[name] = value
         return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
 
 
-def centred_affine(weights: NDArray[np.floating], mean: NDArray[np.float64]) -> Layer:
-    """Return the layer W (x - mean), as W x + b.
+def first_and_last(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return the first and the last value of a training, as JSON values."""
+    return {"first": float(values[0]), "last": float(values[-1])}
 
-    The bias is made in float64 from the float32 weights that the layer keeps, so that rounding
+
+def centred_affine(
+    weights: NDArray[np.floating],
+    mean: NDArray[np.float64],
+    offset: NDArray[np.float64] | float = 0.0,
+) -> Layer:
+    """Return the layer W (x - mean) + offset, as W x + b.
+
+    W mean is computed in float64 from the float32 weights that the layer keeps, so that rounding
     the weights does not move the centre.
     """
     kept = weights.astype(np.float32)
-    return affine(kept, -(kept.astype(np.float64) @ mean))
+    bias = -(kept.astype(np.float64) @ mean)
+    return affine(kept, bias.astype(np.float32) + offset)
+
+
+def leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the unit eigenvector of the greatest eigenvalue of a symmetric matrix."""
+    last = len(matrix) - 1
+    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
+    vector: NDArray[np.float64] = vectors[:, 0]
+    return vector
 
 
 def with_fixed_signs(directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows (k, d), each with its largest entry above 0.
 
-    An eigenvector has no sign of its own; without one fixed, models would differ by machine.
+    The sign of an eigenvector is arbitrary: unless it is fixed, models differ between machines.
     """
     largest = np.abs(directions).argmax(axis=1)
     flipped = directions[np.arange(len(directions)), largest] < 0

@@ -1,4 +1,4 @@
-"""Bipartite graphs between rows and objects, and the contexts that random walks on them give."""
+"""Bipartite graphs between rows and objects, and contexts of rows from random walks."""
 
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -12,18 +12,16 @@ from .kmeans import nearest_to_rows
 from .rows import RowSource, row_slices
 from .supervision import SparseRows
 
-__all__ = ["BipartiteGraph", "Contexts", "anchor_graph", "neighbour_graph"]
-
-# Walks that came back to where they began are drawn again, so often at the most.
+# Draws of a walk that visits no other row, at most.
 _MOST_DRAWS = 100
-# exp() of less is 0, which would be no edge.
+# exp() of less is 0, which would delete the edge.
 _LEAST_EXPONENT = -700.0
-# So many distances between rows, and rows, are worked on at a time.
+# Distances, and rows, in a block.
 _BLOCK_PAIRS, _BLOCK_ROWS = 1 << 23, 256
 
 
 class Contexts(NamedTuple):
-    """Triples of Algorithm 1: rows, other rows, and whether these are contexts of the first."""
+    """Triples of Algorithm 1: a row, another row, and whether that is a context of the first."""
 
     rows: NDArray[np.intp]  # (t,)
     contexts: NDArray[np.intp]  # (t,)
@@ -44,7 +42,7 @@ class BipartiteGraph:
     Raises
     ------
     InvalidInputError
-        If no object joins two rows: then no walk leads anywhere.
+        If no object joins two rows, so that no walk leaves a row.
     """
 
     def __init__(self, edges: SparseRows) -> None:
@@ -88,25 +86,25 @@ class BipartiteGraph:
         length: int,
         repeats: int = 1,
     ) -> Contexts:
-        """Draw rows with contexts (Algorithm 1), all at once.
+        """Draw rows with contexts (Algorithm 1), in one batch.
 
-        A walk goes from a row to one of its objects and on to one of that object's rows, each with
-        probability proportional to the weight of the edge; that is one step. Of the rows that
-        ``length`` steps visit, each visit to another row than the first is as likely to be the
-        context. A walk that visits no other row is drawn again. The paper draws the first row of
-        all; rows that no walk can leave, which have no context, are left out here.
+        A step goes from a row to one of its objects, and from there to one of the object's rows,
+        with probabilities in proportion to the weights of the edges. After ``length`` steps, one of
+        the visits to rows other than the first is drawn as the context, each equally likely. A walk
+        that visits no other row is drawn again. The paper draws first rows from all rows; here rows
+        that no walk can leave, which have no context, are left out.
 
         Parameters
         ----------
         size : int
-            Triples to draw. Fewer contexts may come, where walks hardly ever leave a row.
+            Triples to draw. There may be fewer contexts if walks hardly ever leave a row.
         rng : numpy.random.Generator
         positive : float
-            r, the probability of a context; otherwise a row is drawn uniformly, of all rows.
+            r, the probability of a context; otherwise the other row is drawn uniformly.
         length : int
             d, the steps of a walk.
         repeats : int
-            How many triples in a row are of one walk: each is distributed as if it were alone.
+            Consecutive triples that share a walk; each has the distribution of a walk of its own.
 
         Returns
         -------
@@ -119,7 +117,7 @@ class BipartiteGraph:
         is_context = rng.random(size) < positive
         contexts = rng.integers(self.n_rows, size=size)
         of = walk[is_context]
-        # One of the visits to another row: that which makes their count pass a drawn share of it.
+        # Draw one of the visits to another row by its rank among them.
         wanted = np.floor(rng.random(len(of)) * counts[-1, of]).astype(np.intp) + 1
         contexts[is_context] = visited[np.argmax(counts[:, of] == wanted, axis=0), of]
         kept = ~is_context
@@ -130,14 +128,14 @@ class BipartiteGraph:
     def _walks(
         self, starts: NDArray[np.intp], rng: np.random.Generator, length: int
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Walk from each row, again where no other row was visited.
+        """Walk from each row, and again if no other row was visited.
 
         Returns
         -------
         visited : intp (length, n)
             The rows of each walk, which is a column.
         counts : intp (length, n)
-            How many of the visits so far were to another row than the first.
+            Visits so far to another row than the first.
         """
         visited = np.empty((length, len(starts)), np.intp)
         counts = np.empty((length, len(starts)), np.intp)
@@ -160,10 +158,10 @@ class _Steps:
     def __init__(self, edges: SparseRows) -> None:
         self.first, self.end = edges.indptr[:-1], edges.indptr[1:]
         self.neighbours = edges.indices
-        # The cumulative share of each edge in its node's edges, plus the number of the node: one
-        # rising array, in which one search finds the neighbours of all nodes.
+        # The cumulative share of each edge among the edges of its node, plus the number of the
+        # node. It rises throughout, so one search finds neighbours of many nodes.
         node = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
-        # In float64: the sum of weights that float32 holds may be beyond it.
+        # In float64, since sums of float32 weights may exceed float32.
         totals = np.bincount(node, edges.data, edges.shape[0])
         sums = np.cumsum(edges.data / totals[node], dtype=np.float64)
         before = np.concatenate([[0.0], sums])[self.first]
@@ -213,16 +211,16 @@ def neighbour_graph(
 ) -> BipartiteGraph:
     """Join each row to its nearest other rows, which are the objects here.
 
-    Takes time in the square of the number of rows, and holds all rows; see `anchor_graph` for the
-    parameters.
+    It takes time in the square of the number of rows, and holds all rows. Parameters are as for
+    `anchor_graph`.
     """
     every = rows.rows(np.arange(rows.n_rows))
-    # About their mean, so that little cancels in float32.
+    # Centre, so that little cancels in float32.
     every -= every.mean(axis=0, dtype=np.float64).astype(np.float32)
     n, k = rows.n_rows, min(n_nearest, rows.n_rows - 1)
     places, squares = np.empty((n, k), np.intp), np.empty((n, k), np.float32)
     lengths = np.einsum("ij,ij->i", every, every)
-    # Rounding may change the order of near ones: a few more are looked at again, exactly.
+    # Rounding may change the order of near rows, so a few more are compared exactly.
     n_likely = min(2 * k + 16, n - 1)
     for part in row_slices(n, max(1, min(_BLOCK_ROWS, _BLOCK_PAIRS // n))):
         block = every[part]

@@ -1,4 +1,4 @@
-"""How SDH and FSDH relate codes to labels, and the steps of either to better codes."""
+"""The steps by which SDH and FSDH alternate between codes and weights of labels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,26 +12,24 @@ from .label_sets import add_by_label, check_label_count
 from .rows import row_slices
 from .supervision import Labels
 
-__all__ = ["CodeSteps", "CodesToLabels", "LabelsToCodes", "squared_distance"]
-
 _MAX_SWEEPS = 10
-# Of the trace of the matrix that the penalty is added to: less would be lost in rounding.
+# Least penalty, as a part of the trace of the matrix that it is added to. Less is lost in rounding.
 _LEAST_PENALTY = 1e-12
-# Where rows have several: a Cholesky factor of 200 MB.
+# Most labels if rows have several: their Cholesky factor takes 200 MB.
 _MAX_LABELS = 5000
 
 
 class CodeSteps(ABC):
-    """Codes B, the weights W that relate them to labels, and steps to better ones.
+    """Codes B, weights W between codes and labels, and the steps that improve both.
 
     Parameters
     ----------
     labels : Labels
     B : int8 (n, n_bits), -1 and 1
-        To start from.
+        The codes to start from.
     apart : int8 (n, n_bits)
-        What the first step takes for bits that would become the same for all rows. Later steps
-        take what these bits were.
+        Values for bits that the first step would make the same for all rows. In later steps such
+        bits keep their values.
     """
 
     W: NDArray[np.float64]
@@ -45,14 +43,14 @@ class CodeSteps(ABC):
 
     @abstractmethod
     def loss(self) -> float:
-        """Return the part of the objective that is about labels."""
+        """Return the part of the objective that depends on labels."""
 
     @abstractmethod
     def _next_codes(self, F: NDArray[np.float32], nu: float) -> NDArray[np.int8]:
         """Return the codes of the next step."""
 
     def fit_codes(self, F: NDArray[np.float32], nu: float) -> bool:
-        """Set B, given the hash function's values (n, n_bits), and tell whether it changed."""
+        """Set B from the hash function's values (n, n_bits), and return whether it changed."""
         new = self._next_codes(F, nu)
         changed = not np.array_equal(new, self.B)
         self.B = self._kept = new
@@ -89,7 +87,7 @@ class CodesToLabels(CodeSteps):
 
     def loss(self) -> float:
         """Return the part of the objective; see `CodeSteps.loss`."""
-        # Y - B W itself would take n times c steps.
+        # Expanded, since Y - B W takes time in rows x labels.
         fitted = np.sum((self._products @ self.W) * self.W) - 2 * np.sum(self._sums.T * self.W)
         error = self.labels.indicator.nnz + fitted
         return float(error + self._penalty * np.square(self.W).sum())
@@ -102,7 +100,7 @@ class CodesToLabels(CodeSteps):
         return cyclic_descent(self.B, linear, self.W @ self.W.T, _MAX_SWEEPS, self._kept)
 
     def _measure(self) -> None:
-        """Compute B'B and Y'B, all that W and the loss depend on."""
+        """Compute B'B and Y'B, which W and the loss depend on."""
         self._sums = self._sums_by_label()
         self._products = np.zeros((self.B.shape[1], self.B.shape[1]))
         for part in row_slices(len(self.B)):
@@ -113,7 +111,7 @@ class CodesToLabels(CodeSteps):
 class LabelsToCodes(CodeSteps):
     """The steps of FSDH: ||B - Y W||^2 + penalty ||W||^2, W being (c, n_bits).
 
-    Where each row has one label Y'Y is diagonal, and time and memory are linear in the labels.
+    If each row has one label, Y'Y is diagonal, and time and memory are linear in the labels.
     """
 
     def __init__(
@@ -152,7 +150,7 @@ class LabelsToCodes(CodeSteps):
 
 
 def squared_distance(B: NDArray[np.int8], fitted: Callable[[slice], NDArray[np.floating]]) -> float:
-    """Return ||B - fitted||^2, fitted values being asked for by slices of rows."""
+    """Return ||B - fitted||^2, with a function that returns fitted values for a slice of rows."""
     result = 0.0
     for part in row_slices(len(B)):
         result += float(np.square(B[part] - fitted(part)).sum(dtype=np.float64))

@@ -11,13 +11,11 @@ from scipy.special import expit, xlogy
 
 from .triplets import Comparisons
 
-__all__ = ["LOSSES", "Loss", "RestrictedProblem", "Solution"]
-
-# What L-BFGS-B stops at: the relative change of the objective, and the gradient.
+# L-BFGS-B stops at this relative change of the objective, and at this gradient.
 _OBJECTIVE_TOLERANCE = 1e-9
 _GRADIENT_TOLERANCE = 1e-7
 _MAX_ITERATIONS = 500
-# exp of more than this is beyond float64; a line search may try it.
+# Line searches may try greater exponents, which float64 cannot hold.
 _GREATEST_EXPONENT = 700.0
 
 _Array = NDArray[np.float64]
@@ -25,7 +23,7 @@ _Function = Callable[[_Array], _Array]
 
 
 class Loss(NamedTuple):
-    """A convex loss f of margins rho, with what its dual problem needs.
+    """A convex loss f of margins rho, with its derivative and conjugate.
 
     Attributes
     ----------
@@ -33,7 +31,7 @@ class Loss(NamedTuple):
     dual : u = -f'(rho), equation 10; at least 0
     conjugate : f*(-u), the Fenchel conjugate
     smooth : bool
-        Without it, f has no derivative where margins matter, and duals come from the solver.
+        If not, f has a kink, and the solver gives the duals.
     """
 
     value: _Function
@@ -52,8 +50,8 @@ def _exponential(rho: _Array) -> _Array:
     return result
 
 
-#: The losses by name. A conjugate is infinite outside of the duals that ``dual`` gives: u >= 0,
-#: for the logistic loss and the hinge u <= 1 too.
+#: The losses by name. A conjugate is finite for u >= 0; for the logistic loss and the hinge also u
+#: <= 1.
 LOSSES: dict[str, Loss] = {
     # max(0, 1 - rho)^2
     "squared_hinge": Loss(
@@ -67,13 +65,13 @@ LOSSES: dict[str, Loss] = {
     ),
     # exp(-rho)
     "exponential": Loss(_exponential, _exponential, lambda u: xlogy(u, u) - u),
-    # max(0, 1 - rho); below the kink the slope is 1, and at w = 0 all margins are there
+    # max(0, 1 - rho); at w = 0 all margins are below the kink, where the slope is 1
     "hinge": Loss(_hinge, lambda rho: np.where(rho < 1, 1.0, 0.0), lambda u: -u, smooth=False),
 }
 
 
 class Solution(NamedTuple):
-    """The optimum over the functions found so far.
+    """The optimum over the functions that were added so far.
 
     Attributes
     ----------
@@ -109,7 +107,7 @@ class RestrictedProblem:
     HiGHS.
 
     A function that splits no duplet would cost nothing, and a loss without a minimum would drive
-    its weight to infinity: it is charged as if it split half a duplet.
+    its weight to infinity. So it is charged for half a duplet.
 
     Parameters
     ----------
@@ -140,10 +138,10 @@ class RestrictedProblem:
         self.solution = self._at(np.empty(0))
 
     def charges(self, duals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what splitting each pair is worth, float64 (p,).
+        """Return the gain from splitting each pair, float64 (p,).
 
-        The sum of a function's split pairs is 1/t sum_i u_i a[i], less what duplets charge for
-        it; the best function is the one with the greatest sum (equation 11).
+        Summed over the pairs that a function splits, it is 1/t sum_i u_i a[i] less the price of
+        duplets. The best function has the greatest sum (equation 11).
         """
         result = self.comparisons.by_pair(duals) / self.comparisons.n_triplets
         duplets = self.comparisons.duplets
@@ -152,7 +150,7 @@ class RestrictedProblem:
         return result
 
     def price(self, bits: NDArray[np.bool_]) -> float:
-        """Return r of a function, from its bits of the rows."""
+        """Return the price r of a function from its bits of the rows."""
         if self.capped:
             return 0.0
         duplets = self.comparisons.duplets
@@ -167,7 +165,7 @@ class RestrictedProblem:
         return float(by_pair[self.comparisons.split_by(bits)].sum())
 
     def add(self, bits: NDArray[np.bool_]) -> Solution:
-        """Add a function, from its bits of the rows, and solve the problem anew."""
+        """Add a function, given its bits of the rows, and solve the problem again."""
         self._split[self._n] = self.comparisons.split_by(bits)
         self._prices[self._n] = self.price(bits)
         self._n += 1
@@ -184,19 +182,19 @@ class RestrictedProblem:
         return self.worth(bits, duals) - price > tolerance * scale
 
     def gap(self, bits: NDArray[np.bool_] | None) -> float:
-        """Bound what functions not added yet could gain, from the best one found among them.
+        """Bound the gain of functions not added yet, from the best one among them.
 
-        With l1 it is the duality gap of the problem over all functions, if none is worth more:
-        u, made smaller until it satisfies that one's constraint, is a feasible dual. (The dual
-        objective is concave along this line and still rising at u, so the greatest feasible
-        multiple is the best.) With l_inf that dual has a term for each of infinitely many
-        functions, and with duplets each function has a price of its own: there the gap is that of
-        the problem with this one function more.
+        With l1 it is the duality gap over all functions, if none is worth more: u, scaled down
+        until it satisfies the constraint of that function, is a feasible dual. (The dual objective
+        is concave along this line and still rising at u, so the greatest feasible multiple is the
+        best.) With l_inf the dual has a term for each of infinitely many functions, and with
+        duplets each function has its own price. There it is the gap of the problem with this
+        function added.
 
         Parameters
         ----------
         bits : bool (m,), optional
-            Of the best function; None where there is no other.
+            Bits of the best function; None if there is no other.
 
         Returns
         -------
@@ -264,7 +262,7 @@ class RestrictedProblem:
         """Solve the dual of the hinge loss (equations 4 and 6); its marginals are the weights.
 
         The dual has one constraint for each function, the primal one for each triplet: with many
-        triplets the dual is solved ten times as fast.
+        triplets solving the dual is ten times as fast.
         """
         split, t = self._split[: self._n].astype(np.int8), self.comparisons.n_triplets
         A = scipy.sparse.csr_array(split[:, self.comparisons.far] - split[:, self.comparisons.near])

@@ -1,54 +1,27 @@
-"""Codes that supervised methods learn first, before a hash function to them: starts and descent."""
+"""Discrete codes of supervised methods, learned before the hash function: starts and descent."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.layers import MAX_DIMENSION
-from .checks import check_choice, check_integer, check_within
 from .label_sets import LabelSets
 from .rows import row_slices
 
-__all__ = [
-    "Start",
-    "check_learning",
-    "cyclic_descent",
-    "random_codes",
-    "signs",
-    "spread_codewords",
-    "start_codes",
-    "without_constant_bits",
-]
-
-#: What codes start from: codewords far from each other, or random signs.
+#: Starting codes: codewords far from each other, or random signs.
 Start = Literal["spread", "random"]
 
-# Few, so that the codes of a block stay in the processor's cache from bit to bit.
+# Few, so that the codes of a block stay in the processor's cache.
 _DESCENT_ROWS = 1024
-
-
-def check_learning(n_anchors: Any, width: Any, ridge: Any, n_iter: Any, start: Any) -> None:
-    """Refuse parameters that the methods share and that are out of range.
-
-    Raises
-    ------
-    InvalidInputError
-    """
-    check_integer("n_anchors", n_anchors, 2, MAX_DIMENSION)
-    check_within("width", width)
-    check_within("ridge", ridge)
-    check_integer("n_iter", n_iter, 1, 100_000)
-    check_choice("start", start, ("spread", "random"))
 
 
 def spread_codewords(n_classes: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
     """Draw codewords far from each other, one a class.
 
-    Rows of a Hadamard matrix differ in just half of its columns. Of the smallest such matrix that
-    has enough rows, columns are taken in random order, and with another choice of rows where more
-    bits are asked for than there are columns. No bit is the same for all classes.
+    Rows of a Hadamard matrix differ in just half of its columns. The smallest such matrix with
+    enough rows gives its columns in random order. If more bits are needed, another choice of rows
+    gives more columns. No bit is the same for all classes.
 
     Parameters
     ----------
@@ -80,8 +53,8 @@ def start_codes(
 ) -> NDArray[np.int8]:
     """Give each label set a code, int8 (g, n_bits), no bit of which is the same for all sets.
 
-    "spread": the majority of its labels' `spread_codewords`, ties going to its first label.
-    "random": random signs for each set. For those of each row see `random_codes`.
+    "spread": the majority of its labels' `spread_codewords`; ties go to its first label. "random":
+    random signs for each set; `random_codes` draws them for each row.
     """
     apart = spread_codewords(len(sets), n_bits, rng)
     if start == "random":
@@ -107,7 +80,7 @@ def signs(values: NDArray[np.floating]) -> NDArray[np.int8]:
 
 
 def without_constant_bits(new: NDArray[np.int8], old: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Keep old bits (columns) where a new one is the same for all rows: it would tell nothing."""
+    """Keep the old bit (column) if the new one is the same for all rows."""
     return np.where((new == new[0]).all(axis=0), old, new)
 
 
@@ -120,20 +93,20 @@ def cyclic_descent(
 ) -> NDArray[np.int8]:
     """Lower, for each code b, b'A b - 2 b'q bit by bit, the other bits held (DCC).
 
-    A bit that would become the same for all rows is not chosen: it is as in ``kept``.
+    A bit that would become the same for all rows is taken from ``kept``.
 
     Parameters
     ----------
     B : int8 (n, l), -1 and 1
-        Where to start.
+        The codes to start from.
     linear : function of a slice of rows
-        Returns a vector q for each of these rows, (n_i, l).
+        Returns the vector q of each of these rows, (n_i, l).
     quadratic : float64 (l, l)
         A, symmetric; its diagonal does not matter.
     max_sweeps : int
-        Rows whose bits no longer change stop earlier.
+        A block stops earlier when its bits no longer change.
     kept : int8 (n, l), optional
-        B if it is not given.
+        B by default.
 
     Returns
     -------
@@ -146,7 +119,7 @@ def cyclic_descent(
         if kept is not None:
             result[:, ~free] = kept[:, ~free]
         for part in row_slices(len(B), _DESCENT_ROWS):
-            # A bit of all rows is contiguous in the transposes.
+            # In the transposes, one bit of all rows is contiguous.
             codes = np.ascontiguousarray(result[part].T, np.float64)
             q = np.ascontiguousarray(linear(part).T, np.float64)
             for _ in range(max_sweeps):
@@ -159,5 +132,5 @@ def cyclic_descent(
         constant = free & (result == result[0]).all(axis=0)
         if not constant.any():
             return result
-        # The other bits have relied on these: all is done again, without them.
+        # Other bits were chosen with these, so start again without them.
         free &= ~constant

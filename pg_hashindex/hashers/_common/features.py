@@ -15,18 +15,16 @@ from .label_sets import add_by_label
 from .rows import RowSource, row_slices, scratch_array
 from .supervision import Labels
 
-__all__ = ["Features"]
-
 _BLOCK_ROWS = 4096
-# A kernel value that varies less than this (standard deviation) is too near to the rounding of
-# float32, about 1e-7, to learn from. Other features: than this part of the most varying one.
+# Kernel values with a smaller standard deviation are too near to the rounding of float32, about
+# 1e-7, to learn from. For other features it is relative to the greatest deviation.
 _NO_SPREAD = 1e-4
 
 
 class Features:
     """Features of all training rows, their mean and covariance, and regression from them.
 
-    Holds n x m float32 values, in memory up to 1 GiB, beyond that in a temporary file.
+    It holds n x m float32 values, in memory up to 1 GiB, beyond that in a temporary file.
 
     Parameters
     ----------
@@ -34,15 +32,15 @@ class Features:
     kernel : Layer or None
         An rbf layer; None takes the rows themselves as features.
     ridge : float
-        Strength of the regressions, as a part of the mean variance of a feature, so that it means
-        the same on any data.
+        Penalty of the regressions divided by the mean variance of a feature, so that it means the
+        same on any data.
 
     Attributes
     ----------
     mean : float64 (m,)
     covariance : float64 (m, m)
     penalty : float
-        Of the squared weights of a regression, beside mean squared errors.
+        Factor of the squared weights in a regression that minimises mean squared errors.
 
     Raises
     ------
@@ -60,7 +58,7 @@ class Features:
         for block in rows.blocks():
             values = block if kernel is None else kernel.apply(block)
             if not start:
-                # Sums are taken about a centre near the mean, which is known only afterwards.
+                # The mean is known only afterwards, so sums are taken about a centre near it.
                 centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
             held = self._values[start : start + len(block)]
             np.subtract(values, centre, out=held)
@@ -126,7 +124,7 @@ class Features:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the mean of the centred features and their variances, rows being weighted.
 
-        Variances of features that do not vary are infinite: divided by, they leave nothing.
+        Features that do not vary get an infinite variance: dividing by it removes them.
         """
         mean, squares = np.zeros(len(self.mean)), np.zeros(len(self.mean))
         for part, values in self.blocks():
@@ -139,12 +137,12 @@ class Features:
     def regress(
         self, targets: NDArray[np.integer]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Fit targets (n, k) by ridge regression; the intercept is free of the penalty.
+        """Fit targets (n, k) by ridge regression; the intercept is not penalised.
 
         Returns
         -------
         weights : float64 (m, k)
-            Of the centred features.
+            They apply to the centred features.
         intercept : float64 (k,)
         """
         products = np.zeros((len(self.mean), targets.shape[1]))
@@ -167,14 +165,14 @@ class Features:
         weights : float64 (m, k)
         intercept : float64 (k,)
         targets : int8 (n, k), -1 and 1, optional
-            What was regressed. With a class of few rows, a regression may come out above 0 for all
-            rows, or for none; the threshold of such a bit moves from 0 to the middle between the
-            mean of the rows with 1 and that of the others.
+            The targets of the regression. With a class of few rows, all rows may come out on one
+            side of 0; the threshold of such a bit moves to the middle between the mean of the rows
+            with 1 and that of the others.
 
         Raises
         ------
         InvalidInputError
-            If a bit is the same for all rows, or made of rounding.
+            If a bit is the same for all rows, or depends on rounding.
         """
         spread = np.sqrt(np.einsum("ij,ij->j", weights, self.covariance @ weights))
         if (flat := spread < _NO_SPREAD).any():
@@ -189,10 +187,7 @@ class Features:
         if len(constant):
             self._refuse(int(constant[0]))
         if self.kernel is None:
-            layer = centred_affine(weights.T, self.mean)
-            assert layer.weights is not None  # noqa: S101
-            assert layer.bias is not None  # noqa: S101
-            return [affine(layer.weights, layer.bias + intercept)]
+            return [centred_affine(weights.T, self.mean, intercept)]
         return [self.kernel, shift(-self.mean), affine(weights.T, intercept)]
 
     def _constant_bits(
@@ -201,7 +196,7 @@ class Features:
         """Return the numbers of the bits that are the same for all rows."""
         ones, zeros = np.zeros((2, len(intercept)), bool)
         for _, values in self.blocks():
-            # Most bits are known to differ after the first block, and all rows need not be seen.
+            # After the first block most bits are known to differ and need no further rows.
             open_bits = np.flatnonzero(~(ones & zeros))
             if not len(open_bits):
                 break
@@ -216,7 +211,7 @@ class Features:
         intercept: NDArray[np.float64],
         targets: NDArray[np.int8],
     ) -> NDArray[np.float64]:
-        """Return the middle between the mean projections of the rows of either bit, (k,)."""
+        """Return the middle between the mean projections of rows with 1 and with -1, (k,)."""
         total, difference = np.zeros((2, len(intercept)))
         for part, values in self.blocks():
             projections = values @ weights + intercept

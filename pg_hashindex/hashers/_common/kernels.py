@@ -8,32 +8,24 @@ from ...models.layers import Layer, rbf
 from ...models.vectors import as_rows
 from .rows import RowSource, gathered
 
-__all__ = [
-    "check_size",
-    "choose_anchors",
-    "gaussian",
-    "kernel_values",
-    "mean_squared_distance",
-]
-
-# Between these, squares and their sums are within what float32 holds, here and in the database,
-# and so is the scale of a kernel of any width that is allowed.
+# In this range float32 holds squares and their sums, here and in the database, and the scale of a
+# kernel of any allowed width.
 _SQUARED_DISTANCES = (1e-24, 1e24)
 
 
 def choose_anchors(
     rows: RowSource, anchors: ArrayLike | None, n_anchors: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Take the anchors that are given, or draw some among the rows.
+    """Take the given anchors, or draw some among the rows.
 
     Parameters
     ----------
     rows : RowSource
-        As the kernel sees them.
+        Rows as the kernel sees them.
     anchors : array-like (m, d) or None
-        Rows of the input space; they go through what the rows go through.
+        Rows of the input space; they go through the layers of the rows.
     n_anchors : int
-        How many to draw otherwise; equal rows count once, and where there are fewer, all are taken.
+        Anchors to draw otherwise. Equal rows count once; if there are fewer rows, all are taken.
     rng : numpy.random.Generator
 
     Returns
@@ -50,7 +42,7 @@ def choose_anchors(
         if not len(given):
             raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
         return rows.transform(given)
-    # Twice as many are looked at, since some may be equal.
+    # Draw twice as many, since some may be equal.
     n_drawn = min(rows.n_rows, 2 * int(n_anchors))
     drawn = rows.rows(rng.choice(rows.n_rows, n_drawn, replace=False))
     _, first_places = np.unique(drawn, axis=0, return_index=True)
@@ -61,7 +53,7 @@ def mean_squared_distance(
     rows: RowSource, anchors: NDArray[np.float32] | NDArray[np.float64]
 ) -> float:
     """Compute the mean squared distance over all pairs of a row and an anchor."""
-    # About the mean anchor the cross terms of all pairs sum to 0, so no pair is needed.
+    # About the mean anchor the cross terms of all pairs sum to 0, so pairs need no loop.
     centre = anchors.mean(axis=0, dtype=np.float64)
     total = 0.0
     for block in rows.blocks():
@@ -70,7 +62,7 @@ def mean_squared_distance(
 
 
 def check_size(rows: RowSource) -> None:
-    """Refuse rows so near to each other, or so far, that float32 does not hold their distances.
+    """Refuse rows whose distances are too small or too large for float32.
 
     Raises
     ------
@@ -78,7 +70,7 @@ def check_size(rows: RowSource) -> None:
     """
     centre, total = None, 0.0
     for block in rows.blocks():
-        # Distances from any row are of the size of those between rows.
+        # Distances to one row have the size of distances between rows.
         centre = block[0].astype(np.float64) if centre is None else centre
         total += float(np.square(block - centre).sum())
     _check_distances(total / rows.n_rows)
@@ -99,14 +91,14 @@ def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Lay
     Raises
     ------
     InvalidInputError
-        If there is one anchor, or all distances are 0, or beyond what float32 holds.
+        If there is one anchor, or all distances are 0 or too small or large for float32.
     """
     mean_square = mean_squared_distance(rows, anchors)
     if not mean_square:
         raise InvalidInputError("all labelled rows are equal; label some that differ")
     if len(anchors) < 2:
         raise InvalidInputError(
-            "there is only 1 distinct anchor, and rows as far from it cannot be told apart; "
+            "there is only 1 distinct anchor, which tells rows apart by one distance alone; "
             "give 2 or more, or a greater n_anchors"
         )
     _check_distances(mean_square)
@@ -120,7 +112,7 @@ def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
     ----------
     rows : RowSource
     kernel : Layer
-        With m outputs.
+        A layer with m outputs.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Lloyd's k-means on a sample, for anchors: fair centres soon, not the best ones at last."""
+"""Lloyd's k-means on a sample, for anchors: a few rounds give centres that are good enough."""
 
 from typing import Any
 
@@ -9,26 +9,24 @@ from numpy.typing import NDArray
 from ...models.layers import squared_distances
 from .rows import RowSource, row_slices
 
-__all__ = ["nearest_centres", "nearest_to_rows", "sample_centres"]
-
 _ROUNDS = 5
 _ROWS_PER_CENTRE = 20
-# Where a squared distance is below this part of a squared length, float32 has lost its digits.
+# float32 loses the digits of squared distances below this part of the squared length.
 _CANCELLED = 0.01
-# Where it is below this part, the two are the same up to rounding.
+# Below this part of the squared length, two rows differ by rounding only.
 _SAME = 1e-10
-# About this many distances are worked on at a time.
+# Distances that are computed at a time.
 _BLOCK_PAIRS = 1 << 21
 
 
 def sample_centres(
     rows: RowSource, n_centres: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Find centres of the rows, by five rounds on a sample of 20 rows for each centre.
+    """Find centres of the rows by five rounds of k-means on a sample of 20 rows for each centre.
 
-    They start from rows of the sample. A centre that loses all of its rows, or is equal to another
-    one, goes on from a row that is far from its own centre. So the sum of squared distances to the
-    nearest centre never rises from round to round.
+    The first centres are rows of the sample. A centre that loses all of its rows moves to a row
+    that is far from its own centre. So the sum of squared distances to the nearest centre never
+    rises.
 
     Parameters
     ----------
@@ -39,11 +37,11 @@ def sample_centres(
     Returns
     -------
     float32 (m, d)
-        m is n_centres, or less where the sample has fewer distinct rows.
+        m is n_centres, or less if the sample has fewer distinct rows.
     """
     size = min(rows.n_rows, _ROWS_PER_CENTRE * n_centres)
     sample = rows.rows(rng.choice(rows.n_rows, size, replace=False))
-    # Distances expand to products, which lose fewest digits about the mean.
+    # Expanded distances lose the fewest digits about the mean.
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     sample -= mean
     centres = sample[:n_centres].copy()
@@ -60,9 +58,9 @@ def _means(
     squares: NDArray[np.float32],
     n_centres: int,
 ) -> NDArray[np.float32]:
-    """Return the mean of the rows of each place; of a place without any, a row far from its own.
+    """Return the mean of the rows of each centre, or a row far from its centre if it has none.
 
-    Where every row is its own centre up to rounding, such places are left out.
+    Centres without rows are left out if no row is farther from its centre than rounding.
     """
     counts = np.bincount(places, minlength=n_centres)
     shape = (n_centres, len(sample))
@@ -83,8 +81,8 @@ def nearest_centres(
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Find the nearest centres of each row.
 
-    In float32, save for rows so near to a centre that the digits of the distance cancel: those are
-    looked at again in float64. Both must be about the mean of the rows, so that they are few.
+    Distances are computed in float32, and again in float64 for rows so near to a centre that the
+    digits cancel. Rows and centres must be centred, so that those are few.
 
     Parameters
     ----------
@@ -96,7 +94,7 @@ def nearest_centres(
     Returns
     -------
     places : intp (n, n_nearest)
-        Numbers of the centres, the nearest first; of equally near ones, the first.
+        Numbers of the centres, the nearest first; ties go to the first centre.
     squares : float32 (n, n_nearest)
         The squared distances to them.
     """
@@ -106,7 +104,7 @@ def nearest_centres(
     size = max(1, _BLOCK_PAIRS // len(centres))
     for part in row_slices(len(X), size):
         block = X[part]
-        # Without the square of the row itself, which the order does not depend on.
+        # The order does not depend on the square of the row itself.
         places[part], least = _least(block @ (-2 * centres.T) + lengths, n_nearest)
         own = np.einsum("ij,ij->i", block, block)
         squares[part] = least + own[:, None]
@@ -122,7 +120,7 @@ def nearest_to_rows(
     """Find the nearest centres of all rows, in one pass; see `nearest_centres`."""
     shape = (rows.n_rows, n_nearest)
     places, squares = np.empty(shape, np.intp), np.empty(shape, np.float32)
-    # About the centres' mean, so that little cancels in float32.
+    # Centre, so that little cancels in float32.
     mean = centres.mean(axis=0, dtype=np.float64).astype(np.float32)
     centres = centres - mean
     start = 0
@@ -136,7 +134,7 @@ def nearest_to_rows(
 def _least(
     distances: NDArray[Any], n_nearest: int
 ) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
-    """Return the places and values of the least numbers of each line, which are overwritten."""
+    """Return places and values of the least numbers of each line, and overwrite them."""
     places = np.empty((len(distances), n_nearest), np.intp)
     least = np.empty((len(distances), n_nearest), distances.dtype)
     every = np.arange(len(distances))

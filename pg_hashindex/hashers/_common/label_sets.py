@@ -1,4 +1,4 @@
-"""Sums by label, and the distinct sets of labels of rows: what supervised methods compute by."""
+"""Sums by label, and the distinct label sets of rows, for supervised methods."""
 
 import numpy as np
 import scipy.sparse
@@ -8,23 +8,21 @@ from ...errors import InvalidInputError
 from .rows import row_slices
 from .supervision import Labels, SparseRows
 
-__all__ = ["LabelSets", "add_by_label", "check_label_count"]
-
-# Which sets share a label is held where there are no more pairs of them than this (48 MB), and
-# worked on in blocks of as many where there are.
+# Up to this many pairs of sets that share a label are held (48 MB); more are computed in blocks of
+# this size.
 _SHARING_PAIRS = 1 << 22
 
 
 class LabelSets:
-    """The distinct sets of labels that rows have; with one label a row, the classes.
+    """The distinct label sets of rows; with one label a row, the classes.
 
-    Sets of fewer labels come first, then those of lesser labels. Memory grows with the labels of
-    all rows, and never with rows or sets times labels.
+    Sets are ordered by their number of labels, then by their labels. Memory grows with the labels
+    of all rows, not with rows x labels or sets x labels.
 
     Parameters
     ----------
     labels : Labels
-        Of rows that have some.
+        Labels of rows that all have one or more.
 
     Attributes
     ----------
@@ -35,7 +33,7 @@ class LabelSets:
     counts : float64 (g,)
         Rows of each set.
     single : bool
-        Whether each set is one label: then so is each label one set.
+        Whether each set is a single label.
     """
 
     def __init__(self, labels: Labels) -> None:
@@ -47,8 +45,7 @@ class LabelSets:
         for length in np.unique(lengths):
             numbers = np.flatnonzero(lengths == length)
             places = indicator.indptr[numbers][:, None] + np.arange(length)
-            # As bytes, which are sorted far sooner than rows; those of big-endian numbers sort as
-            # the numbers do.
+            # Compare rows as bytes, which is much faster. Big-endian numbers sort like their bytes.
             members = np.ascontiguousarray(indicator.indices[places], ">i4")
             whole = members.view(np.dtype((np.void, 4 * length)))[:, 0]
             _, chosen, of_row = np.unique(whole, return_index=True, return_inverse=True)
@@ -62,7 +59,7 @@ class LabelSets:
 
     @classmethod
     def of_several(cls, labels: Labels) -> "LabelSets":
-        """Return the sets, of which there must be two or more.
+        """Return the sets, and refuse fewer than two.
 
         Raises
         ------
@@ -80,10 +77,10 @@ class LabelSets:
         return len(self.counts)
 
     def balancing_weights(self) -> NDArray[np.float64]:
-        """Return what a row of each set weighs, float64 (g,), with a mean of 1 over all rows.
+        """Return the weight of a row of each set, float64 (g,), with a mean of 1 over all rows.
 
-        In proportion to 1 / sqrt(rows of its label), the mean over its labels: with one label a
-        row, classes weigh as the root of their size.
+        The weight is in proportion to 1 / sqrt(rows of its label), averaged over its labels. So
+        with one label a row, a class weighs the root of its size.
         """
         by_label = 1 / np.sqrt(self.counts @ self.members)
         weights: NDArray[np.float64] = (self.members @ by_label) / self.members.sum(axis=1)
@@ -91,14 +88,14 @@ class LabelSets:
         return weights
 
     def gram(self, weights: NDArray[np.float64]) -> SparseRows:
-        """Return Y Y', sparse (c, c), sets being weighted; with one label a row it is diagonal."""
+        """Return Y Y' with weighted sets, sparse (c, c); it is diagonal with one label a row."""
         return self.members.T @ (self.members * weights[:, None]).tocsr()
 
     def sharing(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum values (g, k), for each set, over the sets that share a label with it, (g, k).
 
-        Time grows with the pairs of sets that do: with one label a row there are none but a set
-        and itself.
+        Time grows with the pairs of sets that share a label. With one label a row, each set shares
+        with itself only.
         """
         if self.single:
             return values.copy()
@@ -130,7 +127,7 @@ def add_by_label(
     Parameters
     ----------
     sums : float64 (c, k)
-        Changed in place, and only where the rows have a label.
+        Changed in place; labels that no row has are not touched.
     indicator : scipy.sparse.csr_array (n, c)
     values : (n, k)
     """
@@ -141,7 +138,7 @@ def add_by_label(
 
 
 def check_label_count(method: str, labels: Labels, most: int) -> None:
-    """Refuse more labels than a method takes where rows have several.
+    """Refuse more labels than a method takes if rows have several.
 
     Raises
     ------
@@ -151,6 +148,6 @@ def check_label_count(method: str, labels: Labels, most: int) -> None:
     if n_labels > most and not labels.single:
         raise InvalidInputError(
             f"{method} takes at most {most:,} different labels where rows have several, but "
-            f"{n_rows:,} rows have {n_labels:,}: labels should group rows, so use coarser ones, or "
-            "leave out those of few rows; sdh, ksh and s3plh take any number"
+            f"{n_rows:,} rows have {n_labels:,}; use coarser labels, leave out rare ones, or use "
+            "sdh, ksh or s3plh, which take any number"
         )

@@ -7,8 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-
-__all__ = ["SparseRows", "read_graph", "read_pairs", "read_triplets"]
+from ...models.vectors import as_array
 
 #: scipy.sparse.csr_array, which has no types of its own.
 SparseRows: TypeAlias = Any
@@ -20,7 +19,7 @@ def read_pairs(pairs: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     Raises
     ------
     InvalidInputError
-        If the shape, a row number or a side is not usable.
+        If the shape or a value is not usable.
     """
     array = _read_integers("pairs", pairs)
     _check_row_numbers("pairs", array[:, :2], n_rows)
@@ -47,10 +46,7 @@ def read_triplets(triplets: ArrayLike, n_rows: int) -> NDArray[np.intp]:
 
 
 def _read_integers(what: str, given: ArrayLike) -> NDArray[np.intp]:
-    try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
+    array = as_array(what, given)
     if array.ndim != 2 or array.shape[1] != 3 or not len(array) or array.dtype.kind not in "iu":
         raise InvalidInputError(
             f"{what} must be integers of shape (n, 3), with at least one line; got {array.dtype} "
@@ -81,9 +77,9 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
     Parameters
     ----------
     graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, of any format
-        Edges that are given more than once count together. It stays as it is.
+        The weights of an edge that is given more than once add up. The matrix is not changed.
     n_rows : int
-        The n that is asked for.
+        The number of rows.
 
     Returns
     -------
@@ -93,8 +89,8 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
     Raises
     ------
     InvalidInputError
-        If it is of another shape, a weight is below 0, not finite or beyond float32, or there is
-        no edge.
+        If the shape is wrong, a weight is below 0, not finite or beyond float32, or there is no
+        edge.
     """
     given = _as_matrix(graph)
     if given.shape[0] != n_rows:
@@ -102,7 +98,7 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
             f"the graph has {given.shape[0]} rows, but there are {n_rows} vectors; it needs a row "
             "for each, if without an edge"
         )
-    # float64 before anything is summed: bytes would overflow, and booleans would not count.
+    # Convert before summing: bytes would overflow, and booleans would not add up.
     entries = scipy.sparse.coo_array(given).astype(np.float64)
     _check_weights(entries.data, entries, "must be finite and 0 or more")
     summed = scipy.sparse.csr_array(entries)
@@ -115,7 +111,7 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
         )
     with np.errstate(over="ignore", under="ignore"):
         weights = summed.data.astype(np.float32)
-    # What became 0 was an edge: as bad as what became infinite.
+    # A weight that became 0 was an edge, so it is refused like one that became infinite.
     beyond = np.where(weights > 0, weights, np.float32(np.nan))
     _check_weights(beyond, summed.tocoo(), "must be within the range of float32")
     objects, columns = np.unique(summed.indices, return_inverse=True)
@@ -125,12 +121,7 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
 
 def _as_matrix(graph: ArrayLike | SparseRows) -> Any:
     """Return an array of two dimensions, dense or sparse, of real numbers."""
-    given: Any = graph
-    if not scipy.sparse.issparse(graph):
-        try:
-            given = np.asarray(graph)
-        except ValueError as error:
-            raise InvalidInputError(f"the graph cannot be read as an array: {error}") from error
+    given: Any = graph if scipy.sparse.issparse(graph) else as_array("the graph", graph)
     if given.ndim != 2 or given.dtype.kind not in "biuf":
         raise InvalidInputError(
             "the graph must be a matrix (n, m) of weights between n rows and m objects, got "

@@ -1,10 +1,11 @@
-"""Training rows: an array, or blocks read anew in each pass where rows do not fit in memory."""
+"""Training rows: an array, or blocks that each pass reads again, for rows beyond memory."""
 
+import copy
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,44 +14,35 @@ from ...errors import InvalidInputError
 from ...models.layers import Layer
 from ...models.vectors import as_rows
 
-__all__ = [
-    "BlockSource",
-    "RowSource",
-    "RowsLike",
-    "gathered",
-    "row_slices",
-    "scratch_array",
-]
-
 #: A function without arguments that returns a fresh iterator of blocks (n_i, d) at every call.
 BlockSource: TypeAlias = Callable[[], Iterable[ArrayLike]]
-#: What ``fit`` takes.
+#: The rows that ``fit`` takes.
 RowsLike: TypeAlias = ArrayLike | BlockSource
 
-# About this many values are worked on at a time: 16 MB in float64. Twice as many, which caches and
-# the allocator hold less well, took PCAH and SH half as long again on 784 dimensions.
+# Values in a block: 16 MB in float64. With twice as many, which fit caches less well, PCAH and SH
+# took 1.5 times as long on 784 dimensions.
 _BLOCK_VALUES = 1 << 21
 _MAX_BLOCK_ROWS = 8192
-# Arrays that grow with the number of rows stay in memory up to this size.
+# Larger arrays with a line for each row go to a temporary file.
 _SCRATCH_BYTES = 1 << 30
-# Variances between these have squares and sums that float32 holds.
+# float32 holds the squares and sums of variances in this range.
 _FLOAT32_VARIANCES = (1e-16, 1e16)
-# Unit rows nearer than this in every dimension are the same direction up to rounding.
+# Unit rows that differ by less than this in every dimension differ by rounding only.
 _SAME_DIRECTION = 1e-6
 
 
 class RowSource:
     """Training rows that can be read any number of times.
 
-    Whatever blocks the caller gives, rows come out in blocks of one size, as the float32 that
-    models work in: so the same rows give the same model, given as an array or in blocks.
+    Rows come out as float32, in blocks of one size whatever blocks the caller gives. So an array
+    and blocks of the same rows give the same model.
 
     Parameters
     ----------
     X : array-like (n, d), or callable
         The rows, or a function that returns a fresh iterator of blocks at every call.
     layers : sequence of Layer
-        What each row goes through first.
+        Layers that each row goes through first.
 
     Attributes
     ----------
@@ -74,7 +66,7 @@ class RowSource:
         self.n_rows, self.dimension = self._scan()
 
     def _scan(self) -> tuple[int, int]:
-        """Count the rows, and check them all once before any work is done on them."""
+        """Count the rows, and check them all before any work is done."""
         n_rows, first, distinct = 0, None, False
         tolerance = _SAME_DIRECTION if any(x.kind == "normalize" for x in self._layers) else 0.0
         for block in self._read(None):
@@ -92,24 +84,21 @@ class RowSource:
         return n_rows, len(first)
 
     def through(self, *layers: Layer) -> "RowSource":
-        """Return the same rows, put through further layers that keep their dimension."""
-        result = object.__new__(RowSource)
-        result._blocks, result._layers = self._blocks, self._layers + layers
-        result.n_rows, result.dimension = self.n_rows, self.dimension
-        return result
+        """Return the rows after further layers, which keep the dimension."""
+        return self._with(_layers=self._layers + layers)
 
     def untransformed(self) -> "RowSource":
-        """Return the same rows as they were given, without what they go through."""
-        result = self.through()
-        result._layers = ()
-        return result
+        """Return the rows as they were given, before any layer."""
+        return self._with(_layers=())
 
     def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
-        """Return the rows of these distinct numbers alone, in rising order."""
-        result = object.__new__(RowSource)
-        result._blocks = partial(_selected, self._blocks, np.sort(numbers))
-        result._layers = self._layers
-        result.n_rows, result.dimension = len(numbers), self.dimension
+        """Return only the rows of these distinct numbers, in rising order."""
+        blocks = partial(_selected, self._blocks, np.sort(numbers))
+        return self._with(_blocks=blocks, n_rows=len(numbers))
+
+    def _with(self, **attributes: Any) -> "RowSource":
+        result = copy.copy(self)
+        vars(result).update(attributes)
         return result
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
@@ -118,12 +107,12 @@ class RowSource:
         Yields
         ------
         float32 (n_i, d)
-            The caller must not keep a block: the next one may take its place.
+            The next block may overwrite this one, so callers must not keep it.
 
         Raises
         ------
         InvalidInputError
-            If a block is not usable, or another number of rows came than the first time.
+            If a block is not usable, or the number of rows is not that of the first pass.
         """
         n_rows = 0
         for block in self._read(self.dimension):
@@ -148,18 +137,15 @@ class RowSource:
         return result
 
     def transform(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Put other rows through what these rows go through."""
-        result = X.astype(np.float32)
-        for layer in self._layers:
-            result = layer.apply(result)
-        return result
+        """Put other rows through the same layers."""
+        return next(self._through([X.astype(np.float32)], self._layers))
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean row, float64 (d,)."""
-        total = np.zeros(self.dimension)
-        for block in self.blocks():
-            total += block.sum(axis=0, dtype=np.float64)
-        return total / self.n_rows
+    def mean(self, *layers: Layer) -> NDArray[np.float64]:
+        """Return the mean row, float64 (d,), after further layers if they are given."""
+        total: NDArray[np.float64] | float = 0.0
+        for block in self._through(self.blocks(), layers):
+            total = total + block.sum(axis=0, dtype=np.float64)
+        return np.asarray(total) / self.n_rows
 
     def covariance(
         self, mean: NDArray[np.float64], dtype: type[np.floating] = np.float64
@@ -171,19 +157,19 @@ class RowSource:
         mean : float64 (d,)
             The mean row.
         dtype : {numpy.float64, numpy.float32}
-            Of the products within a block; sums over blocks are float64 either way. float32 takes
-            less than half the time, and leaves errors of about 1e-7 of the greatest variance. It
-            gives way to float64 where variances are beyond what float32 holds.
+            The type of products within a block; sums over blocks are always float64. float32 takes
+            less than half the time, with errors of about 1e-7 of the greatest variance. float64 is
+            used anyway if float32 cannot hold the variances.
         """
         centre = mean.astype(dtype)
         total = np.zeros((self.dimension, self.dimension))
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks():
-                # Centred before the product: the difference of two large sums would cancel.
+                # Centre before the product: the difference of two large sums would cancel.
                 centred = block - centre
                 total += centred.T @ centred
             total /= self.n_rows
-            # The nearest float32 to the mean is not the mean.
+            # The float32 centre is not exactly the mean.
             offset = mean - centre
             total -= np.outer(offset, offset)
         low, high = _FLOAT32_VARIANCES
@@ -192,9 +178,15 @@ class RowSource:
         return total
 
     def _read(self, dimension: int | None) -> Iterator[NDArray[np.float32]]:
-        for block in self._regrouped(dimension):
+        return self._through(self._regrouped(dimension), self._layers)
+
+    @staticmethod
+    def _through(
+        blocks: Iterable[NDArray[np.float32]], layers: Sequence[Layer]
+    ) -> Iterator[NDArray[np.float32]]:
+        for block in blocks:
             result = block
-            for layer in self._layers:
+            for layer in layers:
                 result = layer.apply(result)
             yield result
 
@@ -223,7 +215,7 @@ class RowSource:
 
 
 def row_slices(n_rows: int, size: int = 8192) -> Iterator[slice]:
-    """Yield slices of so many rows each, for arrays that are worked on in blocks."""
+    """Yield slices of ``size`` rows, to work on an array in blocks."""
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 
@@ -242,10 +234,10 @@ def _selected(source: BlockSource, numbers: NDArray[np.integer]) -> Iterator[Arr
 
 
 def scratch_array(shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Return an array for values that grow with the number of rows.
+    """Return an array for values of all rows.
 
-    In memory up to 1 GiB; beyond, in an unnamed file of the temporary folder (``TMPDIR``), which
-    is gone as soon as the array is.
+    Up to 1 GiB it is in memory, beyond that in an unnamed file of the temporary folder
+    (``TMPDIR``), which goes when the array goes.
 
     Parameters
     ----------
@@ -262,7 +254,7 @@ def scratch_array(shape: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def gathered(blocks: Iterable[NDArray[np.floating]], shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Put blocks of rows together in a `scratch_array` of a shape, which they fill."""
+    """Copy blocks of rows into a `scratch_array` of this shape, which they fill."""
     result = scratch_array(shape)
     start = 0
     for block in blocks:

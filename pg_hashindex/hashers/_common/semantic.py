@@ -1,15 +1,17 @@
 """The alternation of SADIH, on label sets instead of rows.
 
-Rows of one label set have one embedding and, started alike, one code. So with N_g rows (or their
-weights) in set g, v_g and b_g its embedding and code, and s_gh the similarity of two sets,
+Rows of one label set have one embedding and, since they start alike, one code. Let N_g be the rows
+of set g (or the sum of their weights), v_g and b_g its embedding and code, and s_gh the similarity
+of two sets. Then
 
     ||l S - V'B||_21 = sum_g N_g sqrt(sum_h N_h (l s_gh - v_g'b_h)^2) = sum_g N_g u_g.
 
-Each step, with the paper's equations as printed and as they follow from the objective:
+The steps are as follows. Where the printed equations do not follow from the objective, both are
+given:
 
-- **D** (text above eq. 8): d_g = 1 / (2 u_g). sum_g N_g d_g u_g^2 touches the norm at the present
-  point and lies above it elsewhere (but for a constant), so lowering it lowers the norm. A small
-  number is added to u_g^2, in the objective too, so that d_g stays finite.
+- **D** (text above eq. 8): d_g = 1 / (2 u_g). But for a constant, sum_g N_g d_g u_g^2 equals the
+  norm at the present point and is greater elsewhere, so lowering it lowers the norm. A small number
+  is added to u_g^2, in the objective too, so that d_g stays finite.
 - **W** (eq. 15). D weighs the rows of l S - V'B, which belong to V. The derivative in W is 0 where
 
       (Y D Y') W (B B') + (Y Y') W M = l Y D S B' + Y X'(alpha P2 + beta P1'),
@@ -23,8 +25,8 @@ Each step, with the paper's equations as printed and as they follow from the obj
   But then ||P1 X||^2 depends on P1, and the SVD of V X' = U s R', P1 = U R', does not minimise
   ||V - P1 X||^2; it maximises tr(P1 X V'). The term taken here is therefore
   ||V||^2 - 2 tr(P1 X V') + ||X||^2: equal to the printed one where P1'P1 = I, and to
-  ||X - P1'V||^2 where P1 P1' = I; W's part in it is as printed. U and R are of the singular values
-  above 0 only, at most c - 1: directions to which V says nothing would be arbitrary.
+  ||X - P1'V||^2 where P1 P1' = I; W's part in it is as printed. Only singular values above 0 count,
+  at most c - 1 of them: V says nothing about other directions, so they would be arbitrary.
 - **P2** (eq. 17): alpha X V'(alpha V V' + gamma I)^-1. Printed (eq. 18) is
   (alpha X X' + gamma I)^-1 X V', which solves the regression of V on X, another problem.
 - **B, l21** (eq. 8 to 13): b_h minimises b'(V D V')b - 2 b'm_h with m_h = l sum_g N_g d_g s_gh v_g,
@@ -34,7 +36,7 @@ Each step, with the paper's equations as printed and as they follow from the obj
   then |l s - t| = l |s| - sgn(s) t; in general it is the first order of that. Since the loss of
   this step is not the loss of the W step, the objective may rise here, whatever the paper's
   theorem 1 says: by 1 % on text embeddings with 32 bits, by half with 128, and over five rounds
-  from random signs on USPS by two thirds. Codes were none the worse for it.
+  from random signs on USPS by two thirds. The codes were no worse for it.
 """
 
 from typing import Literal
@@ -46,16 +48,14 @@ from numpy.typing import NDArray
 from .discrete import cyclic_descent, signs, without_constant_bits
 from .label_sets import LabelSets
 
-__all__ = ["Alternation"]
-
 _MAX_SWEEPS = 10
-# Of l sqrt(n), the norm of a row of l S: rows of the residual count as no smaller than this part.
+# Least norm of a row of the residual, as a part of l sqrt(n), the norm of a row of l S.
 _LEAST_RESIDUAL = 1e-6
 # Singular values below this part of the greatest are rounding: centred class sums add up to 0.
 _NO_DIRECTION = 1e-6
-# Eigenvalues below this part of the greatest are too.
+# Eigenvalues below this part of the greatest are rounding.
 _NO_EIGENVALUE = 1e-10
-# Less than this part of what it is added to is lost in rounding.
+# Least penalty, as a part of the trace of its matrix; less is lost in rounding.
 _LEAST_PENALTY = 1e-12
 
 
@@ -66,15 +66,15 @@ class Alternation:
     ----------
     sets : LabelSets
     row_weights : float64 (g,)
-        What the rows of each label set weigh together.
+        The sum of the weights of the rows of each label set.
     XY : float64 (m, c)
         X Y', rows weighted.
     squares : float
         ||X||^2, rows weighted.
     B : int8 (g, l)
-        The code of each label set to start from.
+        The first code of each label set.
     balance : bool
-        Whether -1 pairs weigh as much as +1 pairs, all together.
+        Whether all -1 pairs together weigh as much as all +1 pairs.
     alpha, beta, gamma : float
 
     Attributes
@@ -103,15 +103,15 @@ class Alternation:
         n, members = row_weights.sum(), sets.members
         positive = sets.sharing(row_weights[:, None])[:, 0]
         n_positive = row_weights @ positive
-        # What a -1 pair has in S, without its sign; less than -1 no codes can reach.
+        # The size of S for a -1 pair; codes cannot reach less than -1.
         self._minus = 1.0
         if balance and 2 * n_positive < n * n:
             self._minus = float(n_positive / (n * n - n_positive))
-        # For each set the sum of squares of a row of l S.
+        # The sum of squares of a row of l S for each set.
         self._target = B.shape[1] ** 2 * (positive + self._minus**2 * np.maximum(n - positive, 0))
         self._floor = (_LEAST_RESIDUAL * B.shape[1]) ** 2 * n
         self._YY = sets.gram(row_weights)
-        # E with E'Y Y'E = I; dense, unless Y Y' is diagonal.
+        # E with E'Y Y'E = I; not needed if Y Y' is diagonal.
         self._whitening = None if sets.single else _whitening(self._YY.toarray())
         self.B = B
         self.W = np.zeros((members.shape[1], B.shape[1]))
@@ -119,14 +119,14 @@ class Alternation:
         self.P2 = np.zeros((len(XY), B.shape[1]))
 
     def run(self, loss: Literal["l1", "l21"], n_iter: int) -> NDArray[np.float64]:
-        """Go round n_iter times.
+        """Run n_iter rounds.
 
         Returns
         -------
         float64 (n_iter, 4)
             The objective after the W, P1, P2 and B step of each round.
         """
-        # An embedding of the codes alone gives encoder and decoder something to start from.
+        # Encoder and decoder start from an embedding of the codes alone.
         self.step_w(np.full(len(self._N), 1 / (2 * self._target.max() ** 0.5)))
         self.step_p1()
         self.step_p2()
@@ -157,7 +157,7 @@ class Alternation:
         return result
 
     def objective(self) -> float:
-        """Return the value that is minimised."""
+        """Return the objective."""
         XV, VV = self._XY @ self.W, self.W.T @ (self._YY @ self.W)
         decoder = self._squares - 2 * np.sum(self.P2 * XV) + np.sum((self.P2 @ VV) * self.P2)
         encoder = np.trace(VV) - 2 * np.sum(self.P1.T * XV) + self._squares
@@ -219,7 +219,7 @@ class Alternation:
 def _whitening(squares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return E (c, k) with E'C E = I, for a C that may have no inverse.
 
-    Labels that always come together leave Y Y' without one; V sees their sum alone.
+    Labels that always occur together make Y Y' singular; V depends on their sum only.
     """
     values, directions = scipy.linalg.eigh(squares)
     kept = values > _NO_EIGENVALUE * values[-1]

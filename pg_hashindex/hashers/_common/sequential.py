@@ -8,24 +8,22 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...models.layers import Layer
-from .base import centred_affine, with_fixed_signs
-from .rows import RowSource, scratch_array
+from .base import centred_affine, leading_eigenvector, with_fixed_signs
+from .rows import RowSource, gathered
 
-__all__ = ["DirectionSequence", "VaryingSpace"]
-
-# A direction whose variance is below this part of the greatest is near to the rounding of float32:
-# spreads differ by 1e-4 then, and rows of float32 carry about 1e-7.
+# A direction with a variance below this part of the greatest is near to the rounding of float32:
+# its spread is 1e-4 of the widest, and float32 rounds to about 1e-7.
 _NO_VARIANCE = 1e-8
-# Directions with a greater cosine give the same bit to all but about 1.4 % of the rows.
+# Directions with a greater cosine give the same bit to all but 1.4 % of the rows.
 _NEAR_COPY = 0.999
-# And these to all but about 0.05 %.
+# Directions with a greater cosine give the same bit to all but 0.05 % of the rows.
 _COPY = 1 - 1e-6
 # Singular values of unit directions below this are rounding.
 _DEPENDENT = 1e-6
 
 
 class VaryingSpace(NamedTuple):
-    """The space in which rows vary, so that no bit can be made of any other direction.
+    """The space in which rows vary; other directions give no bits.
 
     Coordinates are along the principal directions, in units of the greatest standard deviation:
     lengths and angles are those of the rows, whatever the size of the rows' values.
@@ -46,12 +44,8 @@ class VaryingSpace(NamedTuple):
 
     def coordinates(self, rows: RowSource) -> NDArray[np.float32]:
         """Return the coordinates of all rows, (n, r); see `scratch_array`."""
-        result = scratch_array((rows.n_rows, len(self.variances)))
-        start = 0
-        for block in rows.blocks():
-            result[start : start + len(block)] = (block - self.mean) @ self.axes
-            start += len(block)
-        return result
+        shape = (rows.n_rows, len(self.variances))
+        return gathered(((block - self.mean) @ self.axes for block in rows.blocks()), shape)
 
     def layer(self, directions: NDArray[np.float64]) -> Layer:
         """Return the layer of the projections on directions (n_bits, r) of this space."""
@@ -61,30 +55,30 @@ class VaryingSpace(NamedTuple):
 class DirectionSequence:
     """Directions w_1 .. w_K, each the leading eigenvector of what it is given.
 
-    Each one is taken out of the rows: X <- (I - w w')X. The rows themselves are not rewritten:
-    their covariance is, and ``deflation``, the product of all (I - w w'), does the same to whatever
-    is computed from them.
+    Each direction is then removed from the rows: X <- (I - w w')X. The rows themselves are not
+    rewritten. Their covariance is, and ``deflation``, the product of all (I - w w'), applies to
+    sums of rows.
 
-    Directions need not be orthogonal, so that there may be more of them than dimensions. Where
-    little has changed since an earlier direction, though, the leading eigenvector is that one once
-    more, and its bit would be a copy. While there are directions orthogonal to all earlier ones,
-    the best of them is taken instead. The paper does not speak of this; it happens with two classes
-    that one bit tells apart.
+    Directions need not be orthogonal, so there may be more of them than dimensions. If the matrix
+    has hardly changed since an earlier direction, the leading eigenvector is that direction again,
+    and its bit would be a copy. Then the best direction orthogonal to all earlier ones is taken,
+    while there is one. The paper does not mention this; it happens with two classes that one bit
+    separates.
 
     Parameters
     ----------
     space : VaryingSpace
     n_bits : int
     method : str
-        For messages.
+        The name of the method, for messages.
 
     Attributes
     ----------
     covariance : float64 (r, r)
-        Of the deflated rows.
+        The covariance of the deflated rows.
     deflation : float64 (r, r)
     variances : float64 (n_bits,)
-        Of the rows, not deflated, along each direction.
+        Variances of the rows, not deflated, along each direction.
     """
 
     def __init__(self, space: VaryingSpace, n_bits: int, method: str) -> None:
@@ -97,25 +91,25 @@ class DirectionSequence:
         self._method = method
 
     def learn(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take the next direction from a matrix (r, r), and take it out of the rows.
+        """Learn the next direction from a matrix (r, r), and remove it from the rows.
 
         Returns
         -------
         float64 (r,)
-            Of length 1.
+            A unit vector.
 
         Raises
         ------
         InvalidInputError
-            If it would be a copy of an earlier one, and nothing is left to take instead.
+            If it would be a copy of an earlier direction, and no orthogonal one is left.
         """
         earlier = self._directions[: self._n_learned]
-        direction = _leading_eigenvector(matrix)
+        direction = leading_eigenvector(matrix)
         likeness = float(np.abs(earlier @ direction).max(initial=0))
         if likeness > _NEAR_COPY:
             others = scipy.linalg.null_space(earlier, rcond=_DEPENDENT)
             if others.shape[1]:
-                direction = others @ _leading_eigenvector(others.T @ matrix @ others)
+                direction = others @ leading_eigenvector(others.T @ matrix @ others)
             elif likeness > _COPY:
                 self._refuse()
         self._directions[self._n_learned] = direction
@@ -136,10 +130,3 @@ class DirectionSequence:
             "finds only copies of earlier ones, since the rows vary in a space of dimension "
             f"{len(self.deflation)}: ask for at most {self._n_learned} bits, or use sgh or lsh"
         )
-
-
-def _leading_eigenvector(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    last = len(matrix) - 1
-    _, vectors = scipy.linalg.eigh(matrix, subset_by_index=[last, last], check_finite=False)
-    vector: NDArray[np.float64] = vectors[:, 0]
-    return vector

@@ -1,7 +1,10 @@
-"""The known pairs that S3PLH learns from, and sums over them that need no matrix of pairs."""
+"""The known pairs that S3PLH learns from, and sums over them without a matrix of pairs.
+
+`LabelPairs` and `GivenPairs` have the same members. ``numbers``, intp (l,), are the rows in pairs,
+rising. Methods take the coordinates X of these rows, float32 (l, r).
+"""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse
@@ -12,40 +15,13 @@ from .label_sets import LabelSets
 from .rows import row_slices
 from .supervision import Labels, SparseRows
 
-__all__ = ["GivenPairs", "KnownPairs", "LabelPairs", "PairWeights"]
-
-
-#: What each pair of neighbours weighs, and each pair of others.
+#: The weights of a pair of neighbours and of a pair of others.
 PairWeights = tuple[float, float]
-
-
-class KnownPairs(Protocol):
-    """Pairs S_ij of some rows, whose coordinates X, float32 (l, r), the methods are given."""
-
-    @property
-    def numbers(self) -> NDArray[np.intp]:
-        """The rows that the pairs are of, intp (l,), rising."""
-
-    @property
-    def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1."""
-
-    @property
-    def n_others(self) -> int:
-        """How many pairs have S_ij = -1."""
-
-    def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2, (r, r)."""
-
-    def wrong_pairs(
-        self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return the same sum over the pairs whose bits contradict S, each times |w'x_i w'x_j|."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelPairs:
-    """All pairs of labelled rows: neighbours where they share a label.
+    """All pairs of labelled rows; rows that share a label are neighbours.
 
     Rows are grouped by their sets of labels, so that sums over pairs of rows become sums over
     pairs of groups.
@@ -63,18 +39,15 @@ class LabelPairs:
         Parameters
         ----------
         numbers : intp (l,)
-            Of rows that all have a label.
+            Numbers of rows that have a label.
         labels : Labels
-            Theirs.
+            Labels of these rows.
         max_sets : int
-            Of more different sets of several labels, the most frequent ones are kept.
+            If rows have several labels, only this many of the most frequent sets are kept.
         """
-        if labels.single:
-            one_each = scipy.sparse.eye_array(labels.n_classes, format="csr", dtype=np.float64)
-            return cls(numbers, labels.numbers(), one_each, one_each)
         found = LabelSets(labels)
         groups, sets = found.of_row, found.members
-        if len(found) > max_sets:
+        if len(found) > max_sets and not found.single:
             kept = np.sort(np.argsort(-found.counts, kind="stable")[:max_sets])
             renumbered = np.full(len(found), -1, np.intp)
             renumbered[kept] = np.arange(max_sets)
@@ -86,13 +59,13 @@ class LabelPairs:
 
     @property
     def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1; see `KnownPairs`."""
+        """How many pairs have S_ij = 1."""
         sizes = np.bincount(self.groups, minlength=self.sharing.shape[0])
         return (int(sizes @ (self.sharing @ sizes)) - len(self.groups)) // 2
 
     @property
     def n_others(self) -> int:
-        """How many pairs have S_ij = -1; see `KnownPairs`."""
+        """How many pairs have S_ij = -1."""
         return len(self.groups) * (len(self.groups) - 1) // 2 - self.n_neighbours
 
     def signs(self, left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -105,14 +78,14 @@ class LabelPairs:
         return np.where(labelled, np.where(shared, 1, -1), 0)
 
     def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the sum over all pairs; see `KnownPairs`."""
+        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2 over all pairs, (r, r)."""
         totals = np.zeros((self.sharing.shape[0], X.shape[1]))
         itself = np.zeros((X.shape[1], X.shape[1]))
         for part in row_slices(len(X)):
             block, groups = X[part].astype(np.float64), self.groups[part]
             totals += _by_place(groups, np.ones(len(block)), len(totals)) @ block
             itself += block.T @ block
-        # A row is no pair with itself.
+        # A row and itself are not a pair.
         neighbours = totals.T @ (self.sharing @ totals) - itself
         total = totals.sum(axis=0)
         others = np.outer(total, total) - itself - neighbours
@@ -122,7 +95,7 @@ class LabelPairs:
     def wrong_pairs(
         self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the sum over contradicting pairs; see `KnownPairs`."""
+        """Return this sum over pairs whose bits contradict S, each times |w'x_i w'x_j|, (r, r)."""
         n_groups = self.sharing.shape[0]
         totals = np.zeros((2 * n_groups, X.shape[1]))
         for part in row_slices(len(X)):
@@ -131,8 +104,8 @@ class LabelPairs:
             places = self.groups[part] + n_groups * (projections > 0)
             totals += _by_place(places, np.abs(projections), len(totals)) @ block
         below, above = totals[:n_groups], totals[n_groups:]
-        # Neighbours on different sides, and others on the same side, where a row is no pair with
-        # itself because its group shares its labels.
+        # Neighbours on different sides, and others on the same side. A group shares its own labels,
+        # so no row is paired with itself here.
         apart = below.T @ (self.sharing @ above)
         together = np.zeros_like(apart)
         for side in (below, above):
@@ -146,8 +119,8 @@ class LabelPairs:
 class GivenPairs:
     """Pairs that were given one by one.
 
-    A pair that contradicts the labels stands here twice: as it was given, and as the labels have
-    it with a count of -1, which takes it out of the sums over the pairs of labels.
+    A pair that contradicts the labels is held twice: as it was given, and as the labels say with a
+    count of -1, which removes it from the sums over label pairs.
     """
 
     numbers: NDArray[np.intp]
@@ -158,12 +131,12 @@ class GivenPairs:
 
     @classmethod
     def read(cls, pairs: NDArray[np.intp], by_label: LabelPairs | None) -> "GivenPairs | None":
-        """Take what pairs say beyond labels; None if that is nothing.
+        """Keep the pairs that add to the labels; None if there are none.
 
         Raises
         ------
         InvalidInputError
-            If a pair is given twice, in contradiction.
+            If a pair is given both as neighbours and as others.
         """
         ends = np.sort(pairs[:, :2], axis=1)
         ends, first, places = np.unique(ends, axis=0, return_index=True, return_inverse=True)
@@ -185,22 +158,22 @@ class GivenPairs:
 
     @property
     def n_neighbours(self) -> int:
-        """How many pairs have S_ij = 1; see `KnownPairs`."""
+        """How many pairs have S_ij = 1."""
         return int(self.counts[self.signs > 0].sum())
 
     @property
     def n_others(self) -> int:
-        """How many pairs have S_ij = -1; see `KnownPairs`."""
+        """How many pairs have S_ij = -1."""
         return int(self.counts[self.signs < 0].sum())
 
     def all_pairs(self, X: NDArray[np.float32], weights: PairWeights) -> NDArray[np.float64]:
-        """Return the sum over all pairs; see `KnownPairs`."""
+        """Return the weighted sum of S_ij (x_i x_j' + x_j x_i') / 2 over all pairs, (r, r)."""
         return self._sum(X, weights, np.ones(len(self.signs)))
 
     def wrong_pairs(
         self, X: NDArray[np.float32], weights: PairWeights, direction: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the sum over contradicting pairs; see `KnownPairs`."""
+        """Return this sum over pairs whose bits contradict S, each times |w'x_i w'x_j|, (r, r)."""
         projections = np.empty(len(X))
         for part in row_slices(len(X)):
             projections[part] = X[part].astype(np.float64) @ direction

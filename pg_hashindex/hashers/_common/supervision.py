@@ -1,4 +1,4 @@
-"""What is known about rows: labels, pairs, triplets and a graph, in one checked form."""
+"""Supervision of training rows: labels, pairs, triplets and a graph, in one checked form."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from .relations import SparseRows, read_graph, read_pairs, read_triplets
+from ...models.vectors import as_array
+from .relations import SparseRows as SparseRows
+from .relations import read_graph, read_pairs, read_triplets
 from .rows import RowSource
-
-__all__ = ["Labels", "SparseRows", "Supervision", "check_classes", "labelled_rows"]
 
 UNLABELLED = -1
 _EVERY = slice(None)
@@ -24,8 +24,8 @@ class Labels:
     Attributes
     ----------
     indicator : scipy.sparse.csr_array, float32 (n, c)
-        1 where a row has a label; rows without any are unlabelled. Sums by class are products
-        with it, for one label a row and for several alike, and cost no more than the labels.
+        1 if a row has a label; rows of zeros are unlabelled. Sums by class are products with it,
+        for one label a row and for several, and take time in the number of labels.
     """
 
     indicator: SparseRows
@@ -39,7 +39,7 @@ class Labels:
         y : array-like (n,) of integers, or (n, c) of 0 and 1, dense or of scipy.sparse
             -1, or a line of zeros, marks an unlabelled row.
         n_rows : int
-            The n that is asked for.
+            The number of rows.
 
         Raises
         ------
@@ -48,10 +48,7 @@ class Labels:
         """
         if scipy.sparse.issparse(y):
             return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
-        try:
-            array = np.asarray(y)
-        except ValueError as error:
-            raise InvalidInputError(f"labels cannot be read as an array: {error}") from error
+        array = as_array("labels", y)
         if array.ndim not in (1, 2):
             raise InvalidInputError(
                 "labels must be integers of shape (n,), or 0 and 1 of shape (n, c), got shape "
@@ -72,7 +69,7 @@ class Labels:
     def _from_sparse(cls, given: SparseRows, n_rows: int) -> "Labels":
         if given.shape[0] != n_rows:
             raise InvalidInputError(f"there are {given.shape[0]} labels for {n_rows} rows")
-        # A copy, so that the caller's own matrix keeps its entries as they are.
+        # Copy, since the steps below change the matrix in place.
         indicator = given.copy()
         indicator.sum_duplicates()
         indicator.eliminate_zeros()
@@ -83,7 +80,7 @@ class Labels:
                 f"labels of shape (n, c) must be 0 or 1, but row {row}, column "
                 f"{indicator.indices[place]} is {indicator.data[place]}"
             )
-        # Columns that no row has would be classes of no row.
+        # Leave out columns without any row: they are no classes.
         return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
 
     @classmethod
@@ -101,7 +98,7 @@ class Labels:
 
     @property
     def n_classes(self) -> int:
-        """How many labels there are."""
+        """The number of different labels."""
         return int(self.indicator.shape[1])
 
     @property
@@ -138,7 +135,7 @@ class Labels:
         return Labels(self.indicator[rows])
 
     def hidden(self, rows: NDArray[np.integer]) -> "Labels":
-        """Return the labels as if some rows had none, with the same classes."""
+        """Return the labels without those of some rows, with the same classes."""
         indicator = self.indicator.copy()
         line_of = np.repeat(np.arange(indicator.shape[0]), np.diff(indicator.indptr))
         indicator.data[np.isin(line_of, rows)] = 0
@@ -148,7 +145,7 @@ class Labels:
     def same(
         self, rows: NDArray[np.integer] | slice, others: NDArray[np.integer] | slice = _EVERY
     ) -> NDArray[np.bool_]:
-        """Tell with which other rows some rows share a label, bool (len(rows), len(others))."""
+        """Return which rows share a label with which others, bool (len(rows), len(others))."""
         shared = (self.indicator[rows] @ self.indicator[others].T).toarray()
         result: NDArray[np.bool_] = shared > 0
         return result
@@ -156,7 +153,7 @@ class Labels:
 
 @dataclass(frozen=True, eq=False)
 class Supervision:
-    """All that is known about training rows beside their vectors.
+    """Everything that is known about training rows besides their vectors.
 
     Attributes
     ----------
@@ -166,8 +163,8 @@ class Supervision:
     triplets : intp (t, 3), optional
         Three row numbers: the first row is nearer to the second than to the third.
     graph : scipy.sparse.csr_array, float32 (n, m), optional
-        Weights above 0 of the edges between rows and m objects. As `read` leaves it, each object
-        has an edge; among `restricted_to` some rows there may be objects, or rows, without any.
+        Weights above 0 of the edges between rows and m objects. After `read` each object has an
+        edge; after `restricted_to` some objects may have none.
     """
 
     labels: Labels | None = None
@@ -181,12 +178,12 @@ class Supervision:
         return np.unique(np.concatenate([rows.ravel() for rows in named])) if named else _NONE
 
     def restricted_to(self, rows: NDArray[np.integer]) -> "Supervision":
-        """Return what is known about some rows, numbered anew in their order.
+        """Return what is known about some rows, renumbered in their order.
 
         Parameters
         ----------
         rows : integer (m,)
-            Distinct row numbers, rising, among them all `related_rows`.
+            Distinct row numbers, rising, that include all `related_rows`.
         """
         pairs, triplets = (
             None
@@ -226,12 +223,12 @@ class Supervision:
 
 
 def check_classes(labels: Labels) -> None:
-    """Refuse labels that tell no rows apart.
+    """Refuse labels that do not distinguish any rows.
 
     Raises
     ------
     InvalidInputError
-        If no row has a label, or all that have one share it.
+        If no row has a label, or all labelled rows have the same one.
     """
     n_labelled = len(labels.labelled)
     if not n_labelled:
@@ -244,19 +241,20 @@ def check_classes(labels: Labels) -> None:
         )
 
 
-def labelled_rows(rows: RowSource, labels: Labels) -> tuple[RowSource, Labels]:
-    """Leave out unlabelled rows, for methods that have no use for them.
+def labelled_rows(rows: RowSource, labels: Labels | None) -> tuple[RowSource, Labels]:
+    """Leave out unlabelled rows, for methods that do not use them.
 
     Returns
     -------
     RowSource, Labels
-        Of the labelled rows, in their order.
+        The labelled rows and their labels, in row order.
 
     Raises
     ------
     InvalidInputError
         If fewer than two classes are left.
     """
+    assert labels is not None  # noqa: S101  (`Hasher.fit` asks for what a method learns from)
     check_classes(labels)
     numbers = labels.labelled
     if len(numbers) == rows.n_rows:

@@ -1,4 +1,4 @@
-"""Triplets: which of two rows a third one is nearer to, given or made from labels."""
+"""Triplets, given or made from labels: a row, a near row and a far row."""
 
 from dataclasses import dataclass
 
@@ -9,32 +9,30 @@ from ...errors import InvalidInputError
 from .rows import row_slices
 from .supervision import Labels
 
-__all__ = ["Comparisons", "label_triplets"]
-
-# Rows whose distances to all others are worked on at a time.
+# Rows whose distances to all others are computed at a time.
 _BLOCK_ROWS = 1000
-# About this many combinations of two neighbours are worked on at a time.
+# Combinations of two neighbours that are handled at a time.
 _BLOCK_COMBINATIONS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """Triplets and duplets, reduced to the distinct pairs of rows that they name.
+    """Triplets and duplets, as the distinct pairs of rows that they name.
 
-    A row with K near and K far neighbours gives K^2 triplets but 2K pairs, and all that is asked
-    of a hash function is which pairs it splits. So margins and what a function is worth are
-    computed by pair, in time that grows with the pairs, whatever the number of triplets.
+    A row with K near and K far neighbours gives K^2 triplets but only 2K pairs, and a hash function
+    matters only by the pairs that it splits. So distances are computed by pair, in time that does
+    not grow with the triplets.
 
     Attributes
     ----------
     rows : intp (m,)
-        Numbers of the distinct rows that are named, rising.
+        Numbers of the distinct rows, rising.
     first, second : intp (p,)
         The two rows of each distinct pair, as positions in ``rows``; first < second.
     near, far : intp (t,)
         The pairs (x, x+) and (x, x-) of each triplet.
     duplets : intp (k,)
-        The pairs that are to be near, for the pairwise extension; empty without it.
+        The pairs that should be near, for the pairwise extension; empty without it.
     """
 
     rows: NDArray[np.intp]
@@ -50,7 +48,7 @@ class Comparisons:
     ) -> "Comparisons":
         """Find the distinct rows and pairs of triplets (t, 3) and, if given, of duplets (k, 2).
 
-        Both name rows by number.
+        Both hold row numbers.
         """
         if duplets is None:
             duplets = np.empty((0, 2), np.intp)
@@ -68,11 +66,11 @@ class Comparisons:
 
     @property
     def n_triplets(self) -> int:
-        """How many triplets there are, equal ones counted each."""
+        """How many triplets there are; equal ones count each."""
         return len(self.near)
 
     def split_by(self, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Tell which pairs a hash function splits, bool (p,), from its bits of ``rows``, (m,)."""
+        """Return which pairs a hash function splits, bool (p,), from its bits of ``rows``, (m,)."""
         result: NDArray[np.bool_] = bits[self.first] != bits[self.second]
         return result
 
@@ -82,9 +80,9 @@ class Comparisons:
         return result
 
     def by_pair(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum values of triplets (t,) over their pairs, as + for far and - for near, (p,).
+        """Sum values of triplets (t,) by pair, + for far pairs and - for near ones, (p,).
 
-        The transpose of `margins`.
+        It is the transpose of `margins`.
         """
         result: NDArray[np.float64] = np.zeros(self.n_pairs)
         result += np.bincount(self.far, values, self.n_pairs)
@@ -102,16 +100,16 @@ def label_triplets(
     """Join the nearest rows of the same class with the nearest rows of other classes.
 
     As in large margin nearest neighbours (Weinberger et al. 2006): for each row x, x+ is one of
-    the nearest rows that share a label with it and x- one of the nearest that share none. Beyond
-    ``max_triplets`` each row keeps an equal share of its combinations, drawn at random.
+    the nearest rows that share a label with it and x- one of the nearest that share none. If that
+    gives more than ``max_triplets``, each row keeps an equal number of random combinations.
 
     Parameters
     ----------
     X : float32 (m, d)
     labels : Labels
-        Of these rows; each has at least one.
+        Labels of these rows; each has at least one.
     n_neighbours : int
-        How many of either kind; fewer where there are no more.
+        Neighbours of either kind; fewer if there are no more.
     max_triplets : int
     rng : numpy.random.Generator
 
@@ -138,10 +136,10 @@ def label_triplets(
 def _neighbours(
     X: NDArray[np.float32], labels: Labels, n_neighbours: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the nearest rows with and without a label in common, (m, K), -1 where there are none."""
+    """Find the nearest rows with and without a shared label, (m, K); -1 fills missing ones."""
     n = len(X)
     k = min(n_neighbours, n - 1)
-    # About the mean, where the expansion of the squared distance cancels least.
+    # Centre, so that the expanded squared distance cancels least.
     centred = X - X.mean(axis=0, dtype=np.float64).astype(np.float32)
     squares = np.einsum("ij,ij->i", centred, centred)
     near, far = np.empty((n, k), np.intp), np.empty((n, k), np.intp)
@@ -167,10 +165,10 @@ def _combine(
     max_triplets: int,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """Join each of a row's near rows with each of its far rows, or a random part of them."""
+    """Combine each near row of a row with each far row, or a random part of these combinations."""
     n, k = near.shape
     everything = n * k * k <= max_triplets
-    # Rows are of equal weight; what does not divide evenly goes to some of them.
+    # Rows have equal shares; random rows get one more for the remainder.
     shares = np.full(n, k * k if everything else max_triplets // n)
     if not everything:
         shares[rng.permutation(n)[: max_triplets % n]] += 1
@@ -181,7 +179,7 @@ def _combine(
         chosen = valid.reshape(-1, k * k)
         if not everything:
             order = np.where(chosen, rng.random(chosen.shape), np.inf)
-            # A share is at most k * k; those beyond the number of valid ones are left out.
+            # A share may exceed the valid combinations; these are all that there are then.
             ranks = np.argsort(np.argsort(order, axis=1), axis=1)
             chosen = chosen & (ranks < shares[block, None])
         row, combination = np.nonzero(chosen)

@@ -1,4 +1,4 @@
-"""Weak hash functions: each search finds the one that splits the pairs that should be split."""
+"""Families of weak hash functions, and the search for the best one of a family."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from ...models.layers import Layer, affine
 from .supervision import SparseRows
 
-__all__ = ["Cut", "LinearFunctions", "Stumps", "WeakFunction", "WeakFunctions"]
-
-# A projection that varies less than this, relative to unit weights and features of unit length,
-# is rounding of float32.
+# A projection with a smaller standard deviation, for unit weights and features of unit length, is
+# rounding of float32.
 _NO_SPREAD = 1e-5
 
 
@@ -36,7 +34,7 @@ class WeakFunction(NamedTuple):
 
 
 class Cut:
-    """Charges on pairs of rows, of which a function collects those of the pairs it splits.
+    """Charges on pairs of rows. A function collects the charges of the pairs that it splits.
 
     Parameters
     ----------
@@ -60,8 +58,8 @@ class Cut:
     def laplacian(self) -> SparseRows:
         """Return L with t'Lt = sum over pairs of charge (t_first - t_second)^2, float32 (m, m).
 
-        For t in {-1, 1} that is 4 times what the function collects. Charges are taken relative
-        to the sum of their sizes.
+        For t in {-1, 1} that is 4 times the charges that the function collects. Charges are divided
+        by the sum of their sizes.
         """
         charges = self.charges / np.abs(self.charges).sum()
         ends, other_ends = (self.first, self.second), (self.second, self.first)
@@ -72,10 +70,10 @@ class Cut:
         return scipy.sparse.csr_array((values, (rows, columns)), shape=(self.n_rows, self.n_rows))
 
     def by_threshold(self, ranks: NDArray[np.integer], n_ranks: int) -> NDArray[np.float64]:
-        """Return what [rank > r] collects, for r = 0 to ``n_ranks`` - 2, from ranks of rows (m,).
+        """Return the charges that [rank > r] collects, r = 0 to ``n_ranks`` - 2, from ranks (m,).
 
-        A pair is split by the thresholds from its lower rank to below its upper one, so all of
-        them together are one cumulative sum.
+        Thresholds from the lower rank of a pair to below its upper rank split it, so one cumulative
+        sum gives all of them.
         """
         a, b = ranks[self.first], ranks[self.second]
         rising = np.bincount(np.minimum(a, b), self.charges, n_ranks)
@@ -90,24 +88,24 @@ class WeakFunctions(ABC):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search the function that collects the most.
+        """Search for the function that collects the most.
 
         Parameters
         ----------
         cut : Cut
         known : sequence of WeakFunction
-            Functions not to be found again, where the search can tell.
+            Functions that should not be found again; not every family can exclude them.
         rng : numpy.random.Generator
 
         Returns
         -------
         WeakFunction or None
-            None where no function splits the rows anew.
+            None if no function gives a new split.
         """
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> WeakFunction | None:
-        """Draw a function at random, whatever it collects; None where that one splits no rows."""
+        """Draw a random function, whatever it collects; None if it splits no rows."""
 
     @abstractmethod
     def layer(self, functions: Sequence[WeakFunction]) -> Layer:
@@ -117,10 +115,10 @@ class WeakFunctions(ABC):
 class LinearFunctions(WeakFunctions):
     """h(x) = [v'x + b > 0], by the relaxation of the sign to tanh (equation 13).
 
-    The relaxed objective is t'Lt with t = tanh(Xv + b): the triplets enter by L alone. The best
-    of many random starts is improved by L-BFGS. Then the threshold along v is chosen anew, by
-    the unrelaxed objective, among all there are. Features are centred and scaled to a mean
-    squared length of 1, at which v ~ N(0, 1) gives projections v'x of the size of b ~ U(-1, 1).
+    The relaxed objective is t'Lt with t = tanh(Xv + b): triplets enter only through L. L-BFGS
+    improves the best of many random starts. Then the unrelaxed objective chooses the best of all
+    thresholds along v. Features are centred and scaled to a mean squared length of 1, at which v ~
+    N(0, 1) gives projections v'x of the size of b ~ U(-1, 1).
 
     Parameters
     ----------
@@ -135,7 +133,7 @@ class LinearFunctions(WeakFunctions):
         self.n_starts, self.max_iter = n_starts, max_iter
         self.mean = X.mean(axis=0, dtype=np.float64)
         self.X = X - self.mean.astype(np.float32)
-        # What the float32 rows are centred by, not the mean itself, is what projections are of.
+        # Keep the mean as float32 rounded it, since the rows are centred by that.
         self.mean = self.mean.astype(np.float32).astype(np.float64)
         self.length = float(np.sqrt(np.square(self.X, dtype=np.float64).sum() / len(X)))
         self.X /= np.float32(self.length)
@@ -143,9 +141,9 @@ class LinearFunctions(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search the function that collects the most; see `WeakFunctions.best`.
+        """Search for the function that collects the most; see `WeakFunctions.best`.
 
-        What it finds is a local optimum, another one with each draw.
+        It finds a local optimum, which depends on the draw.
         """
         if not len(cut.charges):
             return None
@@ -189,7 +187,7 @@ class LinearFunctions(WeakFunctions):
             return None
         values, ranks = np.unique(projections, return_inverse=True)
         k = choose(ranks, len(values))
-        # Unit spread is a size that float32 evaluation is at ease with.
+        # Scale to unit spread, which float32 evaluates well.
         threshold = float(values[k].astype(np.float64) + values[k + 1]) / 2
         return WeakFunction(v / spread, threshold / spread, ranks > k)
 
@@ -220,7 +218,7 @@ class Stumps(WeakFunctions):
 
     def __init__(self, X: NDArray[np.float32]) -> None:
         self.X = X
-        # (d, m): the ranks of one feature lie together.
+        # (d, m), so that the ranks of one feature are contiguous.
         self.ranks = np.empty(X.shape[::-1], np.int32)
         for feature, values in enumerate(X.T):
             self.ranks[feature] = np.unique(values, return_inverse=True)[1]
@@ -229,9 +227,9 @@ class Stumps(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search the function that collects the most, of all there are; see `WeakFunctions.best`.
+        """Search all functions for the one that collects the most; see `WeakFunctions.best`.
 
-        None where all are known.
+        None if all are known.
         """
         taken: dict[int, list[int]] = {}
         for function in known:
@@ -257,9 +255,9 @@ class Stumps(WeakFunctions):
         ranks, values = self.ranks[feature], self.X[:, feature]
         below, above = values[ranks <= rank].max(), values[ranks > rank].min()
         threshold = np.float32((np.float64(below) + np.float64(above)) / 2)
-        # Between neighbouring float32 numbers there is no other.
+        # There is no number between neighbouring float32 numbers.
         threshold = below if threshold >= above else threshold
-        # A power of 2: exact, so that the layer gives the same bits.
+        # A power of 2 scales exactly, so that the layer gives the same bits.
         scale = 2.0 ** -np.round(np.log2(values.std(dtype=np.float64)))
         weights = np.zeros(self.X.shape[1])
         weights[feature] = scale

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ...deep.deep_hasher import DeepHasher
+from ...deep.dpsh import DPSH
 from ...errors import InvalidInputError
 from ...hashers import HASHERS, Hasher, make_hasher
 from ...hashers._common.supervision import SparseRows
@@ -149,7 +149,7 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
         or ("labels" in hasher.learns_from and split.train_labels is not None)
     ]
     if find_spec("torch") is None:
-        learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]
+        learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]
     # One bit a dimension and no other number.
     if split.train.shape[1] not in bits:
         learnable.remove("sign")
