@@ -183,15 +183,15 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND i.model_id = _code_by_model.model_id) THEN
-        RAISE EXCEPTION 'the code of the query was made by a model that index "%" has not any more', index_name
-            USING ERRCODE = 'HI001', HINT = 'Encode the query again, with the model that the index has now.';
+        RAISE EXCEPTION 'the code of the query was made by a model that index "%" no longer has', index_name
+            USING ERRCODE = '42X04', HINT = 'Encode the query again, with the model that the index has now.';
     END IF;
     RETURN query_code;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_by_model(text, bigint, bit varying) IS
-    'the code of a query; an error, SQLSTATE HI001, unless the index has the model that made it';
+    'the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
