@@ -1,6 +1,8 @@
 """What the commands share: the database option, errors without tracebacks, tables and JSON."""
 
 import json
+import math
+import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ __all__ = [
     "LANGUAGES",
     "CatchingGroup",
     "LateGroup",
+    "Share",
+    "confirm",
     "connected",
     "database_option",
     "echo",
@@ -38,23 +42,62 @@ LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
     "--database-url",
-    envvar="PG_HASHINDEX_DATABASE_URL",
+    envvar=["PG_HASHINDEX_DATABASE_URL", "DATABASE_URL"],
     show_envvar=True,
     metavar="URL",
-    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL.",
+    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL. Without one, libpq's "
+    "own variables name it: PGHOST, PGDATABASE, PGSERVICE, ...",
     callback=lambda context, parameter, value: _required(value),
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+# Any of these says which database libpq is to connect to.
+_OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE")
+
+
 def _required(url: str | None) -> str:
-    if not url:
-        raise click.UsageError(
-            "no database: give --database-url or set PG_HASHINDEX_DATABASE_URL; "
-            "'pg-hashindex server start' starts one and prints its URL"
-        )
-    return url
+    if url:
+        return url
+    if any(os.environ.get(name) for name in _OF_LIBPQ):
+        return ""  # libpq reads the rest itself
+    raise click.UsageError(
+        "no database: give --database-url, or set PG_HASHINDEX_DATABASE_URL, DATABASE_URL or "
+        "PGHOST and the like; 'pg-hashindex server start' starts one and prints its URL"
+    )
+
+
+class Share(click.FloatRange):
+    """A number from 0 to 1; click's own range lets NaN through."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        share = float(super().convert(value, param, ctx))
+        if math.isnan(share):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return share
+
+
+def confirm(question: str) -> None:
+    """Ask before something is changed; anything but yes ends the command.
+
+    Raises
+    ------
+    click.UsageError
+        If there is nobody to ask.
+    """
+    try:
+        click.confirm(escaped(question), abort=True, err=True)
+    except click.Abort:
+        raise
+    except RuntimeError as error:  # there is no stdin to ask
+        raise click.UsageError("nobody to ask: give --yes") from error
 
 
 class CatchingGroup(click.Group):

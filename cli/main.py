@@ -7,6 +7,11 @@ from ._shared import LateGroup
 __all__ = ["main"]
 
 _COMMANDS = {
+    "doctor": ("doctor", "Say whether pgvector's indexes serve a table; install nothing."),
+    "quickstart": (
+        "quickstart",
+        "Make an index of a table in one command: train, create, evaluate.",
+    ),
     "demo": ("demo", "Train, index, search and evaluate 5,000 package descriptions."),
     "server": ("server", "Start and stop an embedded PostgreSQL with pgvector."),
     "schema": ("schema", "Install, upgrade or remove the schema in a database."),

@@ -130,8 +130,8 @@ def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[n
     assert "imported model m:3" in on("model", "import", str(file)).stderr
     assert "used by index" in run("model", "drop", "m", "--database-url", empty_url, code=1).stderr
     assert json.loads(on("index", "encode", "later", "--json").stdout)["encoded"] == 0
-    assert on("index", "drop", "docs_idx").stderr == "dropped index docs_idx\n"
-    assert json.loads(on("index", "drop", "later", "--json").stdout)["dropped"] is True
+    assert on("index", "drop", "docs_idx", "--yes").stderr == "dropped index docs_idx\n"
+    assert json.loads(on("index", "drop", "later", "--yes", "--json").stdout)["dropped"] is True
     assert on("model", "drop", "m:3").stderr == "dropped model m:3\n"
     assert on("model", "drop", "m").stderr == "dropped model m:1\ndropped model m:2\n"
     on("schema", "downgrade", "--yes")
@@ -337,7 +337,7 @@ def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> Non
         ["index", "encode", "i"],
         ["model", "export", "m", str(tmp_path / "m")],
         ["model", "import", str(tmp_path / "m")],
-        ["index", "drop", "i"],
+        ["index", "drop", "i", "--yes"],
         ["model", "drop", "m"],
         ["schema", "upgrade"],
         ["schema", "downgrade", "--yes"],

@@ -174,7 +174,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
         ["index", "prune", "swapped"],
         ["index", "repair", "scanned"],
         ["index", "repair", "--orphans"],
-        ["index", "drop", "scanned"],
+        ["index", "drop", "scanned", "--yes"],
         [
             *("model", "train", "x", "--method", "lsh", "--bits", 8, "--force"),
             *("--table", "items", "--column", "embedding"),
