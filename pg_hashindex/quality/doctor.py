@@ -134,7 +134,7 @@ def diagnose(
     InvalidInputError
         If there is no such table or column, it cannot be compared, or an argument is not usable.
     MissingRightsError
-        If the role may not read the column.
+        If the role may not read the table.
     InUseError
         If somebody has locked the table.
     """
@@ -823,7 +823,7 @@ def _checked_table(cursor: RawCursor[Any], connection: Connection, table: str, c
         raise InvalidInputError(f"{table} is a view: give the table behind it")
     (oid,) = cursor.execute("SELECT $1::regclass::oid::bigint", [table]).fetchone() or (0,)
     known = cursor.execute(
-        "SELECT format_type(a.atttypid, -1), has_column_privilege($1::oid, a.attnum, 'SELECT'), "
+        "SELECT format_type(a.atttypid, -1), has_table_privilege($1::oid, 'SELECT'), "
         "quote_ident(current_user), $1::oid::regclass::text FROM pg_attribute a "
         "WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped",
         [oid, column],
@@ -842,7 +842,7 @@ def _checked_table(cursor: RawCursor[Any], connection: Connection, table: str, c
         )
     if not known[1]:
         raise MissingRightsError(
-            f"role {known[2]} may not read column {column!r} of {table}; its owner grants that "
+            f"role {known[2]} may not read the rows of {table}; its owner grants that "
             f"with: GRANT SELECT ON {known[3]} TO {known[2]}"
         )
     # Whoever has locked the table is met here.
