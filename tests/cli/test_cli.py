@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from fixtures.commands import children
