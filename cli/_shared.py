@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -216,7 +217,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under headings; numbers stand to the right."""
+    """Print rows under headings, numbers to the right; in a terminal by rich, else plainly."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [
         max(len(line[position]) for line in [list(headings), *cells])
@@ -226,12 +227,32 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         bool(rows) and all(isinstance(row[position], int | float) for row in rows)
         for position in range(len(headings))
     ]
+    if sys.stdout.isatty():
+        _print_for_people(headings, cells, to_the_right)
+        return
     for line in [list(headings), *cells]:
         padded = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
         echo("  ".join(padded).rstrip())
+
+
+def _print_for_people(
+    headings: Sequence[str], cells: Sequence[Sequence[str]], to_the_right: Sequence[bool]
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text, so that nothing in a name is taken for markup.
+    table = Table(box=box.SIMPLE_HEAD if any(headings) else None, show_header=any(headings))
+    for heading, right in zip(headings, to_the_right, strict=True):
+        table.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*map(Text, line))
+    Console().print(table)
 
 
 def print_evaluation(result: "Evaluation") -> None:

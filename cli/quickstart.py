@@ -139,7 +139,7 @@ def _refuse_read_only(connection: "Connection") -> None:
     ).fetchone()
     if row is not None and row[0]:
         raise DatabaseStateError(
-            "this server is a standby, which only reads: connect to the primary server"
+            "nothing can be made here; a standby only reads: connect to the primary server"
         )
     if row is not None and row[1] == "on":
         raise DatabaseStateError(

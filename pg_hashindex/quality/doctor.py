@@ -2,14 +2,15 @@
 
 `diagnose` reads the catalog, then asks sampled rows, or queries of the caller's, by an exact scan
 and by each vector index that is there. All of it happens in one read-only transaction, so that
-answers are compared on the same rows; `quality.doctor_advice` says what follows from it.
+answers are compared on the same rows; `quality.doctor_advice` says what follows from it, and
+`doctor_catalog` reads the catalog.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
@@ -18,11 +19,21 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 
 from ..db.connection import Connection, outside_transactions, prepare, translated_errors
-from ..db.table_source import TableSource, find_relation
-from ..errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
+from ..db.table_source import TableSource
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
 from .doctor_advice import advise
-from .doctor_findings import Diagnosis, Memory, Point, Scope, TableFacts, VectorIndex
+from .doctor_catalog import (
+    METRICS,
+    CatalogIndex,
+    check_table,
+    extension_schema,
+    locked,
+    read_facts,
+    read_indexes,
+    read_memory,
+)
+from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
 from .queries import read_log
 
 __all__ = ["diagnose"]
@@ -39,10 +50,7 @@ _WARM_UP = 3
 _SHARE_OF_TRUTH = 0.4
 _MOST_QUERIES = 10_000
 
-_STORAGE = {"p": "plain", "e": "external", "m": "main", "x": "extended"}
-_KINDS = {"r": "table", "p": "partitioned table", "m": "materialised view"}
-_METRICS = {"<->": "l2", "<=>": "cosine", "<#>": "ip", "<+>": "l1"}
-_OPERATORS = {metric: operator for operator, metric in _METRICS.items()}
+_OPERATORS = {metric: operator for operator, metric in METRICS.items()}
 
 
 class _Query(NamedTuple):
@@ -154,7 +162,7 @@ def diagnose(
                 diagnosis = found.look(asked, measure)
         except DatabaseStateError as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                raise InUseError(_locked(connection, table)) from error
+                raise InUseError(locked(connection, table)) from error
             raise
     return replace(diagnosis, advice=advise(diagnosis, goal)) if measure else diagnosis
 
@@ -182,88 +190,6 @@ def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None)
         raise InvalidInputError(f"metric is {metric!r}; it must be one of {', '.join(_OPERATORS)}")
 
 
-_HOLDERS: LiteralString = """
-    SELECT l.pid, left(coalesce(nullif(a.query, ''), '?'), 60)
-    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.relation = to_regclass($1) AND l.granted AND l.mode = 'AccessExclusiveLock'
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-"""
-
-
-def _locked(connection: Connection, table: str) -> str:
-    with translated_errors():
-        holders = RawCursor(connection).execute(_HOLDERS, [table]).fetchall()
-    by = "; ".join(f"process {pid}: {' '.join(query.split())}" for pid, query in holders)
-    return (
-        f"{table} is locked, as by VACUUM FULL or ALTER TABLE ({by or 'the holder is gone by now'})"
-        "; run the command again when that is done"
-    )
-
-
-_FACTS: LiteralString = """
-    WITH leaf AS (
-        SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_class c
-        WHERE c.relkind <> 'p'
-          AND (c.oid = $1 OR c.oid IN (SELECT t.relid FROM pg_partition_tree($1) t))
-    )
-    SELECT $1::oid::regclass::text, quote_ident(a.attname), a.atttypmod, a.attstorage,
-           sum(greatest(l.reltuples, 0))::bigint, bool_or(l.relkind = 'f'),
-           coalesce(sum(pg_relation_size(l.oid)), 0)::bigint,
-           coalesce(sum(pg_total_relation_size(nullif(l.reltoastrelid, 0))), 0)::bigint,
-           coalesce(sum(pg_indexes_size(l.oid)), 0)::bigint,
-           sum(s.n_dead_tup)::bigint, sum(s.n_live_tup)::bigint,
-           max(greatest(s.last_vacuum, s.last_autovacuum)),
-           max(greatest(s.last_analyze, s.last_autoanalyze)),
-           coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint
-    FROM pg_attribute a, leaf l LEFT JOIN pg_stat_all_tables s ON s.relid = l.oid
-    WHERE a.attrelid = $1 AND a.attname = $2 AND NOT a.attisdropped
-    GROUP BY a.attname, a.atttypmod, a.attstorage
-"""
-
-_MEMORY: LiteralString = """
-    SELECT pg_size_bytes(current_setting('shared_buffers')),
-           pg_size_bytes(current_setting('effective_cache_size')),
-           pg_size_bytes(current_setting('work_mem')),
-           pg_size_bytes(current_setting('maintenance_work_mem'))
-"""
-
-# Indexes whose definition names the column, with those of the partitions.
-_INDEXES: LiteralString = """
-    SELECT i.oid::regclass::text, am.amname, oc.opcname, pg_get_indexdef(x.indexrelid), o.oprname,
-           x.indisvalid, CASE WHEN x.indkey[0] = 0 THEN pg_get_indexdef(x.indexrelid, 1, true) END,
-           pg_get_expr(x.indpred, x.indrelid, true), coalesce(i.reloptions, '{}'), p.names,
-           p.bytes::bigint, p.scans::bigint, p.hit::double precision, p.read::double precision
-    FROM pg_index x
-    JOIN pg_class i ON i.oid = x.indexrelid
-    JOIN pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat')
-    JOIN pg_opclass oc ON oc.oid = x.indclass[0]
-    JOIN pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amoppurpose = 'o'
-        AND ao.amopstrategy = 1 AND ao.amoplefttype = oc.opcintype
-    JOIN pg_operator o ON o.oid = ao.amopopr
-    CROSS JOIN LATERAL (
-        SELECT array_agg(c.relname) AS names, sum(pg_relation_size(c.oid)) AS bytes,
-               coalesce(sum(s.idx_scan), 0) AS scans, coalesce(sum(b.idx_blks_hit), 0) AS hit,
-               coalesce(sum(b.idx_blks_read), 0) AS read
-        FROM pg_class c
-        LEFT JOIN pg_stat_all_indexes s ON s.indexrelid = c.oid
-        LEFT JOIN pg_statio_all_indexes b ON b.indexrelid = c.oid
-        WHERE c.oid = i.oid OR c.oid IN (SELECT t.relid FROM pg_partition_tree(i.oid) t)
-    ) p
-    WHERE x.indrelid = $1 AND EXISTS (
-        SELECT FROM pg_depend d JOIN pg_attribute a
-            ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-        WHERE d.classid = 'pg_class'::regclass AND d.objid = x.indexrelid
-          AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND a.attname = $2
-    )
-    ORDER BY i.relname
-"""
-
-_EXTENSION: LiteralString = """
-    SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector'
-"""
-
-
 class _Doctor:
     """Everything that is looked at, in the transaction of the caller."""
 
@@ -285,11 +211,13 @@ class _Doctor:
         self._notes: list[str] = []
         self._complete = True
         with self._by(deadline):
-            self._oid = _checked_table(self._cursor, connection, table, column)
+            self._oid = check_table(self._cursor, connection, table, column)
             self._source = TableSource.find(connection, table, column)
             self._filters = [self._checked_filter(text) for text in filters]
-        (self._schema,) = self._row(_EXTENSION)
-        self._found = [self._as_found(row) for row in self._rows(_INDEXES, [self._oid, column])]
+        self._schema = extension_schema(self._cursor)
+        self._found = [
+            self._as_found(read) for read in read_indexes(self._cursor, self._oid, column)
+        ]
         metrics = (found.of.metric for found in self._found if found.of.metric is not None)
         self._metric = metric or next(metrics, "l2")
         self._facts: TableFacts
@@ -312,10 +240,14 @@ class _Doctor:
                 f"dimensions {', '.join(map(str, dimensions))}, which pgvector cannot compare: "
                 "give each dimension a column, or a partition, of its own"
             )
-        self._facts = self._table_facts(
+        self._facts = read_facts(
+            self._cursor,
+            self._source,
+            self._oid,
             dimensions[0],
             1 - len(rows) / looked_at,
             sum(row[3] for row in rows) // len(rows),
+            self._notes,
         )
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
@@ -360,65 +292,15 @@ class _Doctor:
     def _names(self) -> dict[str, sql.Composable]:
         return {"table": self._source.table, "column": sql.Identifier(self._source.vector)}
 
-    def _table_facts(self, dimension: int, null_share: float, vector_bytes: int) -> TableFacts:
-        row = self._row(_FACTS, [self._oid, self._source.vector])
-        name, column, modifier, storage, rows, foreign, heap, toast, indexes, dead, live = row[:11]
-        kind = _KINDS[find_relation(self._connection, self._source.name)[1]]
-        if foreign:
-            self._notes.append(
-                "some partitions are foreign tables: their sizes and indexes are on other servers"
-            )
-        # Counted where they are few.
-        rows = self._source.estimate if kind != "partitioned table" or not rows else rows
-        if self._row("SELECT row_security_active($1::oid)", [self._oid])[0]:
-            self._notes.append("row security hides rows from this role: figures are of the others")
-        return TableFacts(
-            name=name,
-            column=self._source.vector,
-            quoted_column=column,
-            kind=kind,
-            rows=rows,
-            null_share=round(null_share, 4),
-            type=self._source.vector_type,
-            dimension=dimension,
-            declared=modifier != -1,
-            vector_bytes=vector_bytes,
-            storage=_STORAGE.get(storage, storage),
-            # Were they in line, there would be next to nothing out of line.
-            toasted=toast > 0.5 * rows * (1 - null_share) * vector_bytes > 0,
-            pages_a_row=None,
-            heap_bytes=heap,
-            toast_bytes=toast,
-            index_bytes=indexes,
-            dead_share=round(dead / (dead + live), 4) if dead is not None and dead + live else None,
-            last_vacuum=row[11],
-            last_analyze=row[12],
-            changed=row[13],
-        )
-
-    def _as_found(self, row: Sequence[Any]) -> _Found:
-        options = dict(option.partition("=")[::2] for option in row[8])
-        index = VectorIndex(
-            name=row[0],
-            method=row[1],
-            operator_class=row[2],
-            definition=row[3],
-            metric=_METRICS.get(row[4]),
-            bytes=row[10],
-            valid=row[5],
-            expression=row[6],
-            condition=row[7],
-            options=tuple(row[8]),
-            scans=row[11],
-            cached_share=round(row[12] / (row[12] + row[13]), 3) if row[12] + row[13] else None,
-        )
-        if index.method == "hnsw":
+    def _as_found(self, read: CatalogIndex) -> _Found:
+        if read.entry.method == "hnsw":
             # One more than k, for the row that a query was taken from.
             tried = tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
         else:
+            options = dict(option.partition("=")[::2] for option in read.entry.options)
             lists = int(options.get("lists", 100))
             tried = tuple(value for value in _PROBES if value <= lists)
-        return _Found(index, frozenset(row[9]), self._operator(row[4]), tried)
+        return _Found(read.entry, read.names, self._operator(read.operator), tried)
 
     def _operator(self, name: str) -> sql.Composable:
         return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._schema), sql.SQL(name))
@@ -446,7 +328,7 @@ class _Doctor:
         """Ask the queries by exact search, then by each index."""
         diagnosis = Diagnosis(
             table=self._facts,
-            memory=Memory(*self._row(_MEMORY)),
+            memory=read_memory(self._cursor),
             indexes=[found.of for found in self._found],
             k=self._k,
             queries=len(asked),
@@ -809,45 +691,6 @@ class _Doctor:
 
     def _row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
         return self._rows(statement, values)[0]
-
-
-def _checked_table(cursor: RawCursor[Any], connection: Connection, table: str, column: str) -> int:
-    """Refuse a table whose vectors cannot be looked at; return its oid."""
-    relation, kind, _ = find_relation(connection, table)
-    if kind == "f":
-        raise InvalidInputError(
-            f"{table} is a foreign table: its rows and indexes are on another server; run the "
-            "doctor there"
-        )
-    if kind == "v":
-        raise InvalidInputError(f"{table} is a view: give the table behind it")
-    (oid,) = cursor.execute("SELECT $1::regclass::oid::bigint", [table]).fetchone() or (0,)
-    known = cursor.execute(
-        "SELECT format_type(a.atttypid, -1), has_table_privilege($1::oid, 'SELECT'), "
-        "quote_ident(current_user), $1::oid::regclass::text FROM pg_attribute a "
-        "WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped",
-        [oid, column],
-    ).fetchone()
-    if known is None:
-        others = cursor.execute(
-            "SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
-            "WHERE a.attrelid = $1 AND t.typname IN ('vector', 'halfvec') AND NOT a.attisdropped "
-            "ORDER BY a.attnum",
-            [oid],
-        ).fetchall()
-        there = ", ".join(repr(name) for (name,) in others)
-        raise InvalidInputError(
-            f"table {table} has no column {column!r}; "
-            + (f"its columns of vectors: {there}" if there else "it has no column of vectors")
-        )
-    if not known[1]:
-        raise MissingRightsError(
-            f"role {known[2]} may not read the rows of {table}; its owner grants that "
-            f"with: GRANT SELECT ON {known[3]} TO {known[2]}"
-        )
-    # Whoever has locked the table is met here.
-    cursor.execute(sql.SQL("SELECT {} FROM {} LIMIT 0").format(sql.Identifier(column), relation))
-    return int(oid)
 
 
 def _compared(index: str, filter_: str | None, truth: _Answers, answers: _Answers, k: int) -> Point:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -378,7 +377,8 @@ def test_what_cannot_be_looked_at(
 ) -> None:
     bare.execute(
         "CREATE TABLE plain (a int); CREATE TABLE empty (v vector(3));"
-        "CREATE TABLE nulls (v vector(3)); INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
+        "CREATE TABLE nulls (v vector(3));"
+        "INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
         "CREATE TABLE mixed (v vector); INSERT INTO mixed VALUES ('[1,2]'), ('[1,2,3]')"
     )
     result = on_bare("doctor", "--table", table, "--column", column, code=1)
