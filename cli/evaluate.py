@@ -18,7 +18,6 @@ from pg_hashindex.quality.query_sets import QuerySet
 from pg_hashindex.quality.recall_history import HistoryPoint
 
 from ._shared import (
-    Share,
     connected,
     database_option,
     echo,
@@ -52,7 +51,7 @@ from ._shared import (
 )
 @click.option(
     "--fail-under",
-    type=Share(),
+    type=click.FloatRange(0, 1),
     metavar="RECALL",
     help="Exit code 1 where recall is less with the index's own number of candidates.",
 )

@@ -160,8 +160,8 @@ def read_facts(
         declared=modifier != -1,
         vector_bytes=vector_bytes,
         storage=_STORAGE.get(storage, storage),
-        # Were they in line, there would be next to nothing out of line.
-        toasted=toast > 0.5 * rows * (1 - null_share) * vector_bytes > 0,
+        # Were they in their rows, these would be as large at the least.
+        toasted=heap < 0.5 * rows * (1 - null_share) * vector_bytes,
         pages_a_row=None,
         heap_bytes=heap,
         toast_bytes=toast,

@@ -89,6 +89,11 @@ def test_nothing_is_installed_or_written(on_bare: Run, bare: Connection, docs: s
 
 def test_facts(on_bare: Run, bare: Connection, docs: str) -> None:
     bare.execute("UPDATE docs SET v = NULL WHERE id < 60")
+    # What else is out of line makes no vector TOASTed.
+    bare.execute(
+        "ALTER TABLE docs ADD story text; ALTER TABLE docs ALTER story SET STORAGE external"
+    )
+    bare.execute("UPDATE docs SET story = repeat('x', 9000) WHERE id < 60")
     bare.execute("SELECT pg_stat_force_next_flush()")
     found = report(on_bare, "--sample", "600")
     table = found["table"]
