@@ -1,7 +1,10 @@
 """Parts of all commands: the database option, errors without tracebacks, tables and JSON."""
 
 import json
+import math
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +24,8 @@ __all__ = [
     "LANGUAGES",
     "CatchingGroup",
     "LateGroup",
+    "Share",
+    "confirm",
     "connected",
     "database_option",
     "echo",
@@ -38,23 +43,62 @@ LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
     "--database-url",
-    envvar="PG_HASHINDEX_DATABASE_URL",
+    envvar=["PG_HASHINDEX_DATABASE_URL", "DATABASE_URL"],
     show_envvar=True,
     metavar="URL",
-    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL.",
+    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL. Without one, libpq's "
+    "own variables name it: PGHOST, PGDATABASE, PGSERVICE, ...",
     callback=lambda context, parameter, value: _required(value),
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+# Any of these says which database libpq is to connect to.
+_OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE")
+
+
 def _required(url: str | None) -> str:
-    if not url:
-        raise click.UsageError(
-            "no database: give --database-url or set PG_HASHINDEX_DATABASE_URL; "
-            "'pg-hashindex server start' starts one and prints its URL"
-        )
-    return url
+    if url:
+        return url
+    if any(os.environ.get(name) for name in _OF_LIBPQ):
+        return ""  # libpq reads the rest itself
+    raise click.UsageError(
+        "no database: give --database-url, or set PG_HASHINDEX_DATABASE_URL, DATABASE_URL or "
+        "PGHOST and the like; 'pg-hashindex server start' starts one and prints its URL"
+    )
+
+
+class Share(click.FloatRange):
+    """A number from 0 to 1; click's own range lets NaN through."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        share = float(super().convert(value, param, ctx))
+        if math.isnan(share):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return share
+
+
+def confirm(question: str) -> None:
+    """Ask before something is changed; anything but yes ends the command.
+
+    Raises
+    ------
+    click.UsageError
+        If there is nobody to ask.
+    """
+    try:
+        click.confirm(escaped(question), abort=True, err=True)
+    except click.Abort:
+        raise
+    except RuntimeError as error:  # there is no stdin to ask
+        raise click.UsageError("nobody to ask: give --yes") from error
 
 
 class CatchingGroup(click.Group):
@@ -173,7 +217,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under headings, numbers to the right."""
+    """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [
         max(len(line[position]) for line in [list(headings), *cells])
@@ -183,12 +227,32 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         bool(rows) and all(isinstance(row[position], int | float) for row in rows)
         for position in range(len(headings))
     ]
+    if sys.stdout.isatty():
+        _print_for_people(headings, cells, to_the_right)
+        return
     for line in [list(headings), *cells]:
         padded = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
         echo("  ".join(padded).rstrip())
+
+
+def _print_for_people(
+    headings: Sequence[str], cells: Sequence[Sequence[str]], to_the_right: Sequence[bool]
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text, so that nothing in a name is taken for markup.
+    table = Table(box=box.SIMPLE_HEAD if any(headings) else None, show_header=any(headings))
+    for heading, right in zip(headings, to_the_right, strict=True):
+        table.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*map(Text, line))
+    Console().print(table)
 
 
 def print_evaluation(result: "Evaluation") -> None:

@@ -15,6 +15,7 @@ from pg_hashindex.models.model import Metric
 from ._shared import (
     LANGUAGES,
     LateGroup,
+    confirm,
     connected,
     database_option,
     json_option,
@@ -291,13 +292,17 @@ def show(database_url: str, name: str, as_json: bool) -> None:
 
 @index.command()
 @click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @patience_option
 @database_option
 @json_option
-def drop(database_url: str, name: str, patience: float, as_json: bool) -> None:
+def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool) -> None:
     """Drop an index with its codes and triggers; table and model stay."""
     with connected(database_url) as connection:
-        HashIndex.open(connection, name).drop(patience=patience)
+        found = HashIndex.open(connection, name)
+        if not yes:
+            confirm(f"Drop index {name} of {found.qualified_table}, with its codes?")
+        found.drop(patience=patience)
     if as_json:
         print_json({"name": name, "dropped": True})
     else:

@@ -7,6 +7,14 @@ from ._shared import LateGroup
 __all__ = ["main"]
 
 _COMMANDS = {
+    "doctor": (
+        "doctor",
+        "Say whether pgvector's indexes serve a table, and what to do where they do not.",
+    ),
+    "quickstart": (
+        "quickstart",
+        "Make an index of a table: install the schema, train a model, encode the rows, measure.",
+    ),
     "demo": ("demo", "Train, index, search and evaluate 5,000 package descriptions."),
     "server": ("server", "Start and stop an embedded PostgreSQL with pgvector."),
     "schema": ("schema", "Install, upgrade or remove the schema in a database."),

@@ -5,7 +5,7 @@ import click
 from pg_hashindex import schema as installed
 from pg_hashindex.db.connection import create_engine, translated_errors
 
-from ._shared import database_option, json_option, note, print_json, print_table
+from ._shared import confirm, database_option, json_option, note, print_json, print_table
 
 
 @click.group()
@@ -37,12 +37,7 @@ def upgrade(database_url: str) -> None:
 def downgrade(database_url: str, yes: bool) -> None:
     """Remove the schema with its models; refused while there are indexes."""
     if not yes:
-        try:
-            click.confirm("Remove schema hashindex and all models in it?", abort=True, err=True)
-        except click.Abort:
-            raise
-        except RuntimeError as error:  # there is no stdin to ask
-            raise click.UsageError("nobody to ask: give --yes") from error
+        confirm("Remove schema hashindex and all models in it?")
     with translated_errors(), create_engine(database_url).begin() as connection:
         there = installed.status(connection).installed
         installed.downgrade(connection)

@@ -1,13 +1,20 @@
 """``pg-hashindex search`` and ``within``: the rows near a vector, or near a row."""
 
 import json
+from collections.abc import Sequence
 
 import click
+from psycopg import RawCursor, sql
 
+from pg_hashindex.db.connection import translated_errors
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.search import Hit
 
 from ._shared import connected, database_option, json_option, print_json, print_table
+
+# Characters of a column in a table; JSON has all.
+_MOST_SHOWN = 60
 
 
 @click.command()
@@ -20,6 +27,9 @@ from ._shared import connected, database_option, json_option, print_json, print_
 @click.option(
     "--filter", "filter_", metavar="SQL", help="Search the rows that this holds for: n > 5, say."
 )
+@click.option(
+    "--columns", default="", metavar="COLUMN,...", help="Show these columns of the rows as text."
+)
 @database_option
 @json_option
 def search(
@@ -31,6 +41,7 @@ def search(
     candidates: int | None,
     probes: int | None,
     filter_: str | None,
+    columns: str,
     as_json: bool,
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
@@ -44,10 +55,20 @@ def search(
             )
         else:
             hits = opened.search_like(like, k, candidates=candidates, probes=probes, filter=filter_)
+        names = [name.strip() for name in columns.split(",") if name.strip()]
+        shown = _columns(opened, hits, names)
     if as_json:
-        print_json([hit._asdict() for hit in hits])
+        print_json(
+            [
+                hit._asdict() | ({"columns": dict(zip(names, row, strict=True))} if names else {})
+                for hit, row in zip(hits, shown, strict=True)
+            ]
+        )
     else:
-        print_table(["id", "distance"], hits)
+        print_table(
+            ["id", "distance", *names],
+            [[*hit, *map(_short, row)] for hit, row in zip(hits, shown, strict=True)],
+        )
 
 
 @click.command()
@@ -84,6 +105,39 @@ def within(
         print_json([hit._asdict() for hit in hits])
     else:
         print_table(["id", "distance"], hits)
+
+
+def _columns(index: HashIndex, hits: Sequence[Hit], names: list[str]) -> list[list[str | None]]:
+    """Read columns of the rows found, as text; a row that is gone since has none."""
+    if not names:
+        return [[] for _ in hits]
+    with translated_errors(index):
+        rows = (
+            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+            RawCursor(index.connection)
+            .execute(
+                sql.SQL(
+                    "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
+                    "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
+                ).format(
+                    columns=sql.SQL(", ").join(
+                        sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
+                    ),
+                    table=index.table,
+                    id=sql.Identifier(index.id_column),
+                    type=sql.SQL(index.key_type),
+                ),
+                [[str(hit.id) for hit in hits]],
+            )
+            .fetchall()
+        )
+    return [list(row) for row in rows]
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return ""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def _vector(text: str) -> list[float]:

@@ -10,7 +10,9 @@ TARGET = Path(__file__).with_name("cli.md")
 
 HEAD = """# Command line
 
-Every database command takes `--database-url URL` or the variable `PG_HASHINDEX_DATABASE_URL`.
+Every database command finds its database by the first of these: `--database-url URL`; the
+variable `PG_HASHINDEX_DATABASE_URL`; `DATABASE_URL`; libpq's own `PGHOST`, `PGPORT`, `PGDATABASE`,
+`PGUSER`, `PGSERVICE`, ...
 Results go to stdout, progress and notes to stderr. Exit code 0: done, 1: refused or failed,
 2: wrong usage.
 

@@ -2,13 +2,14 @@
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
-from pg_hashindex.cli._shared import escaped
+from pg_hashindex.cli._shared import escaped, print_table
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
@@ -84,6 +85,24 @@ def test_names_are_printed_escaped(on, connection: Connection, items: str, model
         for line in said.split("\n"):
             assert escaped(line) == line, arguments
     assert escaped(HOSTILE) == "\\x9b31m\\u202eevil\\r\\n\\x1b[2J\\x07\\u2028name"
+
+
+def test_a_table_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is drawn by rich, which takes nothing in a name for markup; elsewhere it is plain."""
+    monkeypatch.setenv("COLUMNS", "120")
+    print_table(["name", "n"], [[HOSTILE, 1], ["[red]x[/]", 10]])
+    plain = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(["name", "n"], [[HOSTILE, 1], ["[red]x[/]", 10]])
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert drawn != plain
+    for line in drawn.splitlines():
+        assert escaped(line) == line
+    for text in (plain, drawn):
+        assert escaped(HOSTILE) in text
+        assert "[red]x[/]" in text
 
 
 def test_json_is_the_name_all_the_same(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from fixtures.commands import children
@@ -130,8 +131,8 @@ def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[n
     assert "imported model m:3" in on("model", "import", str(file)).stderr
     assert "used by index" in run("model", "drop", "m", "--database-url", empty_url, code=1).stderr
     assert json.loads(on("index", "encode", "later", "--json").stdout)["encoded"] == 0
-    assert on("index", "drop", "docs_idx").stderr == "dropped index docs_idx\n"
-    assert json.loads(on("index", "drop", "later", "--json").stdout)["dropped"] is True
+    assert on("index", "drop", "docs_idx", "--yes").stderr == "dropped index docs_idx\n"
+    assert json.loads(on("index", "drop", "later", "--yes", "--json").stdout)["dropped"] is True
     assert on("model", "drop", "m:3").stderr == "dropped model m:3\n"
     assert on("model", "drop", "m").stderr == "dropped model m:1\ndropped model m:2\n"
     on("schema", "downgrade", "--yes")
@@ -269,6 +270,56 @@ def test_the_environment_names_the_database(
     run("model", "list")
 
 
+def test_which_database(
+    run: Run, url: str, empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option, our variable, DATABASE_URL, then what libpq reads: the first one counts."""
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    monkeypatch.setenv("PGHOST", str(parts["host"]))
+    monkeypatch.setenv("PGPORT", str(parts["port"]))
+    monkeypatch.setenv("PGUSER", str(parts["user"]))
+    monkeypatch.setenv("PGDATABASE", str(parts["dbname"]))
+    run("model", "list")
+    run("schema", "status")
+    monkeypatch.setenv("DATABASE_URL", empty_url)
+    assert "schema upgrade" in run("model", "list", code=1).stderr
+    monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+    run("model", "list")
+    assert "schema upgrade" in run("model", "list", "--database-url", empty_url, code=1).stderr
+
+
+def test_an_index_is_dropped_when_somebody_says_so(on: Run, docs: str) -> None:
+    source = ["--table", docs, "--column", "v"]
+    on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
+    on("index", "create", "i", *source, "--model", "m")
+    asked = on("index", "drop", "i", code=1)  # nobody answers
+    assert "Drop index i of" in asked.stderr
+    assert "i  " in on("index", "list").stdout
+    on("index", "drop", "i", "--yes")
+    assert "does not exist" in on("index", "drop", "i", code=1).stderr
+
+
+def test_columns_of_what_is_found(on: Run, connection: Connection, docs: str) -> None:
+    source = ["--table", docs, "--column", "v"]
+    on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
+    on("index", "create", "i", *source, "--model", "m")
+    connection.execute(
+        f'ALTER TABLE {docs} ADD "a %s" text, ADD told text;'
+        f"UPDATE {docs} SET \"a %s\" = 'row ' || id, told = repeat('x', 61) WHERE id <> 7"
+    )
+    search = ["search", "i", "--like", "3", "--candidates", "1200", "-k", "1000"]
+    found = json.loads(on(*search, "--columns", "a %s, told", "--json").stdout)
+    for hit in found:
+        expected = {"a %s": f"row {hit['id']}", "told": "x" * 61}
+        assert hit["columns"] == (expected if hit["id"] != 7 else {"a %s": None, "told": None})
+    lines = on(*search, "--columns", "told").stdout.splitlines()
+    assert lines[0].split() == ["id", "distance", "told"]
+    assert lines[1].split()[2] == "x" * 57 + "..."
+    assert "columns" not in json.loads(on(*search, "--json").stdout)[0]
+    refused = on(*search, "--columns", "nothing", code=1)
+    assert "column b.nothing does not exist" in refused.stderr
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -337,7 +388,7 @@ def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> Non
         ["index", "encode", "i"],
         ["model", "export", "m", str(tmp_path / "m")],
         ["model", "import", str(tmp_path / "m")],
-        ["index", "drop", "i"],
+        ["index", "drop", "i", "--yes"],
         ["model", "drop", "m"],
         ["schema", "upgrade"],
         ["schema", "downgrade", "--yes"],

@@ -206,7 +206,7 @@ def test_patience_that_is_no_time(indexed: HashIndex, patience: float) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ["drop", "items_idx"],
+        ["drop", "items_idx", "--yes"],
         ["create", "another", "--table", "items", "--column", "embedding", "--model", "lsh"],
     ],
     ids=["drop", "create"],

@@ -156,6 +156,8 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     on("evaluate", "by lists", "--queries", 5, "--no-record")
     on("evaluate", "by lists", "--queries", 5)
     on("report", "by lists", "--queries", 5, "--html", tmp_path / "page.html")
+    on("doctor", "--table", "items", "--column", "embedding", "--sample", 5, "--filter", "id > 9")
+    on("search", "scanned", "--like", 5, "--columns", "category")
     assert "Not known" not in (tmp_path / "page.html").read_text()
     on("schema", "status")
     on("model", "show", "lsh")
@@ -173,12 +175,13 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
         ["index", "prune", "swapped"],
         ["index", "repair", "scanned"],
         ["index", "repair", "--orphans"],
-        ["index", "drop", "scanned"],
+        ["index", "drop", "scanned", "--yes"],
         [
             *("model", "train", "x", "--method", "lsh", "--bits", 8, "--force"),
             *("--table", "items", "--column", "embedding"),
         ],
         ["schema", "upgrade"],
+        ["quickstart", "--table", "items", "--column", "embedding", "--anyway", "--yes"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )

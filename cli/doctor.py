@@ -1,0 +1,236 @@
+"""``pg-hashindex doctor``: whether pgvector's indexes serve a table; nothing is installed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._shared import (
+    Share,
+    connected,
+    database_option,
+    echo,
+    json_option,
+    note,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from pg_hashindex.quality.doctor_findings import Diagnosis, Point, VectorIndex
+
+
+@click.command()
+@click.option("--table", required=True, help="Table to look at, as SQL writes it.")
+@click.option("--column", required=True, help="Its column of type vector or halfvec.")
+@click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers compared.")
+@click.option(
+    "--sample",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Rows drawn as queries, or taken from --queries.",
+)
+@click.option(
+    "--queries",
+    metavar="TABLE|QUERY|FILE",
+    help="Queries to ask instead: one column of vectors, or a .npy or .npz file.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="SQL",
+    help="Measure searches among the rows that this holds for too: \"section = 'games'\"; may be "
+    "given again.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["l2", "cosine", "ip", "l1"]),
+    help="Distance of exact search.  [default: that of the first index, else l2]",
+)
+@click.option(
+    "--timeout",
+    type=float,
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so many nothing more is measured.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
+)
+@click.option(
+    "--fail-under",
+    type=Share(),
+    metavar="RECALL",
+    help="Exit code 1 where an index finds less with the settings of now, also under a filter.",
+)
+@database_option
+@json_option
+def doctor(
+    database_url: str,
+    table: str,
+    column: str,
+    k: int,
+    sample: int,
+    queries: str | None,
+    filters: tuple[str, ...],
+    metric: str | None,
+    timeout: float,
+    seed: int,
+    fail_under: float | None,
+    as_json: bool,
+) -> None:
+    """Say whether pgvector's indexes serve a table, and what to do where they do not.
+
+    Nothing is installed and nothing written: one read-only transaction compares the HNSW and
+    IVFFlat indexes of the column, with several settings, with exact search.
+    """
+    from pg_hashindex.quality.doctor import diagnose
+
+    asked: Any = queries
+    if queries is not None and queries.endswith((".npy", ".npz")):
+        from pg_hashindex.training.files import load_sample
+
+        asked = load_sample(Path(queries), rows=sample, random_state=seed).X
+    with connected(database_url) as connection:
+        found = diagnose(
+            connection,
+            table,
+            column,
+            k=k,
+            sample=sample,
+            queries=asked,
+            filters=filters,
+            metric=metric,
+            goal=0.95 if fail_under is None else fail_under,
+            timeout=timeout,
+            random_state=seed,
+            on_step=note,
+        )
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print(found)
+    for left_out in found.notes:
+        note(left_out)
+    if fail_under is None:
+        return
+    worst = found.worst_recall
+    if worst is None or worst < fail_under:
+        said = "was not measured in time" if worst is None else f"is {worst:.4g}"
+        note(f"recall {said}, and was to be {fail_under:g}")
+        raise click.exceptions.Exit(1)
+
+
+def _print(found: "Diagnosis") -> None:
+    from pg_hashindex.quality.doctor_advice import as_setting, megabytes
+
+    table, memory = found.table, found.memory
+    kept = "out of line (TOAST)" if table.toasted else "in their rows"
+    pages = "" if table.pages_a_row is None else f", {table.pages_a_row:.2g} pages a comparison"
+    dead = "unknown" if table.dead_share is None else f"{table.dead_share:.1%}"
+    vacuum = "never" if table.last_vacuum is None else f"{table.last_vacuum:%Y-%m-%d %H:%M}"
+    print_table(
+        ["", ""],
+        [
+            [table.kind, f"{table.name}, {table.rows} rows, {table.null_share:.1%} without vector"],
+            [
+                "vectors",
+                f"{table.column} {table.type}({table.dimension})"
+                + ("" if table.declared else ", not declared")
+                + f", {table.vector_bytes} bytes, storage {table.storage}, {kept}{pages}",
+            ],
+            [
+                "size",
+                f"{megabytes(table.heap_bytes)} of rows, {megabytes(table.toast_bytes)} out of "
+                f"line, {megabytes(table.index_bytes)} of indexes",
+            ],
+            ["dead rows", f"{dead}; last vacuum: {vacuum}"],
+            [
+                "memory",
+                ", ".join(f"{name} {as_setting(size)}" for name, size in vars(memory).items()),
+            ],
+            ["round trip", f"{found.round_trip_ms:.3g} ms, part of every time below"],
+        ],
+    )
+    if found.indexes:
+        echo()
+        print_table(
+            ["index", "kind", "MB", "fits in", "searches", "found in buffers", "first p50 ms"],
+            [_index_row(index, found) for index in found.indexes],
+        )
+    if found.scopes:
+        echo()
+        print_table(
+            ["search", "setting", "where", f"recall@{found.k}", "answers", "p50 ms", "p95 ms"],
+            [
+                *(
+                    [
+                        f"exact, {scope.metric}",
+                        "",
+                        " and ".join(filter(None, (scope.condition, scope.filter))),
+                        1.0,
+                        "",
+                        scope.p50_ms,
+                        scope.p95_ms,
+                    ]
+                    for scope in found.scopes
+                ),
+                *(
+                    [
+                        point.index,
+                        _setting(point, found),
+                        point.filter or _index(point, found).condition or "",
+                        point.recall,
+                        f"{point.returned:g} of {point.wanted:g}",
+                        point.p50_ms,
+                        point.p95_ms,
+                    ]
+                    for point in found.points
+                ),
+            ],
+        )
+        for scope in found.scopes:
+            if scope.filter is not None:
+                rows = "some" if scope.rows is None else scope.rows
+                how = "exactly" if scope.planner == "exact" else f"by {scope.planner}"
+                echo(f"where {scope.filter}: {rows} rows; PostgreSQL by itself searches {how}")
+    for suggestion in found.advice:
+        echo(f"\n{suggestion.text}")
+        for command in suggestion.commands:
+            echo(f"  {command}")
+
+
+def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:
+    memory = found.memory
+    fits = (
+        "shared_buffers"
+        if index.bytes <= memory.shared_buffers
+        else "cache"
+        if index.bytes <= memory.effective_cache_size
+        else "neither"
+    )
+    return [
+        index.name,
+        f"{index.method} {index.operator_class}",
+        f"{index.bytes / 1e6:.1f}",
+        fits if index.valid else "not valid",
+        str(index.scans),
+        "" if index.cached_share is None else f"{index.cached_share:.1%}",
+        "" if index.first_p50_ms is None else f"{index.first_p50_ms:.4g}",
+    ]
+
+
+def _index(point: "Point", found: "Diagnosis") -> "VectorIndex":
+    (index,) = (index for index in found.indexes if index.name == point.index)
+    return index
+
+
+def _setting(point: "Point", found: "Diagnosis") -> str:
+    return (
+        f"{_index(point, found).setting} {point.value}"
+        + (", iterative" if point.iterative else "")
+        + (" (now)" if point.current else "")
+    )

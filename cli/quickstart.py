@@ -1,0 +1,465 @@
+"""``pg-hashindex quickstart``: from a table of vectors to searches by codes, in one command.
+
+Each step looks at what is there, so a run that was cut off is run again.
+"""
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    InvalidInputError,
+    MissingRightsError,
+    MissingSchemaError,
+    UnknownIndexError,
+    UnknownModelError,
+)
+
+from ._shared import Share, confirm, connected, database_option, echo, note, print_evaluation
+
+if TYPE_CHECKING:
+    from pg_hashindex.db.connection import Connection
+    from pg_hashindex.index.handle import HashIndex
+    from pg_hashindex.models.model import Metric
+    from pg_hashindex.quality.doctor_findings import Diagnosis
+
+_METHOD, _BITS = "itq", 256
+_LEVELS: Literal[4] = 4
+# Of so many rows on, reading a list of codes beats reading all of them.
+_LANDMARK_ROWS = 50_000
+_CANDIDATES = (20, 50, 100, 200, 400, 800)
+_QUERIES = 100
+# What an index has that nobody configured.
+_UNCHOSEN = 200
+_MOST_PROBES = 1000
+_SLOW_BUILD_SECONDS = 1800
+_MOST_NAME = 40
+
+
+@click.command()
+@click.option("--table", required=True, help="Table to search, as SQL writes it.")
+@click.option("--column", required=True, help="Its column of type vector or halfvec.")
+@click.option(
+    "--recall",
+    type=Share(),
+    default=0.95,
+    show_default=True,
+    help="Part of the true ten nearest that searches are to find.",
+)
+@click.option("--name", help="Name of the model and the index.  [default: TABLE_COLUMN]")
+@click.option("--id", "id_column", help="Key column, unique and NOT NULL.  [default: primary key]")
+@click.option(
+    "--metric",
+    type=click.Choice(["l2", "cosine", "ip"]),
+    help="Exact distance.  [default: that of a vector index of the column, else cosine]",
+)
+@click.option(
+    "--filter-columns",
+    default="",
+    metavar="COLUMN,...",
+    help="Columns to keep beside the codes: filters on them leave rows out before any is read.",
+)
+@click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
+@click.option(
+    "--trust-owner",
+    is_flag=True,
+    help="Take a table of another role, which can then run code as the administrator.",
+)
+@click.option("--anyway", is_flag=True, help="Go on where pgvector's HNSW suits the table better.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@database_option
+def quickstart(
+    database_url: str,
+    table: str,
+    column: str,
+    recall: float,
+    name: str | None,
+    id_column: str | None,
+    metric: "Metric | None",
+    filter_columns: str,
+    tuned: bool,
+    trust_owner: bool,
+    anyway: bool,
+    yes: bool,
+) -> None:
+    """Make an index of a table: install the schema, train a model, encode the rows, measure.
+
+    Asks before anything is changed. A run that was cut off goes on where it stopped when it is
+    given again; where all is there nothing is changed. Exit code 1 where pgvector's HNSW suits the
+    table better, or the recall is not reached.
+    """
+    from pg_hashindex.quality.doctor import diagnose
+
+    kept = [word.strip() for word in filter_columns.split(",") if word.strip()]
+    if tuned and kept:
+        raise click.UsageError("--tune makes an index without --filter-columns")
+    with connected(database_url) as connection:
+        _refuse_read_only(connection)
+        found = diagnose(connection, table, column, measure=False)
+        _refuse_rights(connection, found, id_column, trust_owner)
+        name = name or _default_name(found)
+        index = _index(connection, found, name)
+        chosen = metric or _metric(found)
+        complete = index is not None and _is_complete(index)
+        if not complete:
+            if index is None and not anyway and (better := _hnsw_suits(found, kept)) is not None:
+                note(better)
+                raise click.exceptions.Exit(1)
+            note(_plan(connection, database_url, found, name, chosen, tuned))
+            if not yes:
+                confirm("Go on?")
+            _install(database_url)
+            if index is None:
+                made = _tuned if tuned else _made
+                options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
+                if not tuned:
+                    options |= {"filter_columns": kept, "trust_owner": trust_owner}
+                index = made(connection, found, name, recall, anyway, **options)
+            if not _is_complete(index):
+                note(f"encoding the rows of {found.table.name} as {name}")
+                index.encode(progress=True)
+        index, reached, changed = _measured(connection, name, recall)
+        if complete and not changed:
+            note(f"index {name} is there, and complete: nothing was changed")
+        echo(_next(index, found))
+        if not reached:
+            note(
+                f"recall {recall:g} is not reached; find what does: pg-hashindex tune "
+                f"{shlex.quote(name)} --recall {recall:g}"
+            )
+            raise click.exceptions.Exit(1)
+
+
+def _refuse_read_only(connection: "Connection") -> None:
+    row = connection.execute(
+        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+    ).fetchone()
+    if row is not None and row[0]:
+        raise DatabaseStateError(
+            "nothing can be made here; a standby only reads: connect to the primary server"
+        )
+    if row is not None and row[1] == "on":
+        raise DatabaseStateError(
+            "sessions only read here (default_transaction_read_only is on): connect to a server, "
+            "or as a role, that may write"
+        )
+
+
+_RIGHTS = """
+    SELECT quote_ident(current_user), quote_ident(current_database()), n.nspname IS NOT NULL,
+           has_database_privilege(current_database(), 'CREATE'),
+           quote_ident(a.rolname), pg_has_role(a.oid, 'USAGE'), c.relkind,
+           (SELECT string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
+            WHERE NOT has_table_privilege(a.oid, c.oid, r)),
+           c.relowner::regrole::text, pg_has_role(c.relowner, a.oid, 'USAGE'),
+           EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary
+                   AND x.indnkeyatts = 1)
+    FROM pg_class c
+    LEFT JOIN pg_namespace n ON n.nspname = 'hashindex'
+    JOIN pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole)
+    WHERE c.oid = %s::regclass
+"""
+
+
+def _refuse_rights(
+    connection: "Connection", found: "Diagnosis", id_column: str | None, trust_owner: bool
+) -> None:
+    """Refuse a role or a table with which a later step would fail; say what to GRANT."""
+    table = found.table.name
+    row = connection.execute(_RIGHTS, [table]).fetchone()
+    assert row is not None  # noqa: S101
+    role, database, installed, may_create, administrator, administers = row[:6]
+    kind, missing, owner, trusted, has_key = row[6:]
+    if installed and not administers:
+        raise MissingRightsError(
+            f"role {role} does not administer schema hashindex; a superuser grants that with: "
+            f"GRANT {administrator} TO {role}"
+        )
+    if not installed and not may_create:
+        raise MissingRightsError(
+            f"role {role} may not make schema hashindex; the owner of the database grants that "
+            f"with: GRANT CREATE ON DATABASE {database} TO {role}"
+        )
+    if kind == "m":
+        raise InvalidInputError(
+            f"{table} is a materialised view, which has no triggers: index the table behind it"
+        )
+    if missing is not None:
+        raise MissingRightsError(
+            f"role {administrator} may not keep an index of {table}; its owner grants that with: "
+            f"GRANT {missing} ON {table} TO {administrator}"
+        )
+    if not trusted and not trust_owner:
+        raise MissingRightsError(
+            f"table {table} belongs to role {owner}, who can run code as {administrator} if it is "
+            "indexed: give --trust-owner where that role is trusted, or run this as the owner"
+        )
+    if not has_key and id_column is None:
+        raise InvalidInputError(
+            f"{table} has no primary key of one column: name a unique NOT NULL column by --id"
+        )
+
+
+def _default_name(found: "Diagnosis") -> str:
+    table = found.table.name.replace('"', "").rpartition(".")[2]
+    return (
+        re.sub(r"[^\w-]", "_", f"{table}_{found.table.column}")
+        .encode()[:_MOST_NAME]
+        .decode(errors="ignore")
+    )
+
+
+def _metric(found: "Diagnosis") -> "Metric":
+    known: Any = next((i.metric for i in found.indexes if i.metric not in (None, "l1")), "cosine")
+    return known  # type: ignore[no-any-return]
+
+
+def _index(connection: "Connection", found: "Diagnosis", name: str) -> "HashIndex | None":
+    """Find what an earlier run has left of the index; refuse another one of that name."""
+    from pg_hashindex.db.table_source import find_relation
+    from pg_hashindex.index.handle import HashIndex
+
+    try:
+        index = HashIndex.open(connection, name)
+    except (UnknownIndexError, MissingSchemaError):
+        return None
+    relation, _, _ = find_relation(connection, found.table.name)
+    if (index.table, index.column_name) != (relation, found.table.column):
+        raise InvalidInputError(
+            f"there is an index {name!r}, of {index.qualified_table}.{index.column_name}: give "
+            "another --name"
+        )
+    return index
+
+
+def _is_complete(index: "HashIndex") -> bool:
+    return index.building is None and not index.waiting()
+
+
+def _hnsw_suits(found: "Diagnosis", filter_columns: list[str]) -> str | None:
+    """Say that pgvector's own index is the better choice, where nothing speaks for codes."""
+    from pg_hashindex.quality import doctor_advice as sizes
+
+    table, memory = found.table, found.memory
+    hnsw = sizes.hnsw_bytes(table.rows, (4 if table.type == "vector" else 2) * table.dimension)
+    seconds = sizes.hnsw_seconds(table.rows, table.dimension)
+    if (
+        filter_columns
+        or table.dimension > sizes.HNSW_DIMENSIONS[table.type]
+        or table.bytes + hnsw > memory.effective_cache_size
+        or seconds > _SLOW_BUILD_SECONDS
+        or table.changed > table.rows
+    ):
+        return None
+    how = "" if table.kind == "partitioned table" else "CONCURRENTLY "
+    there = [
+        index
+        for index in found.indexes
+        if index.method == "hnsw" and index.valid and index.condition is index.expression is None
+    ]
+    make = (
+        f"{there[0].name} is there"
+        if there
+        else f"CREATE INDEX {how}ON {table.name} USING hnsw "
+        f"({table.quoted_column} {table.type}_{_metric(found)}_ops)"
+    )
+    return (
+        f"HNSW suits you better: {table.name} ({sizes.megabytes(table.bytes)}) and its HNSW (about "
+        f"{sizes.megabytes(hnsw)}) fit in the memory that the server expects to have "
+        f"({sizes.as_setting(memory.effective_cache_size)}, effective_cache_size), and few rows "
+        f"were changed. {make}; how well it searches says: pg-hashindex doctor --table "
+        f"{shlex.quote(table.name)} --column {shlex.quote(table.column)}. Nothing was done; for "
+        "many writes, filters or less memory give --anyway or --filter-columns"
+    )
+
+
+def _plan(
+    connection: "Connection",
+    database_url: str,
+    found: "Diagnosis",
+    name: str,
+    metric: str,
+    tuned: bool,
+) -> str:
+    from pg_hashindex.quality.doctor_advice import expected_bytes, megabytes
+
+    table = found.table
+    steps = []
+    if not _schema_is_current(database_url):
+        steps.append("install schema hashindex, or bring it up to this release")
+    if tuned:
+        steps.append("try methods and settings on a sample, and train the best model")
+    else:
+        steps.append(
+            f"train model {name}: {_METHOD}, {_bits(found)} projections of {_LEVELS} levels, "
+            f"distance {metric}"
+        )
+    steps += [
+        f"create index {name} of {table.rows} rows, about "
+        f"{megabytes(expected_bytes(table.rows))}, and triggers on {table.name} that keep it fresh",
+        "measure its recall",
+    ]
+    lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
+    return f"This will, where it is not done yet:\n{lines}\nThe rows themselves stay as they are."
+
+
+def _schema_is_current(database_url: str) -> bool:
+    from pg_hashindex import schema
+    from pg_hashindex.db.connection import create_engine, translated_errors
+
+    with translated_errors(), create_engine(database_url).connect() as connection:
+        return schema.status(connection).up_to_date
+
+
+def _install(database_url: str) -> None:
+    from pg_hashindex import schema
+    from pg_hashindex.db.connection import create_engine, translated_errors
+
+    if _schema_is_current(database_url):
+        return
+    with translated_errors(), create_engine(database_url).begin() as connection:
+        schema.upgrade(connection)
+    note("installed schema hashindex")
+
+
+def _bits(found: "Diagnosis") -> int:
+    # ITQ has no more projections than there are dimensions, and training asks for 10 rows a bit.
+    return max(1, min(_BITS, found.table.dimension, found.table.rows // 10 or 1))
+
+
+def _made(
+    connection: "Connection",
+    found: "Diagnosis",
+    name: str,
+    recall: float,
+    anyway: bool,
+    **options: Any,
+) -> "HashIndex":
+    """Train a model, unless an earlier run has left one, and create the index."""
+    from pg_hashindex import store
+    from pg_hashindex.index.handle import HashIndex
+    from pg_hashindex.training import train
+    from pg_hashindex.training.sampling import sample_rows, sample_table
+
+    table = found.table
+    try:
+        there = store.describe(connection, name)
+    except UnknownModelError:
+        note(f"training model {name}")
+        X = sample_table(
+            connection, table.name, table.column, rows=sample_rows(_METHOD), progress=True
+        ).X
+        model = train(
+            X,
+            name,
+            _METHOD,
+            n_bits=_bits(found),
+            levels=_LEVELS,
+            metric=options["metric"],
+            force=anyway,
+            progress=True,
+        )
+        store.save(connection, model)
+    else:
+        if there.dimension != table.dimension:
+            raise InvalidInputError(
+                f"there is a model {name!r} of {there.dimension} dimensions, and vectors of "
+                f"{table.name} have {table.dimension}: give another --name"
+            ) from None
+        note(f"model {name}:{there.version} is there")
+    created = HashIndex.create(
+        connection,
+        name,
+        table=table.name,
+        column=table.column,
+        model=name,
+        access="landmarks" if table.rows >= _LANDMARK_ROWS else "scan",
+        **options,
+    )
+    note(f"created index {name}; rows written from now on are encoded at once")
+    return created
+
+
+def _tuned(
+    connection: "Connection",
+    found: "Diagnosis",
+    name: str,
+    recall: float,
+    anyway: bool,
+    **options: Any,
+) -> "HashIndex":
+    from pg_hashindex.quality.tuning import Goal, apply, tune_table
+
+    table = found.table
+    advice = tune_table(connection, table.name, table.column, Goal(recall), on_step=note, **options)
+    if advice.applicable is None:
+        note(
+            f"tuning recommends no codes: {advice.reason}"
+            + (f"; to have it: {advice.statements}" if advice.statements else "")
+        )
+        raise click.exceptions.Exit(1)
+    return apply(connection, advice, name=name, progress=True)
+
+
+def _measured(connection: "Connection", name: str, recall: float) -> "tuple[HashIndex, bool, bool]":
+    """Measure, and have searches keep as few candidates as reach the recall.
+
+    Returns the index, whether it reaches the recall, and whether it was configured.
+    """
+    from pg_hashindex.index.handle import HashIndex
+    from pg_hashindex.quality.evaluate import evaluate
+
+    changed = False
+    while True:
+        index = HashIndex.open(connection, name)
+        tried = evaluate(
+            index,
+            queries=_QUERIES,
+            candidates=sorted({*_CANDIDATES, index.candidates}),
+            record=False,
+            progress=True,
+        )
+        own = next(point for point in tried.points if point.candidates == index.candidates)
+        enough = next((point for point in tried.points if point.recall >= recall), None)
+        if enough is not None:
+            break
+        if index.access != "landmarks" or (probes := 2 * (index.probes or 1)) > _MOST_PROBES:
+            break
+        note(f"recall {own.recall:.3g} with {index.probes} probes: trying {probes}")
+        index.configure(probes=probes)
+        changed = True
+    print_evaluation(tried)
+    # Somebody's choice stays, if it is good enough.
+    unchosen = index.candidates == _UNCHOSEN
+    if enough is not None and enough != own and (unchosen or own.recall < recall):
+        index = index.configure(candidates=enough.candidates)
+        note(f"searches keep {enough.candidates} candidates from now on")
+        changed = True
+    return index, enough is not None, changed
+
+
+def _next(index: "HashIndex", found: "Diagnosis") -> str:
+    table, name = found.table, shlex.quote(index.name)
+    cast = "" if table.type == "vector" else "::vector"
+    key = f'"{index.id_column}"' if not re.fullmatch("[a-z_][a-z0-9_]*", index.id_column) else (
+        index.id_column
+    )  # fmt: skip
+    query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"
+    literal = index.name.replace("'", "''")
+    return f"""
+Search, with your query's vector in place of the subquery:
+
+  SELECT t.*, s.distance FROM {index.search_function}({query}, k => 10) s
+  JOIN {table.name} t ON t.{key} = s.id ORDER BY s.distance;
+
+  SELECT id, distance FROM hashindex.search('{literal}', {query}, 10,
+      filter => $${key} IS NOT NULL$$);
+
+Undo all of it:
+
+  pg-hashindex index drop {name} --yes
+  pg-hashindex model drop {shlex.quote(f"{index.model}:{index.model_version}")}
+  pg-hashindex schema downgrade --yes   # where no other index or model is kept"""

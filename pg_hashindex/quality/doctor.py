@@ -1,0 +1,731 @@
+"""Whether pgvector's indexes serve a table, looked at from outside: nothing is installed.
+
+`diagnose` reads the catalog, then asks sampled rows, or queries of the caller's, by an exact scan
+and by each vector index that is there. All of it happens in one read-only transaction, so that
+answers are compared on the same rows; `quality.doctor_advice` says what follows from it, and
+`doctor_catalog` reads the catalog.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import psycopg
+from numpy.typing import ArrayLike, NDArray
+from pgvector import Vector
+from psycopg import RawCursor, sql
+
+from ..db.connection import Connection, outside_transactions, prepare, translated_errors
+from ..db.table_source import TableSource
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from ..models.vectors import as_rows, as_vector
+from .doctor_advice import advise
+from .doctor_catalog import (
+    METRICS,
+    CatalogIndex,
+    check_table,
+    extension_schema,
+    locked,
+    read_facts,
+    read_indexes,
+    read_memory,
+)
+from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
+from .queries import read_log
+
+__all__ = ["diagnose"]
+
+#: Settings that are tried, beside the one that the session has.
+_EF_SEARCH = (40, 100, 200, 400)
+_PROBES = (1, 3, 10, 32, 100)
+# Whoever holds a lock for longer is not waited for.
+_LOCK_TIMEOUT = "3s"
+# Of larger tables whole pages are sampled.
+_LARGE_TABLE = 1_000_000
+_WARM_UP = 3
+# The part of the time left that exact answers may take.
+_SHARE_OF_TRUTH = 0.4
+_MOST_QUERIES = 10_000
+
+_OPERATORS = {metric: operator for operator, metric in METRICS.items()}
+
+
+class _Query(NamedTuple):
+    vector: Vector
+    # Where the row is that the query was taken from: it is left out of its own answers.
+    place: tuple[int, str] | None = None
+
+
+class _Answers(NamedTuple):
+    """Distances of each query's answers, and milliseconds."""
+
+    distances: list[NDArray[np.float64]]
+    milliseconds: list[float]
+
+    def percentile(self, share: int) -> float:
+        return round(float(np.percentile(self.milliseconds, share)), 3)
+
+
+class _LateError(Exception):
+    """The time is over."""
+
+
+class _Found(NamedTuple):
+    """An index, and what its searches are written with."""
+
+    of: VectorIndex
+    # Those of its partitions too.
+    names: frozenset[str]
+    operator: sql.Composable
+    tried: tuple[int, ...]
+
+
+def diagnose(
+    connection: Connection,
+    table: str,
+    column: str,
+    *,
+    k: int = 10,
+    sample: int = 100,
+    queries: str | ArrayLike | None = None,
+    filters: Sequence[str] = (),
+    metric: str | None = None,
+    goal: float = 0.95,
+    timeout: float = 300.0,
+    random_state: int = 0,
+    measure: bool = True,
+    on_step: Callable[[str], object] | None = None,
+) -> Diagnosis:
+    """Look at a table of vectors and its indexes, in one read-only transaction.
+
+    Nothing of ours needs to be installed. Rows are asked by an exact scan, then by each HNSW or
+    IVFFlat index with several settings, where EXPLAIN says that the index is used.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        Not inside a transaction.
+    table, column : str
+        As SQL writes the table; a column of type ``vector`` or ``halfvec`` by its bare name. A
+        partitioned table is looked at as a whole; a foreign table is refused.
+    k : int
+        Answers compared.
+    sample : int
+        Rows drawn as queries, or taken of ``queries``.
+    queries : str or array-like (n, d), optional
+        A table, view or query of one column of vectors; or the vectors themselves.
+    filters : sequence of str
+        SQL conditions on the table, each to be measured by itself. They are run with the rights of
+        the caller.
+    metric : {"l2", "cosine", "ip", "l1"}, optional
+        The distance of exact search; that of the first index, or else ``l2``, by default.
+    goal : float
+        The recall that advice is to reach.
+    timeout : float
+        Seconds after which nothing more is measured.
+    random_state : int
+        Seed of the draw.
+    measure : bool
+        Whether to search at all; else there are facts alone, and no advice.
+    on_step : callable, optional
+        Told in words what is being done.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such table or column, it cannot be compared, or an argument is not usable.
+    MissingRightsError
+        If the role may not read the table.
+    InUseError
+        If somebody has locked the table.
+    """
+    _check(k, sample, goal, timeout, metric)
+    say = on_step or (lambda message: None)
+    with translated_errors():
+        prepare(connection)
+    deadline = time.monotonic() + timeout
+    with outside_transactions(connection, "the doctor looks at one state of the table"):
+        try:
+            with translated_errors(), _in_time(timeout), connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                # The first statement: it waits for whoever has locked the table.
+                found = _Doctor(connection, table, column, k, filters, metric, deadline, say)
+                asked = found.queries(queries, sample, random_state)
+                diagnosis = found.look(asked, measure)
+        except DatabaseStateError as error:
+            if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise InUseError(locked(connection, table)) from error
+            raise
+    return replace(diagnosis, advice=advise(diagnosis, goal)) if measure else diagnosis
+
+
+@contextmanager
+def _in_time(timeout: float) -> Iterator[None]:
+    try:
+        yield
+    except _LateError:
+        raise DatabaseStateError(
+            f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
+        ) from None
+
+
+def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None) -> None:
+    for name, value in (("k", k), ("sample", sample)):
+        if not 1 <= value <= _MOST_QUERIES:
+            raise InvalidInputError(f"{name} is {value}; it must be 1 to {_MOST_QUERIES}")
+    if not 0 <= goal <= 1:
+        raise InvalidInputError(f"recall is {goal}; it must be 0 to 1")
+    # PostgreSQL counts milliseconds in an integer.
+    if not 0 < timeout <= 2_000_000:
+        raise InvalidInputError(f"timeout is {timeout}; it must be above 0 seconds, and finite")
+    if metric is not None and metric not in _OPERATORS:
+        raise InvalidInputError(f"metric is {metric!r}; it must be one of {', '.join(_OPERATORS)}")
+
+
+class _Doctor:
+    """Everything that is looked at, in the transaction of the caller."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: str,
+        column: str,
+        k: int,
+        filters: Sequence[str],
+        metric: str | None,
+        deadline: float,
+        say: Callable[[str], object],
+    ) -> None:
+        self._connection, self._k, self._say = connection, k, say
+        self._deadline = deadline
+        self._cursor = RawCursor(connection)
+        self._numbers = 0
+        self._notes: list[str] = []
+        self._complete = True
+        with self._by(deadline):
+            self._oid = check_table(self._cursor, connection, table, column)
+            self._source = TableSource.find(connection, table, column)
+            self._filters = [self._checked_filter(text) for text in filters]
+        self._schema = extension_schema(self._cursor)
+        self._found = [
+            self._as_found(read) for read in read_indexes(self._cursor, self._oid, column)
+        ]
+        metrics = (found.of.metric for found in self._found if found.of.metric is not None)
+        self._metric = metric or next(metrics, "l2")
+        self._facts: TableFacts
+
+    # What is there ------------------------------------------------------------------------------
+
+    def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[_Query]:
+        """Draw rows as queries, or take those given; learn what a vector of the table is like."""
+        self._say("reading the catalog, and drawing rows")
+        rows, looked_at = self._draw(wanted, seed)
+        if not rows:
+            raise InvalidInputError(
+                f"{self._source.name} has no row with a vector in column {self._source.vector!r}: "
+                "there is nothing to measure"
+            )
+        dimensions = sorted({row[0].dimensions() for row in rows})
+        if len(dimensions) > 1:
+            raise InvalidInputError(
+                f"column {self._source.vector!r} of {self._source.name} holds vectors of "
+                f"dimensions {', '.join(map(str, dimensions))}, which pgvector cannot compare: "
+                "give each dimension a column, or a partition, of its own"
+            )
+        self._facts = read_facts(
+            self._cursor,
+            self._source,
+            self._oid,
+            dimensions[0],
+            1 - len(rows) / looked_at,
+            sum(row[3] for row in rows) // len(rows),
+            self._notes,
+        )
+        if given is None:
+            chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
+            return [
+                _Query(as_vector(rows[place][0]), (rows[place][1], rows[place][2]))
+                for place in sorted(chosen)
+            ]
+        if isinstance(given, str):
+            with self._by(self._deadline):
+                array = read_log(self._connection, given, wanted, dimensions[0])
+        else:
+            array = as_rows(given, dimensions[0])[:wanted].astype(np.float32)
+        if not len(array):
+            raise InvalidInputError("queries: there is none")
+        return [_Query(Vector(row)) for row in array]
+
+    def _draw(self, wanted: int, seed: int) -> tuple[list[Any], int]:
+        """Read some more rows than are wanted; return them, and how many were looked at."""
+        method = "SYSTEM" if self._source.estimate > _LARGE_TABLE else "BERNOULLI"
+        percent = min(100.0, 100 * 3 * wanted / max(self._source.estimate, 1))
+        while True:
+            with self._by(self._deadline):
+                rows = self._rows(
+                    sql.SQL(
+                        "SELECT {column}, tableoid::bigint, ctid::text, "
+                        "pg_catalog.pg_column_size({column}) FROM {table} TABLESAMPLE {method} "
+                        "({percent}) REPEATABLE ({seed}) LIMIT {most}"
+                    ).format(
+                        **self._names,
+                        method=sql.SQL(method),
+                        percent=sql.Literal(percent),
+                        seed=sql.Literal(seed),
+                        most=sql.Literal(20 * wanted),
+                    )
+                )
+            found = [row for row in rows if row[0] is not None]
+            if len(found) >= wanted or percent >= 100:
+                return found, max(len(rows), 1)
+            percent = min(100.0, 10 * percent)
+
+    @property
+    def _names(self) -> dict[str, sql.Composable]:
+        return {"table": self._source.table, "column": sql.Identifier(self._source.vector)}
+
+    def _as_found(self, read: CatalogIndex) -> _Found:
+        if read.entry.method == "hnsw":
+            # One more than k, for the row that a query was taken from.
+            tried = tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
+        else:
+            options = dict(option.partition("=")[::2] for option in read.entry.options)
+            lists = int(options.get("lists", 100))
+            tried = tuple(value for value in _PROBES if value <= lists)
+        return _Found(read.entry, read.names, self._operator(read.operator), tried)
+
+    def _operator(self, name: str) -> sql.Composable:
+        return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._schema), sql.SQL(name))
+
+    def _checked_filter(self, text: str) -> str:
+        """Refuse what is no condition on the table; a filter has the rights of the caller."""
+        statement = sql.SQL("SELECT FROM {table} WHERE (({filter}\n)) LIMIT $1").format(
+            **self._names, filter=sql.SQL(text)
+        )
+        try:
+            # By a parameter, and so by the extended protocol, which takes one statement alone.
+            self._cursor.execute(sql.SQL("EXPLAIN ") + statement, [0])
+        except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+            if isinstance(error, psycopg.errors.InsufficientPrivilege):
+                raise
+            raise InvalidInputError(
+                f"filter {text!r} is no condition on {self._source.name}: "
+                f"{error.diag.message_primary or error}"
+            ) from error
+        return text
+
+    # Measuring ----------------------------------------------------------------------------------
+
+    def look(self, asked: list[_Query], measure: bool) -> Diagnosis:
+        """Ask the queries by exact search, then by each index."""
+        diagnosis = Diagnosis(
+            table=self._facts,
+            memory=read_memory(self._cursor),
+            indexes=[found.of for found in self._found],
+            k=self._k,
+            queries=len(asked),
+            filters=tuple(self._filters),
+            round_trip_ms=self._round_trip(),
+            scopes=[],
+            points=[],
+            notes=self._notes,
+            complete=measure,
+        )
+        if not measure:
+            return diagnosis
+        first: dict[str, float | None] = {}
+        for filter_ in [None, *self._filters]:
+            truths: dict[tuple[str, str | None], _Answers | None] = {}
+            # Without an index there is exact search all the same.
+            wanted = [(self._metric, None), *(self._scope_of(f, filter_) for f in self._found)]
+            for metric, condition in dict.fromkeys(wanted):
+                truth = self._truth(asked, metric, condition, filter_)
+                truths[metric, condition] = truth
+                if truth is not None:
+                    diagnosis.scopes.append(self._as_scope(truth, metric, condition, filter_))
+            for found in self._found:
+                truth = truths[self._scope_of(found, filter_)]
+                if truth is not None:
+                    p50, points = self._sweep(found, asked, truth, filter_)
+                    first.setdefault(found.of.name, p50)
+                    diagnosis.points.extend(points)
+        return replace(
+            diagnosis,
+            table=replace(self._facts, pages_a_row=self._pages_a_row(asked)),
+            indexes=[
+                replace(index, first_p50_ms=first.get(index.name)) for index in diagnosis.indexes
+            ],
+            notes=list(dict.fromkeys(self._notes)),
+            complete=self._complete,
+        )
+
+    def _scope_of(self, found: _Found, filter_: str | None) -> tuple[str, str | None]:
+        """Return the metric, and the condition that queries need to have a partial index used.
+
+        Under a filter it is the filter that has to imply it.
+        """
+        condition = found.of.condition if filter_ is None else None
+        return found.of.metric or self._metric, condition
+
+    def _round_trip(self) -> float:
+        milliseconds = []
+        for _ in range(7):
+            start = time.perf_counter()
+            self._row("SELECT 1")
+            milliseconds.append(1000 * (time.perf_counter() - start))
+        return round(float(np.median(milliseconds)), 3)
+
+    def _truth(
+        self, asked: list[_Query], metric: str, condition: str | None, filter_: str | None
+    ) -> _Answers | None:
+        """Find exact answers to as many queries as time allows; None where to none."""
+        self._say(f"exact search by {metric}{_under(filter_)}")
+        left = self._deadline - time.monotonic()
+        until = time.monotonic() + _SHARE_OF_TRUTH * left
+        answers = _Answers([], [])
+        try:
+            with self._by(until):
+                self._ask(self._exact(metric, condition, filter_), asked, answers, until)
+        except _LateError:
+            pass
+        if not answers.distances:
+            self._complete = False
+            self._notes.append(
+                f"no exact query{_under(filter_)} came to its end within {_SHARE_OF_TRUTH:.0%} of "
+                "the time: recall was not measured; give a longer --timeout"
+            )
+            return None
+        if len(answers.distances) < len(asked):
+            self._notes.append(
+                f"exact search{_under(filter_)} was slow: {len(answers.distances)} of {len(asked)} "
+                "queries were compared; a longer --timeout compares more"
+            )
+        if not any(len(distances) for distances in answers.distances):
+            self._notes.append(f"no query has a neighbour{_under(filter_)}: nothing was compared")
+            return None
+        return answers
+
+    def _sweep(
+        self, found: _Found, asked: list[_Query], truth: _Answers, filter_: str | None
+    ) -> tuple[float | None, list[Point]]:
+        """Ask by an index with one setting after the other; return the first median too."""
+        index, points, first = found.of, [], None
+        if not index.valid:
+            self._notes.append(
+                f"index {index.name} is not valid, and so not used: REINDEX INDEX CONCURRENTLY "
+                f"{index.name}"
+            )
+            return None, []
+        self._say(f"searching by {index.name}{_under(filter_)}")
+        asked = asked[: len(truth.distances)]
+        current, iterates = self._current(index)
+        tried: Sequence[tuple[int, bool]]
+        if filter_ is None:
+            tried = [(value, iterates) for value in sorted({current, *found.tried})]
+        else:
+            most = max(current, *found.tried) if found.tried else current
+            tried = list(dict.fromkeys([(current, iterates), (current, True), (most, True)]))
+        try:
+            if filter_ is None:
+                answers = self._ask_index(found, asked, filter_, current, iterates)
+                if answers is None:
+                    return None, []
+                first = answers.percentile(50)
+            for value, iterative in tried:
+                answers = self._ask_index(found, asked, filter_, value, iterative)
+                if answers is None:
+                    break
+                point = _compared(index.name, filter_, truth, answers, self._k)
+                points.append(
+                    replace(
+                        point,
+                        value=value,
+                        iterative=iterative,
+                        current=(value, iterative) == (current, iterates),
+                    )
+                )
+        except _LateError:
+            self._complete = False
+            self._notes.append(
+                f"time was over before all settings of {index.name}{_under(filter_)} were tried"
+            )
+        return first, points
+
+    def _current(self, index: VectorIndex) -> tuple[int, bool]:
+        """Return what sessions of this role search with, and whether they scan iteratively."""
+        # Known only once pgvector's library is loaded, which exact search has done.
+        names = [f"{index.method}.{index.setting}", f"{index.method}.iterative_scan"]
+        value, iterative = self._row(
+            "SELECT current_setting($1::text, true), current_setting($2::text, true)", names
+        )
+        usual = 40 if index.method == "hnsw" else 1
+        return int(value or usual), (iterative or "off") != "off"
+
+    def _ask_index(
+        self,
+        found: _Found,
+        asked: list[_Query],
+        filter_: str | None,
+        value: int,
+        iterative: bool,
+    ) -> _Answers | None:
+        index = found.of
+        relaxed = "relaxed_order" if iterative else "off"
+        settings = {
+            f"{index.method}.{index.setting}": value,
+            f"{index.method}.iterative_scan": relaxed,
+            # Then nothing else is as cheap as an index that has the order.
+            "enable_seqscan": "off",
+            "enable_sort": "off",
+            "enable_bitmapscan": "off",
+            **self._dearer(index),
+        }
+        answers = _Answers([], [])
+        with self._by(self._deadline, settings):
+            statement = self._indexed(found, filter_, value)
+            chosen = self._chosen(statement, asked[0])
+            if not chosen & found.names:
+                if filter_ is not None and index.condition is not None:
+                    return None
+                other = " and ".join(sorted(chosen)) or "none of its indexes"
+                self._notes.append(
+                    f"index {index.name} was not measured{_under(filter_)}: PostgreSQL takes "
+                    f"{other} for its queries"
+                )
+                return None
+            self._ask(statement, asked[:_WARM_UP], _Answers([], []), self._deadline)
+            self._ask(statement, asked, answers, self._deadline)
+        if len(answers.distances) < len(asked):
+            raise _LateError
+        return answers
+
+    @staticmethod
+    def _dearer(index: VectorIndex) -> dict[str, int]:
+        """Return settings that make the other kind of index cost more."""
+        return {"ivfflat.probes": 32768} if index.method == "hnsw" else {"hnsw.ef_search": 1000}
+
+    # Statements ---------------------------------------------------------------------------------
+
+    def _where(self, *conditions: str | None) -> sql.Composable:
+        given = [
+            sql.SQL("(({}\n))").format(sql.SQL(condition)) for condition in conditions if condition
+        ]
+        return sql.SQL(" WHERE ") + sql.SQL(" AND ").join(given) if given else sql.SQL("")
+
+    @property
+    def _query(self) -> sql.Composable:
+        """The query as a value of the column's type."""
+        schema = sql.Identifier(self._schema)
+        cast = sql.SQL("$1::{}.vector").format(schema)
+        if self._source.vector_type == "halfvec":
+            cast += sql.SQL("::{}.halfvec").format(schema)
+        return cast
+
+    def _exact(self, metric: str, condition: str | None, filter_: str | None) -> sql.Composable:
+        # "+ 0" hides the order from indexes.
+        return sql.SQL(
+            "SELECT tableoid::bigint, ctid::text, ({column} {operator} {query})::float8 "
+            "FROM {table}{where} ORDER BY ({column} {operator} {query}) OPERATOR(pg_catalog.+) 0 "
+            "LIMIT {n}"
+        ).format(
+            **self._names,
+            operator=self._operator(_OPERATORS[metric]),
+            query=self._query,
+            where=self._where(f'"{_quoted(self._source.vector)}" IS NOT NULL', condition, filter_),
+            n=sql.Literal(self._k + 1),
+        )
+
+    def _plain(self, metric: str, filter_: str | None) -> sql.Composable:
+        """Return the query that everybody writes."""
+        return sql.SQL(
+            "SELECT ctid FROM {table}{where} ORDER BY {column} {operator} {query} LIMIT {n}"
+        ).format(
+            **self._names,
+            operator=self._operator(_OPERATORS[metric]),
+            query=self._query,
+            where=self._where(filter_),
+            n=sql.Literal(self._k),
+        )
+
+    def _indexed(self, found: _Found, filter_: str | None, value: int) -> sql.Composable:
+        index = found.of
+        metric, condition = self._scope_of(found, filter_)
+        indexed: sql.Composable = self._names["column"]
+        query = self._query
+        if index.expression is not None:
+            # The same expression of the query: the innermost column of that name is meant.
+            indexed = sql.SQL("({})").format(sql.SQL(index.expression))
+            query = sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
+                indexed, self._query, self._names["column"]
+            )
+        nearest = sql.SQL(
+            "SELECT tableoid::bigint AS place, ctid::text AS line, "
+            "({column} {exact} {query})::float8 AS distance FROM {table}{where} "
+            "ORDER BY {indexed} {operator} {code} LIMIT {n}"
+        ).format(
+            **self._names,
+            exact=self._operator(_OPERATORS[metric]),
+            query=self._query,
+            where=self._where(condition, filter_),
+            indexed=indexed,
+            operator=found.operator,
+            code=query,
+            # Bits are re-ranked by the exact distance.
+            n=sql.Literal(self._k + 1 if index.metric else max(value, self._k + 1)),
+        )
+        if index.metric:
+            return nearest
+        return sql.SQL("SELECT * FROM ({}) found ORDER BY found.distance LIMIT {}").format(
+            nearest, sql.Literal(self._k + 1)
+        )
+
+    # Running ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _by(self, until: float, settings: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Have settings for the block alone, and end its statements when the time is over."""
+        try:
+            with self._connection.transaction(force_rollback=True):
+                self._limit(until)
+                for name, value in (settings or {}).items():
+                    self._set(name, value)
+                yield
+        except psycopg.errors.QueryCanceled as error:
+            if time.monotonic() < until:
+                raise  # somebody else has ended it
+            raise _LateError from error
+
+    def _limit(self, until: float) -> None:
+        milliseconds = int(1000 * (until - time.monotonic()))
+        if milliseconds < 1:
+            raise _LateError
+        self._set("statement_timeout", milliseconds)
+
+    def _set(self, name: str, value: Any) -> None:
+        self._cursor.execute("SELECT pg_catalog.set_config($1, $2, true)", [name, str(value)])
+
+    def _ask(
+        self, statement: sql.Composable, asked: list[_Query], answers: _Answers, until: float
+    ) -> None:
+        """Ask queries one after the other, and leave out the row that each was taken from."""
+        self._numbers += 1
+        # A plan that was made under other settings is not to be used again.
+        text = sql.SQL("/* {} */ ").format(sql.SQL(str(self._numbers))) + statement
+        for query in asked:
+            start = time.perf_counter()
+            rows = self._cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
+            seconds = time.perf_counter() - start
+            answers.milliseconds.append(1000 * seconds)
+            kept = [
+                row[2] for row in rows if row[2] is not None and (row[0], row[1]) != query.place
+            ]
+            distances = np.array(kept[: self._k], np.float64)
+            answers.distances.append(distances[np.isfinite(distances)])
+            if time.monotonic() > until:
+                return
+            if seconds > 1:
+                # The limit is of one statement.
+                self._limit(until)
+
+    def _chosen(self, statement: sql.Composable, query: _Query) -> set[str]:
+        """Return the indexes that a plan reads."""
+        (plan,) = self._row(sql.SQL("EXPLAIN (FORMAT JSON) ") + statement, [query.vector])
+        return set(_indexes_in(plan[0]["Plan"]))
+
+    def _as_scope(
+        self, truth: _Answers, metric: str, condition: str | None, filter_: str | None
+    ) -> Scope:
+        vectors = {name for found in self._found for name in found.names}
+        rows = None
+        planner = "exact"
+        try:
+            with self._by(self._deadline):
+                query = _Query(Vector(np.zeros(self._facts.dimension, np.float32)))
+                chosen = self._chosen(self._plain(metric, filter_), query) & vectors
+                planner = next(
+                    (found.of.name for found in self._found if found.names & chosen), "exact"
+                )
+                if filter_ is not None:
+                    rows = self._row(
+                        sql.SQL("SELECT count(*) FROM {table}{where}").format(
+                            **self._names, where=self._where(condition, filter_)
+                        )
+                    )[0]
+        except _LateError:
+            pass
+        return Scope(
+            filter_,
+            metric,
+            condition,
+            rows,
+            len(truth.distances),
+            truth.percentile(50),
+            truth.percentile(95),
+            planner,
+        )
+
+    def _pages_a_row(self, asked: list[_Query]) -> float | None:
+        """Return how many pages an exact search touches for a row; None where time is over."""
+        statement = self._exact(self._metric, None, None)
+        try:
+            with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):
+                (plan,) = self._row(
+                    sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ") + statement,
+                    [asked[0].vector],
+                )
+        except _LateError:
+            return None
+        pages: int = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+        return round(pages / max(self._facts.rows, 1), 2)
+
+    def _rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
+        return self._cursor.execute(statement, list(values)).fetchall()
+
+    def _row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
+        return self._rows(statement, values)[0]
+
+
+def _compared(index: str, filter_: str | None, truth: _Answers, answers: _Answers, k: int) -> Point:
+    """Count the right answers: of rows at the distance of the last one any will do."""
+    found = wanted = returned = 0
+    for own, right in zip(answers.distances, truth.distances, strict=True):
+        returned += len(own)
+        wanted += len(right)
+        if len(right):
+            found += min(len(right), int((own <= right[-1]).sum()))
+    n = len(truth.distances)
+    return Point(
+        index=index,
+        filter=filter_,
+        value=0,
+        iterative=False,
+        current=False,
+        recall=round(found / wanted, 4),
+        returned=round(returned / n, 2),
+        wanted=round(wanted / n, 2),
+        p50_ms=answers.percentile(50),
+        p95_ms=answers.percentile(95),
+    )
+
+
+def _indexes_in(plan: Mapping[str, Any]) -> Iterator[str]:
+    if "Index Name" in plan:
+        yield plan["Index Name"]
+    for inner in plan.get("Plans", ()):
+        yield from _indexes_in(inner)
+
+
+def _under(filter_: str | None) -> str:
+    return "" if filter_ is None else f" where {filter_}"
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')

@@ -1,0 +1,384 @@
+"""What follows from what the doctor found, in plain words, with the commands to run."""
+
+import shlex
+from collections.abc import Iterator
+
+from .doctor_findings import Diagnosis, Point, Suggestion, VectorIndex
+
+__all__ = [
+    "HNSW_DIMENSIONS",
+    "advise",
+    "as_setting",
+    "expected_bytes",
+    "hnsw_bytes",
+    "hnsw_seconds",
+    "megabytes",
+]
+
+#: What pgvector indexes at most.
+HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000}
+_PAGE = 8168
+# An element's header and the neighbours that it has with m = 16, as pgvector 0.8 writes them.
+_ELEMENT_BYTES = 280
+# Measured: 300,000 rows with 256 projections of 2 bits and landmarks took 69 to 80 MB.
+_OURS_BYTES = 250
+# Numbers of vectors that go into a graph in a second, at the least to be expected.
+_BUILT_A_SECOND = 800_000
+# Searched exactly in less, a table needs no index.
+_FAST_MS = 10.0
+_MANY_DEAD = 0.2
+_LEAST_RETURNED = 0.99
+
+
+def hnsw_bytes(rows: int, vector_bytes: int) -> int:
+    """Return how large an HNSW index (m = 16) over vectors of that size will be, roughly.
+
+    Parameters
+    ----------
+    rows : int
+    vector_bytes : int
+        4 a dimension for ``vector``, 2 for ``halfvec``, 1/8 for bits.
+    """
+    a_page = max(1, _PAGE // (vector_bytes + _ELEMENT_BYTES))
+    return -(-rows // a_page) * 8192
+
+
+def hnsw_seconds(rows: int, dimension: int) -> float:
+    """Return how long the build of an HNSW index takes at the least, in memory, on one core."""
+    return rows * dimension / _BUILT_A_SECOND
+
+
+def expected_bytes(rows: int) -> int:
+    """Return how much an index of ours is expected to add to a table, with landmarks."""
+    return _OURS_BYTES * rows
+
+
+def megabytes(n_bytes: float) -> str:
+    """Write a size for people."""
+    if n_bytes >= 10e9:
+        return f"{n_bytes / 1e9:.0f} GB"
+    return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 10e6 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def as_setting(n_bytes: int) -> str:
+    """Write a size as PostgreSQL's settings are written: 128MB are 128 * 1024 * 1024 bytes."""
+    for unit, size in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
+        if n_bytes % size == 0:
+            return f"{n_bytes // size}{unit}"
+    return f"{n_bytes}B"
+
+
+def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
+    """Say what to do about what was found, what matters most first.
+
+    Parameters
+    ----------
+    found : Diagnosis
+    goal : float
+        The recall to reach.
+
+    Returns
+    -------
+    list of Suggestion
+        Never empty: where all is well it says so.
+    """
+    urgent = [*_indexes(found, goal), *_filters(found, goal), *_dead(found)]
+    smaller = [*_memory(found)]
+    if not urgent and not smaller:
+        urgent.append(_leave(found, goal))
+    return [*urgent, *smaller, *_unused(found), *_toast(found)]
+
+
+def _now(found: Diagnosis, index: VectorIndex) -> Point | None:
+    return next(
+        (p for p in found.points if p.index == index.name and p.filter is None and p.current), None
+    )
+
+
+def _leave(found: Diagnosis, goal: float) -> Suggestion:
+    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+    if not found.indexes:
+        time = "" if exact is None else f": an exact search takes {exact.p50_ms:.3g} ms"
+        return Suggestion("leave", f"Leave it: {found.table.rows} rows need no index{time}.")
+    good = [point for index in found.indexes if (point := _now(found, index)) is not None]
+    if not good:
+        return Suggestion("leave", "Nothing was measured; see the notes.")
+    best = max(good, key=lambda point: point.recall)
+    return Suggestion(
+        "leave",
+        f"Leave it: {best.index} finds {best.recall:.1%} of the true {found.k} nearest in "
+        f"{best.p50_ms:.3g} ms, and fits in memory.",
+    )
+
+
+def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
+    table = found.table
+    usable = [index for index in found.indexes if index.valid]
+    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+    if not usable and exact is not None and exact.p50_ms > _FAST_MS:
+        yield _first_index(found, exact.p50_ms)
+    for index in usable:
+        now = _now(found, index)
+        if now is None or now.recall >= goal:
+            continue
+        module = f"{index.method}.{index.setting}"
+        enough = next(
+            (
+                point
+                for point in found.points
+                if point.index == index.name and point.filter is None and point.recall >= goal
+            ),
+            None,
+        )
+        if enough is not None:
+            text = (
+                f"Raise {module} from {now.value} to {enough.value}: {index.name} finds "
+                f"{now.recall:.1%} of the true {found.k} nearest now, and {enough.recall:.1%} "
+                f"then, in {enough.p50_ms:.3g} ms instead of {now.p50_ms:.3g}."
+            )
+            if index.metric is None:
+                text += " Re-rank as many candidates: the LIMIT of the inner query, too."
+            yield Suggestion(
+                "raise",
+                text,
+                (
+                    f"SET {module} = {enough.value};",
+                    f"ALTER ROLE CURRENT_USER SET {module} = {enough.value};  -- for new sessions",
+                ),
+            )
+            continue
+        best = max(
+            (p for p in found.points if p.index == index.name and p.filter is None),
+            key=lambda point: point.recall,
+        )
+        how = (
+            "with more edges (m = 32, ef_construction = 128)"
+            if index.method == "hnsw"
+            else "on the rows as they are now, with "
+            f"{max(10, int(table.rows**0.5))} lists or as HNSW"
+        )
+        yield Suggestion(
+            "rebuild",
+            f"Build {index.name} again {how}: {best.recall:.1%} is the best that it finds, with "
+            f"{module} = {best.value}.",
+            (f"REINDEX INDEX CONCURRENTLY {index.name};  -- or a new one beside, then drop this",),
+        )
+
+
+def _first_index(found: Diagnosis, exact_ms: float) -> Suggestion:
+    table = found.table
+    size = hnsw_bytes(table.rows, _bytes_of(table.type, table.dimension))
+    exact = f"An exact search takes {exact_ms:.3g} ms"
+    if table.dimension > HNSW_DIMENSIONS[table.type]:
+        return Suggestion(
+            "index",
+            f"{exact}, and pgvector indexes {HNSW_DIMENSIONS[table.type]} dimensions of a "
+            f"{table.type} at most, of {table.dimension}.",
+            _small_index(found)[1] + (_ours(found),),
+        )
+    column = table.quoted_column
+    if not table.declared:
+        column = f"({column}::{table.type}({table.dimension}))"
+    operators = f"{table.type}_{_metric(found)}_ops"
+    return Suggestion(
+        "index",
+        f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
+        f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build; an index of "
+        f"ours about {megabytes(expected_bytes(table.rows))}.",
+        (
+            f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
+            _create(found, f"{column} {operators}"),
+            _ours(found),
+        ),
+    )
+
+
+def _memory(found: Diagnosis) -> Iterator[Suggestion]:
+    """Say what to do about indexes that are larger than memory."""
+    table, memory = found.table, found.memory
+    for index in found.indexes:
+        if index.valid and index.bytes > memory.effective_cache_size:
+            what = "the memory that the server expects to have (effective_cache_size)"
+            limit = memory.effective_cache_size
+        elif index.valid and index.bytes > memory.shared_buffers and _misses(found, index):
+            what, limit = "shared_buffers, and searches wait for the disk", memory.shared_buffers
+        else:
+            continue
+        yield Suggestion(
+            "memory",
+            f"{index.name} takes {megabytes(index.bytes)}, more than {what}: "
+            f"{as_setting(limit)}. If the machine has the memory, raise that; else have a smaller "
+            "index.",
+            (f"ALTER SYSTEM SET shared_buffers = '{int(1.2 * index.bytes / 1e6)}MB';  -- restart",),
+        )
+        if index.expression is None and table.type == "vector":
+            yield Suggestion(
+                "halfvec",
+                "An index in half precision is about "
+                f"{megabytes(hnsw_bytes(table.rows, 2 * table.dimension))}, with nearly the same "
+                "recall; queries have to be written with the same cast.",
+                (
+                    _create(
+                        found,
+                        f"({table.quoted_column}::halfvec({table.dimension})) "
+                        f"halfvec_{_metric(found)}_ops",
+                    ),
+                ),
+            )
+        if index.metric is not None:
+            text, commands = _small_index(found)
+            yield Suggestion("binary_quantize", text, commands)
+        yield Suggestion(
+            "codes",
+            f"An index of ours takes about {megabytes(expected_bytes(table.rows))}, and is built "
+            "and written to faster than a graph; tune measures what it answers before anything of "
+            "it is kept.",
+            (
+                f"pg-hashindex tune --table {shlex.quote(table.name)} --column "
+                f"{shlex.quote(table.column)} --recall 0.95",
+                _ours(found),
+            ),
+        )
+
+
+def _misses(found: Diagnosis, index: VectorIndex) -> bool:
+    now = _now(found, index)
+    cold = (
+        now is not None and index.first_p50_ms is not None and (index.first_p50_ms > 3 * now.p50_ms)
+    )
+    return cold or (index.cached_share is not None and index.cached_share < 0.9)
+
+
+def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
+    table = found.table
+    n_bytes = hnsw_bytes(table.rows, -(-table.dimension // 8))
+    code = f"binary_quantize({table.quoted_column} - :'mean'::{table.type})::bit({table.dimension})"
+    return (
+        f"An HNSW of signs is about {megabytes(n_bytes)}. Centre the vectors first, or signs say "
+        "little, and re-rank some 100 candidates by the vectors themselves (lines for psql).",
+        (
+            f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",  # noqa: S608
+            _create(found, f"({code}) bit_hamming_ops"),
+        ),
+    )
+
+
+def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
+    for now in found.points:
+        if now.filter is None or not now.current:
+            continue
+        short = now.returned < _LEAST_RETURNED * now.wanted
+        if not short and now.recall >= goal:
+            continue
+        index = next(index for index in found.indexes if index.name == now.index)
+        said = (
+            f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
+            f"answers, and finds {now.recall:.1%} of the true ones."
+        )
+        scope = next((s for s in found.scopes if s.filter == now.filter), None)
+        if scope is not None and scope.planner == "exact" and scope.p50_ms <= _FAST_MS:
+            # Then nobody meets it.
+            continue
+        iterative = [
+            point
+            for point in found.points
+            if (point.index, point.filter) == (now.index, now.filter) and point.iterative
+        ]
+        enough = next((point for point in iterative if point.recall >= goal), None)
+        best = enough or max(iterative, key=lambda point: point.recall, default=None)
+        if best is not None and best is enough:
+            yield Suggestion(
+                "iterative_scan",
+                f"{said} With iterative scans it finds {best.recall:.1%} in {best.p50_ms:.3g} ms.",
+                (
+                    f"SET {index.method}.iterative_scan = 'relaxed_order';",
+                    f"SET {index.method}.{index.setting} = {best.value};",
+                ),
+            )
+            continue
+        yield Suggestion(
+            "codes",
+            f"{said} Iterative scans do not mend that"
+            + (f" ({best.recall:.1%} in {best.p50_ms:.3g} ms)" if best is not None else "")
+            + ". An index of ours keeps the columns of filters beside its codes, and restricts the "
+            "rows that are searched.",
+            (f"{_ours(found)} --filter-columns COLUMN,...",),
+        )
+
+
+def _dead(found: Diagnosis) -> Iterator[Suggestion]:
+    table = found.table
+    if table.dead_share is None or table.dead_share <= _MANY_DEAD:
+        return
+    graphs = [index.name for index in found.indexes if index.method == "hnsw"]
+    yield Suggestion(
+        "vacuum",
+        f"{table.dead_share:.0%} of the rows are dead, and searches walk over them."
+        + (" HNSW is vacuumed faster if it is rebuilt first." if graphs else ""),
+        (
+            *(f"REINDEX INDEX CONCURRENTLY {name};" for name in graphs),
+            f"VACUUM (ANALYZE) {table.name};",
+        ),
+    )
+
+
+def _unused(found: Diagnosis) -> Iterator[Suggestion]:
+    if len(found.indexes) < 2:
+        return
+    for index in found.indexes:
+        if not index.scans:
+            yield Suggestion(
+                "unused",
+                f"Nobody has searched by {index.name} ({megabytes(index.bytes)}) since the "
+                "server's statistics began.",
+                (f"DROP INDEX CONCURRENTLY {index.name};  -- if that is no surprise",),
+            )
+
+
+def _toast(found: Diagnosis) -> Iterator[Suggestion]:
+    table = found.table
+    if not table.toasted:
+        return
+    touched = (
+        "" if table.pages_a_row is None
+        else f": an exact search touches {table.pages_a_row:.2g} pages for each row"
+    )  # fmt: skip
+    smaller = table.type == "vector" and 2 * table.dimension + 8 < 2000
+    yield Suggestion(
+        "toast",
+        f"Vectors of {table.vector_bytes} bytes are kept out of line (TOAST), so that each "
+        f"comparison with the vector itself reads more{touched}."
+        + (" In half precision they would stay in their rows." if smaller else ""),
+        (
+            f"ALTER TABLE {table.name} ALTER COLUMN {table.quoted_column} TYPE "
+            f"halfvec({table.dimension});  -- rewrites and locks the table",
+        )
+        if smaller
+        else (),
+    )
+
+
+def _ours(found: Diagnosis) -> str:
+    return (
+        f"pg-hashindex quickstart --table {shlex.quote(found.table.name)} --column "
+        f"{shlex.quote(found.table.column)}"
+    )
+
+
+def _create(found: Diagnosis, what: str) -> str:
+    how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
+    return f"CREATE INDEX {how}ON {found.table.name} USING hnsw ({what});"
+
+
+def _metric(found: Diagnosis) -> str:
+    return next((scope.metric for scope in found.scopes if scope.filter is None), "l2")
+
+
+def _bytes_of(kind: str, dimension: int) -> int:
+    return (4 if kind == "vector" else 2) * dimension
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,253 @@
+"""What the doctor reports of a table: its facts, its indexes, and what they answer."""
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+__all__ = ["Diagnosis", "Memory", "Point", "Scope", "Suggestion", "TableFacts", "VectorIndex"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Settings of the server, in bytes."""
+
+    shared_buffers: int
+    effective_cache_size: int
+    work_mem: int
+    maintenance_work_mem: int
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table, its partitions taken together.
+
+    Attributes
+    ----------
+    name : str
+        As SQL writes it.
+    column, quoted_column : str
+        Its bare name, and as SQL writes it.
+    kind : str
+    rows : int
+        Counted where they are few, else the server's estimate.
+    null_share : float
+        The part of them without a vector, among those that were looked at.
+    type : {"vector", "halfvec"}
+    dimension : int
+    declared : bool
+        Whether the column's type has the dimension; without, it cannot be indexed as it is.
+    vector_bytes : int
+        As stored, on average.
+    storage : {"plain", "external", "main", "extended"}
+    toasted : bool
+        Whether most vectors are kept out of line.
+    pages_a_row : float or None
+        Pages that an exact search touches for each row.
+    heap_bytes, toast_bytes, index_bytes : int
+    dead_share : float or None
+        The part of the rows that are dead; None where the server has no figures.
+    last_vacuum, last_analyze : datetime or None
+    changed : int
+        Rows updated or deleted since the server's statistics began.
+    """
+
+    name: str
+    column: str
+    quoted_column: str
+    kind: str
+    rows: int
+    null_share: float
+    type: str
+    dimension: int
+    declared: bool
+    vector_bytes: int
+    storage: str
+    toasted: bool
+    pages_a_row: float | None
+    heap_bytes: int
+    toast_bytes: int
+    index_bytes: int
+    dead_share: float | None
+    last_vacuum: datetime | None
+    last_analyze: datetime | None
+    changed: int
+
+    @property
+    def bytes(self) -> int:
+        """Size without indexes."""
+        return self.heap_bytes + self.toast_bytes
+
+
+@dataclass(frozen=True)
+class VectorIndex:
+    """An HNSW or IVFFlat index over the column, or over an expression of it.
+
+    Attributes
+    ----------
+    name, method, operator_class, definition : str
+        The name as SQL writes it.
+    metric : str or None
+        The distance that answers are ordered by; None of bits, which are re-ranked.
+    bytes : int
+    valid : bool
+    expression, condition : str or None
+        What is indexed, where it is not the column, and of which rows, where not of all.
+    options : tuple of str
+    scans : int
+        Searches by it since the server's statistics began.
+    cached_share : float or None
+        The part of the pages read since then that were in shared_buffers.
+    first_p50_ms : float or None
+        The median when the queries were asked for the first time, of whatever was in memory.
+    """
+
+    name: str
+    method: str
+    operator_class: str
+    definition: str
+    metric: str | None
+    bytes: int
+    valid: bool
+    expression: str | None
+    condition: str | None
+    options: tuple[str, ...]
+    scans: int
+    cached_share: float | None
+    first_p50_ms: float | None = None
+
+    @property
+    def setting(self) -> str:
+        """What trades its recall for time."""
+        return "ef_search" if self.method == "hnsw" else "probes"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Rows that queries were compared on, and exact search among them.
+
+    Attributes
+    ----------
+    filter : str or None
+        The caller's.
+    metric : str
+    condition : str or None
+        That of a partial index.
+    rows : int or None
+        How many rows a filter keeps.
+    queries : int
+        How many were asked; fewer than wanted where time was short.
+    p50_ms, p95_ms : float
+        Of exact search.
+    planner : str
+        What PostgreSQL chooses by itself: the name of a vector index, or ``exact``.
+    """
+
+    filter: str | None
+    metric: str
+    condition: str | None
+    rows: int | None
+    queries: int
+    p50_ms: float
+    p95_ms: float
+    planner: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """What an index answers with one setting.
+
+    Attributes
+    ----------
+    index : str
+    filter : str or None
+    value : int
+        Of ``hnsw.ef_search`` or ``ivfflat.probes``.
+    iterative : bool
+        Whether iterative scans were on, in relaxed order.
+    current : bool
+        Whether these are the settings that sessions have now.
+    recall, p50_ms, p95_ms : float
+    returned : float
+        The mean number of answers.
+    wanted : float
+        The mean number of answers that there are: k, unless fewer rows match.
+    """
+
+    index: str
+    filter: str | None
+    value: int
+    iterative: bool
+    current: bool
+    recall: float
+    returned: float
+    wanted: float
+    p50_ms: float
+    p95_ms: float
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One thing to do, or to leave.
+
+    Attributes
+    ----------
+    kind : str
+        ``leave``, ``raise``, ``rebuild``, ``vacuum``, ``memory``, ``index``, ``halfvec``,
+        ``binary_quantize``, ``iterative_scan``, ``toast``, ``unused`` or ``codes``.
+    text : str
+    commands : tuple of str
+        SQL, or a line of the shell.
+    """
+
+    kind: str
+    text: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes
+    ----------
+    table : TableFacts
+    memory : Memory
+    indexes : list of VectorIndex
+    k, queries : int
+    filters : tuple of str
+    round_trip_ms : float
+        What any statement takes, the network included.
+    scopes : list of Scope
+    points : list of Point
+    notes : list of str
+        What could not be looked at, and why.
+    complete : bool
+        Whether there was time for all measurements.
+    advice : list of Suggestion
+    """
+
+    table: TableFacts
+    memory: Memory
+    indexes: list[VectorIndex]
+    k: int
+    queries: int
+    filters: tuple[str, ...]
+    round_trip_ms: float
+    scopes: list[Scope]
+    points: list[Point]
+    notes: list[str]
+    complete: bool
+    advice: list[Suggestion] = field(default_factory=list)
+
+    @property
+    def worst_recall(self) -> float | None:
+        """The least recall of an index with the settings that sessions have, also under a filter.
+
+        1 where PostgreSQL uses none: searches are exact. None where time was over too soon.
+        """
+        now = (point.recall for point in self.points if point.current)
+        return min(now, default=1.0) if self.complete else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self) | {"worst_recall": self.worst_recall}

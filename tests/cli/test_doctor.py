@@ -1,0 +1,502 @@
+"""pg-hashindex doctor: what it measures is right, and what it cannot look at it refuses."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.commands import Run
+from fixtures.databases import run_as_admin
+from numpy.typing import NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import HashIndexError, InvalidInputError
+from pg_hashindex.quality.doctor import diagnose
+from pg_hashindex.quality.doctor_advice import hnsw_bytes
+from pg_hashindex.server import EmbeddedServer
+
+ROWS, DIMENSION = 600, 8
+
+
+@pytest.fixture
+def bare(empty_url: str) -> Connection:
+    """A database with pgvector alone."""
+    with connect(empty_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def on_bare(run: Run, empty_url: str) -> Run:
+    def invoke(*arguments: object, code: int | None = 0) -> Any:
+        return run(*arguments, "--database-url", empty_url, code=code)
+
+    return invoke
+
+
+@pytest.fixture
+def points() -> NDArray[np.float32]:
+    return np.random.default_rng(5).standard_normal((ROWS, DIMENSION)).astype(np.float32)
+
+
+def fill(connection: Connection, table: str, vectors: NDArray[Any], kind: str = "vector") -> None:
+    connection.execute(
+        f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
+    )
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+        for number, vector in enumerate(vectors):
+            copy.write_row((number, number % 10, Vector(vector)))
+    # What was written counts before ANALYZE does.
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute(f"ANALYZE {table}")
+
+
+@pytest.fixture
+def docs(bare: Connection, points: NDArray[np.float32]) -> str:
+    """Rows 0 to 599, of which a tenth are in each part."""
+    fill(bare, "docs", points)
+    return "docs"
+
+
+def report(on: Run, *options: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        on("doctor", "--table", "docs", "--column", "v", "--json", *options).stdout
+    )
+    return found
+
+
+def nearest(points: NDArray[Any], queries: NDArray[Any], k: int) -> list[set[int]]:
+    distances = np.linalg.norm(points[None] - queries[:, None], axis=2)
+    return [set(row) for row in np.argsort(distances, axis=1, kind="stable")[:, :k]]
+
+
+def test_nothing_is_installed_or_written(on_bare: Run, bare: Connection, docs: str) -> None:
+    """Nor could it be: the transaction is a read-only one."""
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    state = "SELECT oid, relname, relfilenode, relpages FROM pg_class ORDER BY oid"
+    before = bare.execute(state).fetchall()
+    report(on_bare, "--filter", "part = 3")
+    assert bare.execute(state).fetchall() == before
+    assert bare.execute("SELECT to_regnamespace('hashindex')").fetchone() == (None,)
+    bare.execute("CREATE SEQUENCE counter")
+    with pytest.raises(HashIndexError, match="read-only transaction"):
+        diagnose(bare, "docs", "v", filters=["nextval('counter') > id"])
+
+
+def test_facts(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("UPDATE docs SET v = NULL WHERE id < 60")
+    # What else is out of line makes no vector TOASTed.
+    bare.execute(
+        "ALTER TABLE docs ADD story text; ALTER TABLE docs ALTER story SET STORAGE external"
+    )
+    bare.execute("UPDATE docs SET story = repeat('x', 9000) WHERE id < 60")
+    bare.execute("SELECT pg_stat_force_next_flush()")
+    found = report(on_bare, "--sample", "600")
+    table = found["table"]
+    assert table["rows"] == ROWS
+    assert table["null_share"] == 0.1
+    assert (table["type"], table["dimension"], table["declared"]) == ("vector", 8, True)
+    # PostgreSQL keeps a header of 1 byte, not 4, where little follows; pgvector has 4 of its own.
+    assert table["vector_bytes"] == 4 * DIMENSION + 5
+    assert (table["storage"], table["toasted"]) == ("external", False)
+    assert found["queries"] == 540
+    sizes = bare.execute(
+        "SELECT pg_relation_size('docs'), pg_indexes_size('docs'), "
+        "pg_size_bytes(current_setting('shared_buffers'))"
+    ).fetchone()
+    assert (table["heap_bytes"], table["index_bytes"]) == sizes[:2]
+    assert found["memory"]["shared_buffers"] == sizes[2]
+    assert found["indexes"] == found["points"] == []
+    assert found["worst_recall"] == 1
+    (scope,) = found["scopes"]
+    assert (scope["metric"], scope["planner"], scope["queries"]) == ("l2", "exact", 540)
+    assert [advice["kind"] for advice in found["advice"]] == ["leave"]
+
+
+def test_dead_rows(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("DELETE FROM docs WHERE id < 300")
+    bare.execute("SELECT pg_stat_force_next_flush()")
+    found = report(on_bare)
+    assert found["table"]["dead_share"] == 0.5
+    assert "VACUUM (ANALYZE) docs;" in found["advice"][0]["commands"]
+    bare.execute("VACUUM docs")
+    bare.execute("SELECT pg_stat_force_next_flush()")
+    table = report(on_bare)["table"]
+    assert table["dead_share"] == 0
+    assert table["last_vacuum"]
+
+
+def test_recall_by_brute_force(on_bare: Run, bare: Connection, docs: str, points, tmp_path) -> None:
+    """IVFFlat with one probe answers from one list alone: its recall is known by counting."""
+    bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
+    queries = np.random.default_rng(9).standard_normal((40, DIMENSION)).astype(np.float32)
+    np.save(tmp_path / "queries.npy", queries)
+    right = nearest(points, queries, 10)
+    found = report(on_bare, "--queries", tmp_path / "queries.npy")
+    assert [(p["value"], p["current"]) for p in found["points"]] == [
+        (1, True), (3, False), (10, False),
+    ]  # fmt: skip
+    with bare.transaction():
+        bare.execute("SET LOCAL enable_seqscan = off")
+        for point in found["points"]:
+            bare.execute(f"SET LOCAL ivfflat.probes = {point['value']}")
+            hits = 0
+            returned = 0
+            for query, wanted in zip(queries, right, strict=True):
+                rows = bare.execute(
+                    "SELECT id FROM docs ORDER BY v <-> %s LIMIT 10", [Vector(query)]
+                ).fetchall()
+                hits += len(wanted & {row[0] for row in rows})
+                returned += len(rows)
+            assert point["recall"] == pytest.approx(hits / 400, abs=1e-4)
+            assert point["returned"] == pytest.approx(returned / 40, abs=0.01)
+            assert point["wanted"] == 10
+    assert found["points"][0]["recall"] < 0.9
+    assert found["worst_recall"] == found["points"][0]["recall"]
+    advice = found["advice"][0]
+    assert advice["kind"] == "raise"
+    assert advice["commands"][0].startswith("SET ivfflat.probes = ")
+
+
+def test_a_row_is_not_its_own_answer(on_bare: Run, bare: Connection, points) -> None:
+    """Of 3 rows each has two others; all of them are found."""
+    fill(bare, "docs", points[:3])
+    bare.execute("CREATE INDEX ON docs USING hnsw (v vector_cosine_ops)")
+    found = report(on_bare)
+    assert found["queries"] == 3
+    assert {point["wanted"] for point in found["points"]} == {2}
+    assert {point["recall"] for point in found["points"]} == {1}
+    assert found["scopes"][0]["metric"] == "cosine"
+
+
+def test_queries_of_a_table(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("CREATE TABLE log AS SELECT v FROM docs WHERE id < 7")
+    assert report(on_bare, "--queries", "log")["queries"] == 7
+    assert report(on_bare, "--queries", "SELECT v FROM log", "--sample", "5")["queries"] == 5
+    for wrong, why in {
+        "SELECT id FROM docs": "a log of queries has one column",
+        "SELECT v FROM docs WHERE false": "returns no vector",
+        "SELECT '[1,2]'::vector": "one of 2 dimensions",
+        "nothing.npy": "cannot read vectors",
+        "DELETE FROM docs": "is no table",
+    }.items():
+        result = on_bare("doctor", "--table", "docs", "--column", "v", "--queries", wrong, code=1)
+        assert why in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_filters(on_bare: Run, bare: Connection, docs: str, points) -> None:
+    """HNSW thins answers out: of 40 elements a tenth are in a part; iterative scans go on."""
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    found = report(on_bare, "--filter", "part = 3", "--filter", "part IN (1, 2) -- two")
+    assert [scope["rows"] for scope in found["scopes"]] == [None, 60, 120]
+    first = [point for point in found["points"] if point["filter"] == "part = 3"]
+    assert [(p["value"], p["iterative"], p["current"]) for p in first] == [
+        (40, False, True), (40, True, False), (400, True, False),
+    ]  # fmt: skip
+    assert first[0]["returned"] < 8
+    assert first[0]["recall"] < 0.8
+    assert first[2]["returned"] == 10
+    assert first[2]["recall"] > 0.95
+    assert found["worst_recall"] == min(p["recall"] for p in found["points"] if p["current"])
+
+
+def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
+    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 99")
+    assert "no query has a neighbour where part = 99" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("filter_", "why"),
+    [
+        ("part = 1; DROP TABLE docs", "syntax error"),
+        ("true)) LIMIT 0; DROP TABLE docs; SELECT ((1", "multiple commands"),
+        ("true)); DROP TABLE docs; --", "syntax error"),
+        ("part", "must be type boolean"),
+        ("nothing = 1", 'column "nothing" does not exist'),
+        ("", "syntax error"),
+        ("part = 1 ORDER BY 1", "syntax error"),
+        ("part = '%s'", "invalid input syntax"),
+        ("count(*) > 1", "aggregate functions are not allowed"),
+    ],
+)
+def test_filters_that_are_no_condition(
+    on_bare: Run, bare: Connection, docs: str, filter_: str, why: str
+) -> None:
+    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=1)
+    assert f"filter {filter_!r} is no condition on docs" in result.stderr
+    assert why in result.stderr
+    assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,)
+
+
+def test_fail_under(on_bare: Run, bare: Connection, docs: str) -> None:
+    command = ["doctor", "--table", "docs", "--column", "v", "--fail-under"]
+    on_bare(*command, "1")  # exact searches
+    bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
+    missed = on_bare(*command, "0.99", code=1)
+    assert re.search(r"recall is 0\.\d+, and was to be 0\.99\n$", missed.stderr)
+    assert "recall@10" in missed.stdout
+    on_bare(*command, "0.05")
+    bare.execute(
+        sql.SQL("ALTER DATABASE {} SET ivfflat.probes = 20").format(
+            sql.Identifier(bare.info.dbname)
+        )
+    )
+    assert "probes 20 (now)" in on_bare(*command, "1").stdout
+    for wrong in ("nan", "-0.1", "1.1", "inf", "much"):
+        assert "Invalid value for '--fail-under'" in on_bare(*command, wrong, code=2).stderr
+
+
+def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
+    """What could not be measured does not pass."""
+    command = ["doctor", "--table", "docs", "--column", "v"]
+    for timeout in ("0", "-1", "nan", "inf"):
+        assert "timeout is" in on_bare(*command, "--timeout", timeout, code=1).stderr
+    slow = "pg_sleep(0.02) IS NOT NULL"
+    result = on_bare(*command, "--filter", slow, "--timeout", "4", "--fail-under", "0", code=1)
+    assert f"no exact query where {slow} came to its end" in result.stderr
+    assert "recall was not measured in time" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["-k", "--sample"])
+def test_numbers_out_of_range(on_bare: Run, docs: str, option: str) -> None:
+    for wrong in ("0", "-1", str(2**40)):
+        result = on_bare("doctor", "--table", "docs", "--column", "v", option, wrong, code=1)
+        assert f"is {wrong}; it must be 1 to" in result.stderr
+
+
+def test_kinds_of_indexes(on_bare: Run, bare: Connection, docs: str) -> None:
+    """Over a cast, over signs with a re-rank, and over some rows."""
+    bare.execute("CREATE INDEX half ON docs USING hnsw ((v::halfvec(8)) halfvec_cosine_ops)")
+    bare.execute(
+        "CREATE INDEX signs ON docs USING hnsw "
+        "((binary_quantize(v - '[.1,0,0,0,0,0,0,0]'::vector)::bit(8)) bit_hamming_ops)"
+    )
+    bare.execute("CREATE INDEX third ON docs USING hnsw (v vector_l2_ops) WHERE part = 3")
+    found = report(on_bare, "--filter", "part = 3")
+    assert [index["metric"] for index in found["indexes"]] == ["cosine", None, "l2"]
+    first = {(p["index"], p["filter"]): p for p in found["points"] if p["current"]}
+    assert first["half", None]["recall"] > 0.9
+    # Of 8 bits little is left, until 400 of 600 rows are re-ranked.
+    assert first["signs", None]["recall"] < 0.9
+    widest = [p for p in found["points"] if (p["index"], p["filter"]) == ("signs", None)][-1]
+    assert widest["value"] == 400
+    assert widest["recall"] > 0.9
+    # All of its 60 rows have ten neighbours among them.
+    assert first["third", None]["recall"] > 0.95
+    assert first["third", "part = 3"]["recall"] > 0.95
+    conditions = {scope["condition"] for scope in found["scopes"]}
+    assert conditions == {None, "part = 3"}
+
+
+def test_an_index_that_is_not_valid(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("CREATE INDEX broken ON docs USING hnsw (v vector_l2_ops)")
+    bare.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken'::regclass")
+    result = on_bare("doctor", "--table", "docs", "--column", "v")
+    assert "index broken is not valid" in result.stderr
+    assert "not valid" in result.stdout
+
+
+def test_high_dimensions(on_bare: Run, bare: Connection) -> None:
+    """Above 2,000 pgvector has no index of a vector; it is kept out of line."""
+    vectors = np.random.default_rng(2).standard_normal((60, 2100)).astype(np.float32)
+    fill(bare, "docs", vectors)
+    found = report(on_bare)
+    table = found["table"]
+    assert table["toasted"]
+    assert table["toast_bytes"] > 60 * 4 * 2100
+    assert table["pages_a_row"] > 2
+    assert "toast" in [advice["kind"] for advice in found["advice"]]
+    bare.execute("CREATE INDEX half ON docs USING hnsw ((v::halfvec(2100)) halfvec_l2_ops)")
+    assert report(on_bare)["worst_recall"] > 0.9
+
+
+def test_halfvec(on_bare: Run, bare: Connection, points) -> None:
+    fill(bare, "docs", points, "halfvec")
+    bare.execute("CREATE INDEX ON docs USING hnsw (v halfvec_ip_ops)")
+    found = report(on_bare)
+    assert found["table"]["vector_bytes"] == 2 * DIMENSION + 5
+    assert found["scopes"][0]["metric"] == "ip"
+    assert found["worst_recall"] > 0.5
+
+
+def test_a_partitioned_table(on_bare: Run, bare: Connection, points) -> None:
+    """It is looked at as a whole."""
+    bare.execute(
+        f"CREATE TABLE docs (id int, v vector({DIMENSION})) PARTITION BY RANGE (id);"
+        "CREATE TABLE docs_1 PARTITION OF docs FOR VALUES FROM (0) TO (300);"
+        "CREATE TABLE docs_2 PARTITION OF docs FOR VALUES FROM (300) TO (600);"
+        "CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)"
+    )
+    with bare.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
+        for number, vector in enumerate(points):
+            copy.write_row((number, Vector(vector)))
+    found = report(on_bare)
+    assert (found["table"]["kind"], found["table"]["rows"]) == ("partitioned table", ROWS)
+    (both,) = bare.execute(
+        "SELECT sum(pg_relation_size(c))::bigint FROM unnest('{docs_1,docs_2}'::regclass[]) c"
+    ).fetchone()
+    assert found["table"]["heap_bytes"] == both
+    (index,) = found["indexes"]
+    assert index["bytes"] > 0
+    assert found["points"][0]["recall"] > 0.9
+
+
+def test_a_materialised_view_and_a_view(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs")
+    on_bare("doctor", "--table", "kept", "--column", "v")
+    bare.execute("CREATE VIEW seen AS SELECT * FROM docs")
+    result = on_bare("doctor", "--table", "seen", "--column", "v", code=1)
+    assert "seen is a view: give the table behind it" in result.stderr
+
+
+def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
+    bare.execute(
+        "CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER far FOREIGN DATA WRAPPER nothing;"
+        "CREATE FOREIGN TABLE docs (id int, v vector(8)) SERVER far"
+    )
+    result = on_bare("doctor", "--table", "docs", "--column", "v", code=1)
+    assert "docs is a foreign table: its rows and indexes are on another server" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "why"),
+    [
+        ("nowhere", "v", "'nowhere' is no table"),
+        ("docs", "w", "table docs has no column 'w'; its columns of vectors: 'v'"),
+        ("docs", "id", "column 'id' of docs is of type integer, not vector or halfvec"),
+        ("plain", "w", "table plain has no column 'w'; it has no column of vectors"),
+        ("plain", "a", "is of type integer, not vector or halfvec"),
+        ("empty", "v", "empty has no row with a vector in column 'v'"),
+        ("nulls", "v", "nulls has no row with a vector in column 'v'"),
+        ("mixed", "v", "holds vectors of dimensions 2, 3, which pgvector cannot compare"),
+        ("docs; DROP TABLE docs", "v", "is no table"),
+    ],
+)
+def test_what_cannot_be_looked_at(
+    on_bare: Run, bare: Connection, docs: str, table: str, column: str, why: str
+) -> None:
+    bare.execute(
+        "CREATE TABLE plain (a int); CREATE TABLE empty (v vector(3));"
+        "CREATE TABLE nulls (v vector(3));"
+        "INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
+        "CREATE TABLE mixed (v vector); INSERT INTO mixed VALUES ('[1,2]'), ('[1,2,3]')"
+    )
+    result = on_bare("doctor", "--table", table, "--column", column, code=1)
+    assert why in result.stderr
+    assert "Traceback" not in result.stderr
+    assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
+        result.stderr.splitlines()[-1]
+    ]
+
+
+def test_a_column_without_dimension(on_bare: Run, bare: Connection, points) -> None:
+    fill(bare, "docs", points)
+    bare.execute("ALTER TABLE docs ALTER COLUMN v TYPE vector")
+    bare.execute("CREATE INDEX cast_ivf ON docs USING ivfflat ((v::vector(8)) vector_l2_ops)")
+    found = report(on_bare)
+    assert not found["table"]["declared"]
+    assert found["points"]
+
+
+def test_one_row(on_bare: Run, bare: Connection, points) -> None:
+    fill(bare, "docs", points[:1])
+    result = on_bare("doctor", "--table", "docs", "--column", "v")
+    assert "no query has a neighbour: nothing was compared" in result.stderr
+
+
+def test_a_role_without_rights(
+    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
+) -> None:
+    run_as_admin(server, "CREATE ROLE stranger LOGIN")
+    theirs = empty_url.replace("postgres@", "stranger@")
+    command = ["doctor", "--table", "docs", "--column", "v", "--database-url", theirs]
+    try:
+        refused = run(*command, code=1)
+        assert "GRANT SELECT ON docs TO stranger" in refused.stderr
+        bare.execute("GRANT SELECT (v) ON docs TO stranger")
+        # Places of rows are no columns that could be granted.
+        assert "GRANT SELECT ON docs TO stranger" in run(*command, code=1).stderr
+        bare.execute("GRANT SELECT ON docs TO stranger")
+        run(*command, "--filter", "part = 1")
+    finally:
+        bare.execute("DROP OWNED BY stranger")
+        run_as_admin(server, "DROP ROLE stranger")
+
+
+def test_a_locked_table(on_bare: Run, bare: Connection, docs: str, empty_url: str) -> None:
+    """As VACUUM FULL holds it."""
+    with psycopg.connect(empty_url) as other:
+        other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
+        refused = on_bare("doctor", "--table", "docs", "--column", "v", code=1).stderr
+        assert "docs is locked, as by VACUUM FULL or ALTER TABLE" in refused
+        assert f"process {other.info.backend_pid}: LOCK TABLE docs" in refused
+    on_bare("doctor", "--table", "docs", "--column", "v")
+
+
+def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None:
+    result = run(
+        "doctor", "--table", "t", "--column", "v", "--database-url", make_database("template0"),
+        code=1,
+    )  # fmt: skip
+    assert "CREATE EXTENSION vector" in result.stderr
+
+
+def test_inside_a_transaction(bare: Connection, docs: str) -> None:
+    with bare.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
+        diagnose(bare, "docs", "v")
+
+
+def test_settings_are_as_before(bare: Connection, docs: str) -> None:
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    bare.execute("SET hnsw.ef_search = 77; SET statement_timeout = '77s'; SET enable_sort = on")
+    found = diagnose(bare, "docs", "v", filters=["part = 1"], sample=5)
+    assert [p.value for p in found.points if p.current] == [77, 77]
+    for name in ("hnsw.ef_search", "statement_timeout", "enable_sort", "lock_timeout"):
+        expected = {"hnsw.ef_search": "77", "statement_timeout": "77s", "lock_timeout": "0"}
+        assert bare.execute(f"SHOW {name}").fetchone() == (expected.get(name, "on"),)
+    with pytest.raises(HashIndexError):
+        diagnose(bare, "docs", "v", filters=["1 / (part - part) = 1"])
+    assert bare.execute("SHOW hnsw.ef_search").fetchone() == ("77",)
+
+
+def test_larger_than_memory(on_bare: Run, bare: Connection, docs: str) -> None:
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    bare.execute(
+        sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
+            sql.Identifier(bare.info.dbname)
+        )
+    )
+    said = on_bare("doctor", "--table", "docs", "--column", "v").stdout
+    assert (
+        "more than the memory that the server expects to have (effective_cache_size): 64kB" in said
+    )
+    for command in (
+        "CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops);",
+        "SELECT avg(v) AS mean FROM docs \\gset",
+        "((binary_quantize(v - :'mean'::vector)::bit(8)) bit_hamming_ops);",
+        "pg-hashindex tune --table docs --column v --recall 0.95",
+        "pg-hashindex quickstart --table docs --column v",
+    ):
+        assert command in said
+    # What it advises works.
+    (mean,) = bare.execute("SELECT avg(v) FROM docs").fetchone()
+    bare.execute("CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops)")
+    literal = "[" + ",".join(str(float(x)) for x in mean.to_numpy()) + "]"
+    bare.execute(
+        f"CREATE INDEX CONCURRENTLY ON docs USING hnsw "
+        f"((binary_quantize(v - '{literal}'::vector)::bit(8)) bit_hamming_ops)"
+    )
+
+
+@pytest.mark.parametrize("dimension", [384, 700])
+def test_the_size_of_hnsw_is_foreseen(bare: Connection, dimension: int) -> None:
+    vectors = np.random.default_rng(1).standard_normal((400, dimension)).astype(np.float32)
+    fill(bare, "docs", vectors)
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    (size,) = bare.execute("SELECT pg_relation_size('docs_hnsw')").fetchone()
+    assert hnsw_bytes(400, 4 * dimension) == pytest.approx(size, rel=0.1)

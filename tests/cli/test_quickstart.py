@@ -1,0 +1,377 @@
+"""pg-hashindex quickstart: one command from a table to searches, cut off and run again anywhere."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.commands import Run
+from fixtures.databases import run_as_admin
+from pgvector import Vector
+from psycopg import sql
+
+from pg_hashindex import evaluate, schema, store
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.server import EmbeddedServer
+
+ROWS, DIMENSION = 1500, 32
+START = ("quickstart", "--table", "docs", "--column", "v")
+NAME = "docs_v"
+
+
+@pytest.fixture
+def bare(empty_url: str) -> Iterator[Connection]:
+    """A database with pgvector alone."""
+    with connect(empty_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def start(run: Run, empty_url: str, docs: str) -> Run:
+    def invoke(*options: object, code: int | None = 0) -> Any:
+        return run(*START, *options, "--database-url", empty_url, code=code)
+
+    return invoke
+
+
+@pytest.fixture
+def docs(bare: Connection) -> str:
+    """Rows in 30 clusters, as embeddings are."""
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((30, DIMENSION))
+    vectors = centres[np.arange(ROWS) % 30] + 0.4 * rng.standard_normal((ROWS, DIMENSION))
+    fill(bare, "docs", vectors.astype(np.float32))
+    return "docs"
+
+
+def fill(connection: Connection, table: str, vectors: Any, kind: str = "vector") -> None:
+    connection.execute(
+        f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
+    )
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+        for number, vector in enumerate(vectors):
+            copy.write_row((number, number % 10, Vector(vector)))
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute(f"ANALYZE {table}")
+
+
+def snapshot(connection: Connection) -> Any:
+    """What there is, and what is in it."""
+    made = connection.execute(
+        "SELECT c.oid, c.relname, c.relfilenode FROM pg_class c "
+        "WHERE c.relnamespace IN (to_regnamespace('hashindex'), 'public'::regnamespace) ORDER BY 1"
+    ).fetchall()
+    if connection.execute("SELECT to_regclass('hashindex.index')").fetchone() == (None,):
+        return made
+    rows = connection.execute("SELECT i.* FROM hashindex.index i").fetchall()
+    models = connection.execute("SELECT name, version, checksum FROM hashindex.model").fetchall()
+    return made, rows, models
+
+
+def recall(connection: Connection) -> float:
+    index = HashIndex.open(connection, NAME)
+    found = evaluate.evaluate(index, queries=200, candidates=[index.candidates])
+    return found.points[0].recall
+
+
+def test_from_nothing(start: Run, bare: Connection, empty_url: str) -> None:
+    result = start("--anyway", "--yes")
+    assert "installed schema hashindex" in result.stderr
+    assert f"training model {NAME}" in result.stderr
+    index = HashIndex.open(bare, NAME)
+    # 32 dimensions have 32 projections at the most.
+    assert (index.n_bits, index.levels, index.metric, index.access) == (64, 4, "cosine", "scan")
+    assert index.waiting() == 0
+    assert recall(bare) >= 0.93
+    # What it ends with is to be pasted.
+    statements = re.findall(r"^  (SELECT .*?;)$", result.stdout, re.MULTILINE | re.DOTALL)
+    assert len(statements) == 2
+    for statement in statements:
+        assert len(bare.execute(statement.encode()).fetchall()) == 10
+    undo = re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", result.stdout, re.MULTILINE)
+    assert [line.split()[:2] for line in undo] == [
+        ["index", "drop"], ["model", "drop"], ["schema", "downgrade"],
+    ]  # fmt: skip
+
+
+def test_undone(start: Run, bare: Connection, run: Run, empty_url: str) -> None:
+    before = snapshot(bare)
+    printed = start("--anyway", "--yes").stdout
+    for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
+        run(*line.split(), "--database-url", empty_url)
+    assert snapshot(bare) == before
+
+
+def test_twice(start: Run, bare: Connection) -> None:
+    start("--anyway", "--yes")
+    before = snapshot(bare)
+    # Nobody is asked: there is nothing to do, though it would be HNSW's table.
+    again = start()
+    assert f"index {NAME} is there, and complete: nothing was changed" in again.stderr
+    assert "Go on?" not in again.stderr
+    assert snapshot(bare) == before
+
+
+def test_asks_before_it_changes_anything(start: Run, bare: Connection) -> None:
+    before = snapshot(bare)
+    result = start("--anyway", code=1)  # there is nobody who answers
+    assert "1. install schema hashindex" in result.stderr
+    assert (
+        "2. train model docs_v: itq, 32 projections of 4 levels, distance cosine" in result.stderr
+    )
+    assert "Go on? [y/N]" in result.stderr
+    assert snapshot(bare) == before
+
+
+def test_hnsw_suits_better(start: Run, bare: Connection) -> None:
+    before = snapshot(bare)
+    stopped = start("--yes", code=1)
+    assert "HNSW suits you better" in stopped.stderr
+    assert "CREATE INDEX CONCURRENTLY ON docs USING hnsw (v vector_cosine_ops)" in stopped.stderr
+    assert snapshot(bare) == before
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    assert "docs_hnsw is there" in start("--yes", code=1).stderr
+    # Its metric is what people search by.
+    start("--yes", "--anyway")
+    assert HashIndex.open(bare, NAME).metric == "l2"
+
+
+@pytest.mark.parametrize("reason", ["memory", "writes", "filters"])
+def test_what_speaks_for_codes(start: Run, bare: Connection, reason: str) -> None:
+    options = []
+    if reason == "memory":
+        bare.execute(
+            sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
+                sql.Identifier(bare.info.dbname)
+            )
+        )
+    elif reason == "writes":
+        for _ in range(2):
+            bare.execute("UPDATE docs SET part = part + 1")
+        bare.execute("SELECT pg_stat_force_next_flush()")
+    else:
+        options = ["--filter-columns", "part"]
+    result = start(*options, code=1)
+    assert "HNSW suits" not in result.stderr
+    assert "Go on?" in result.stderr
+
+
+def test_more_than_2000_dimensions(run: Run, bare: Connection, empty_url: str) -> None:
+    vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
+    fill(bare, "docs", vectors[:, :2010])
+    result = run(*START, "--database-url", empty_url, code=1)
+    assert "HNSW suits" not in result.stderr
+    assert "101 projections of 4 levels" in result.stderr
+
+
+STEPS = {
+    "schema": (schema, "upgrade"),
+    "train": (store, "save"),
+    "create": (HashIndex, "create"),
+    "encode": (HashIndex, "encode"),
+    "evaluate": (evaluate, "evaluate"),
+    "configure": (HashIndex, "configure"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_cut_off(
+    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
+    """Wherever it is cut off, the same command brings it to the same end."""
+    where, name = STEPS[step]
+    whole = getattr(where, name)
+
+    def cut(*arguments: Any, **options: Any) -> None:
+        if when == "after":
+            whole(*arguments, **options)
+        raise KeyboardInterrupt
+
+    # 20 candidates are enough, so that the last step has something to do.
+    options = ("--anyway", "--yes", "--recall", "0.5")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, cut)
+        start(*options, code=None)
+    models = None
+    if bare.execute("SELECT to_regclass('hashindex.model')").fetchone() != (None,):
+        models = {model.checksum for model in store.list_models(bare)}
+    start(*options)
+    (index,) = list_indexes(bare)
+    assert (index.name, index.candidates, index.waiting()) == (NAME, 20, 0)
+    (model,) = store.list_models(bare)
+    # What was trained is not trained again.
+    assert not models or models == {model.checksum}
+    assert "nothing was changed" in start(*options).stderr
+
+
+def test_landmarks_of_large_tables(
+    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._LANDMARK_ROWS", ROWS)
+    start("--anyway", "--yes")
+    index = HashIndex.open(bare, NAME)
+    assert (index.access, index.building) == ("landmarks", None)
+    # Reached by reading more lists.
+    assert recall(bare) >= 0.93
+
+
+def test_filter_columns_and_name(start: Run, bare: Connection) -> None:
+    start("--filter-columns", "part", "--name", "mine", "--yes")
+    index = HashIndex.open(bare, "mine")
+    assert list(index.filter_columns) == ["part"]
+    assert index.model == "mine"
+
+
+def test_halfvec_and_names_to_be_quoted(run: Run, bare: Connection, empty_url: str) -> None:
+    vectors = np.random.default_rng(1).standard_normal((1200, 16)).astype(np.float32)
+    bare.execute('CREATE SCHEMA "My Shop"')
+    fill(bare, '"My Shop"."The Docs"', vectors, "halfvec")
+    result = run(
+        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--anyway", "--yes",
+        "--database-url", empty_url,
+    )  # fmt: skip
+    assert HashIndex.open(bare, "The_Docs_v").waiting() == 0
+    for statement in re.findall(r"^  (SELECT .*?;)$", result.stdout, re.MULTILINE | re.DOTALL):
+        assert len(bare.execute(statement.encode()).fetchall()) == 10
+    again = run(
+        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v",
+        "--database-url", empty_url,
+    )  # fmt: skip
+    assert "nothing was changed" in again.stderr
+
+
+def test_a_name_that_is_taken(start: Run, bare: Connection, run: Run, empty_url: str) -> None:
+    start("--anyway", "--yes")
+    fill(bare, "others", np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32))
+    others = ["quickstart", "--table", "others", "--column", "v", "--anyway", "--yes"]
+    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=1)
+    assert f"there is an index '{NAME}', of" in taken.stderr
+    HashIndex.open(bare, NAME).drop()
+    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=1)
+    assert f"there is a model '{NAME}' of 32 dimensions" in taken.stderr
+
+
+def test_a_server_that_only_reads(start: Run, bare: Connection) -> None:
+    before = snapshot(bare)
+    bare.execute(
+        sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(
+            sql.Identifier(bare.info.dbname)
+        )
+    )
+    result = start("--anyway", "--yes", code=1)
+    assert "sessions only read here" in result.stderr
+    assert snapshot(bare) == before
+
+
+def test_roles_without_rights(
+    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
+) -> None:
+    """Each refusal says what to grant; once all of it is granted, it goes through."""
+    run_as_admin(server, "CREATE ROLE newcomer LOGIN", "CREATE ROLE holder")
+    bare.execute("GRANT CREATE ON SCHEMA public TO holder; ALTER TABLE docs OWNER TO holder")
+    database = bare.info.dbname
+    arguments = [*START, "--anyway", "--yes", "--database-url"]
+    arguments.append(empty_url.replace("postgres@", "newcomer@"))
+    before = snapshot(bare)
+    try:
+        for grant in (
+            "GRANT SELECT ON docs TO newcomer",
+            f"GRANT CREATE ON DATABASE {database} TO newcomer",
+            "GRANT UPDATE, TRIGGER ON docs TO newcomer",
+        ):
+            refused = run(*arguments, code=1)
+            assert grant in refused.stderr
+            assert snapshot(bare) == before
+            bare.execute(grant.encode())
+        refused = run(*arguments, code=1)
+        assert "table docs belongs to role holder" in refused.stderr
+        assert "--trust-owner" in refused.stderr
+        assert snapshot(bare) == before
+        bare.execute("ALTER TABLE docs OWNER TO newcomer")
+        run(*arguments)
+    finally:
+        for index in list_indexes(bare):
+            index.drop()
+        bare.execute("ALTER TABLE docs OWNER TO postgres")
+        bare.execute("DROP OWNED BY newcomer, holder CASCADE")
+        run_as_admin(server, "DROP ROLE newcomer", "DROP ROLE holder")
+
+
+def test_a_schema_of_somebody_else(
+    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
+) -> None:
+    with create_engine(empty_url).begin() as connection:
+        schema.upgrade(connection)
+    run_as_admin(server, "CREATE ROLE newcomer LOGIN")
+    try:
+        bare.execute("GRANT ALL ON docs TO newcomer")
+        theirs = empty_url.replace("postgres@", "newcomer@")
+        refused = run(*START, "--anyway", "--yes", "--database-url", theirs, code=1)
+        assert "a superuser grants that with: GRANT postgres TO newcomer" in refused.stderr
+    finally:
+        bare.execute("DROP OWNED BY newcomer")
+        run_as_admin(server, "DROP ROLE newcomer")
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("TRUNCATE docs", "docs has no row with a vector"),
+        ("ALTER TABLE docs DROP COLUMN id", "docs has no primary key of one column"),
+        ("ALTER TABLE docs RENAME v TO w", "its columns of vectors: 'w'"),
+        (
+            "ALTER TABLE docs RENAME TO d; CREATE MATERIALIZED VIEW docs AS SELECT * FROM d",
+            "docs is a materialised view",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_indexed(
+    start: Run, bare: Connection, statement: str, why: str
+) -> None:
+    bare.execute(statement.encode())
+    before = snapshot(bare)
+    result = start("--anyway", "--yes", code=1)
+    assert why in result.stderr.splitlines()[-1]
+    assert snapshot(bare) == before
+
+
+def test_a_locked_table(start: Run, empty_url: str) -> None:
+    with psycopg.connect(empty_url) as other:
+        other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
+        assert "docs is locked, as by VACUUM FULL" in start("--anyway", "--yes", code=1).stderr
+
+
+def test_usage(start: Run) -> None:
+    for wrong in ("nan", "2", "-1"):
+        assert "Invalid value for '--recall'" in start("--recall", wrong, code=2).stderr
+    both = start("--tune", "--filter-columns", "part", code=2)
+    assert "--tune makes an index without --filter-columns" in both.stderr
+
+
+def test_a_recall_out_of_reach(
+    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, with what to try; the index stays."""
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._CANDIDATES", (10,))
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._BITS", 4)
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._UNCHOSEN", 10)
+    result = start("--anyway", "--yes", "--recall", "1", code=1)
+    assert f"find what does: pg-hashindex tune {NAME} --recall 1" in result.stderr
+    assert HashIndex.open(bare, NAME).waiting() == 0
+
+
+@pytest.mark.slow
+def test_tuned(start: Run, bare: Connection) -> None:
+    """Whatever is recommended: an index by it, or the reason why there is none."""
+    result = start("--tune", "--anyway", "--yes", "--recall", "0.9", code=None)
+    names = [index.name for index in list_indexes(bare)]
+    if result.exit_code == 0:
+        assert names == [NAME]
+    else:
+        assert names == []
+        assert "tuning recommends no codes" in result.stderr
