@@ -4,10 +4,11 @@ import json
 from collections.abc import Sequence
 
 import click
-from psycopg import RawCursor, sql
+from psycopg import sql
 
-from pg_hashindex.db.connection import translated_errors
+from pg_hashindex.db.connection import execute, translated_errors
 from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Hit
 
@@ -56,7 +57,7 @@ def search(
         else:
             hits = opened.search_like(like, k, candidates=candidates, probes=probes, filter=filter_)
         names = [name.strip() for name in columns.split(",") if name.strip()]
-        shown = _columns(opened, hits, names)
+        shown = _columns(opened.row, hits, names)
     if as_json:
         print_json(
             [
@@ -107,30 +108,26 @@ def within(
         print_table(["id", "distance"], hits)
 
 
-def _columns(index: HashIndex, hits: Sequence[Hit], names: list[str]) -> list[list[str | None]]:
+def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[list[str | None]]:
     """Read columns of the rows found, as text; a row that is gone since has none."""
     if not names:
         return [[] for _ in hits]
     with translated_errors(index):
-        rows = (
-            # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
-            RawCursor(index.connection)
-            .execute(
-                sql.SQL(
-                    "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
-                    "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
-                ).format(
-                    columns=sql.SQL(", ").join(
-                        sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
-                    ),
-                    table=index.table,
-                    id=sql.Identifier(index.id_column),
-                    type=sql.SQL(index.key_type),
+        rows = execute(
+            index.connection,
+            sql.SQL(
+                "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
+                "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
+            ).format(
+                columns=sql.SQL(", ").join(
+                    sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
                 ),
-                [[str(hit.id) for hit in hits]],
-            )
-            .fetchall()
-        )
+                table=index.table,
+                id=sql.Identifier(index.id_column),
+                type=sql.SQL(index.key_type),
+            ),
+            [[str(hit.id) for hit in hits]],
+        ).fetchall()
     return [list(row) for row in rows]
 
 

@@ -34,7 +34,7 @@ from .doctor_catalog import (
     read_memory,
 )
 from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
-from .queries import read_log
+from .query_sets import read_log
 
 __all__ = ["diagnose"]
 
