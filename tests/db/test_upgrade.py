@@ -154,9 +154,8 @@ def test_a_database_of_the_release_before(
             check_searches(connection, index)
             assert_fresh(index)
         # Without its indexes, it is as a new installation.
-        for index in list_indexes(connection):
-            if index.swap_of is None:
-                index.drop()
+        for index in [index for index in list_indexes(connection) if index.swap_of is None]:
+            index.drop()
         assert list_orphans(connection) == []
         connection.execute("DROP TABLE items")
         with connect(make_database(schema_template)) as new:

@@ -28,7 +28,7 @@ BEHIND = 0.03
 @pytest.fixture(scope="module")
 def samples() -> NDArray[np.float32]:
     """The packages, turned to their principal directions and cut off, as unit vectors."""
-    file = importlib.resources.files("pg_hashindex") / "data" / "packages.npz"
+    file = importlib.resources.files("pg_hashindex") / "server" / "data" / "packages.npz"
     with file.open("rb") as opened, np.load(opened) as data:
         found = data["X"][:ROWS].astype(np.float32)
     found -= found.mean(axis=0)

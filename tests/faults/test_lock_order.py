@@ -119,6 +119,7 @@ def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
 @pytest.mark.parametrize("indexed", ["scan", "landmarks"], indirect=True)
 def test_many_at_once(url: str, indexed: HashIndex, change: str) -> None:
     """Four sessions search, two of them in transactions; one writes, and one changes."""
+    access = indexed.access
     counts: collections.Counter[str] = collections.Counter()
     problems: list[BaseException] = []
     ends = time.monotonic() + SECONDS
@@ -165,7 +166,7 @@ def test_many_at_once(url: str, indexed: HashIndex, change: str) -> None:
         else:
             with contextlib.suppress(HashIndexError):
                 HashIndex.open(session, "items_idx").drop()
-            make(session, indexed.access)
+            make(session, access)
         # Time in which the index is searched.
         time.sleep(0.02 if change == "truncate" else 0.15)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psycopg.rows import dict_row
 
 from pg_hashindex import AsyncHashIndex, store
-from pg_hashindex.db import preparing
+from pg_hashindex.db import connection as connections
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import (
     ConnectionFailedError,
@@ -26,6 +26,7 @@ from pg_hashindex.errors import (
     UnknownIndexError,
 )
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index import async_index
 from pg_hashindex.index.handle import Access, HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
@@ -211,9 +212,9 @@ def test_an_open_that_was_cut_off_can_be_repeated(
     """Not all types are registered then, of which some searches need the others."""
     expected = encoded.search(OTHERS[0])
 
-    types_of = preparing.types_of
+    types_of = connections.types_of
 
-    def cut_off(connection: psycopg.AsyncConnection[Any], extension: Any) -> list[preparing.Type]:
+    def cut_off(connection: psycopg.AsyncConnection[Any], extension: Any) -> list[connections.Type]:
         def cancel(*_: Any) -> None:
             raise asyncio.CancelledError
 
@@ -223,7 +224,7 @@ def test_an_open_that_was_cut_off_can_be_repeated(
     async def ask() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             with monkeypatch.context() as patch:
-                patch.setattr(preparing, "types_of", cut_off)
+                patch.setattr(async_index, "types_of", cut_off)
                 with pytest.raises(asyncio.CancelledError):
                     await AsyncHashIndex.open(connection, "items_idx")
             assert connection.adapters.types.get("vector") is not None

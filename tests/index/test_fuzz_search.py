@@ -188,7 +188,12 @@ def test_exact_search_and_recall(
     found, error = ask(
         connection, "SELECT hashindex.recall('items_idx', %s, %s, %s)", [k, sample, candidates]
     )
-    if k is None or sample is None or not 1 <= k <= 10**6 or min(sample, candidates or 1) < 1:
+    if (
+        k is None
+        or sample is None
+        or not 1 <= k <= 10**6
+        or min(sample, 1 if candidates is None else candidates) < 1
+    ):
         assert error is not None
         assert error.sqlstate == "22023"
     else:
