@@ -3,7 +3,13 @@
 Every message says what was wrong, with the value, and what to do about it.
 """
 
+import struct
+import tokenize
+import zipfile
+import zlib
+
 __all__ = [
+    "UNREADABLE",
     "ConnectionFailedError",
     "DatabaseStateError",
     "DuplicateNameError",
@@ -21,6 +27,23 @@ __all__ = [
     "UnknownIndexError",
     "UnknownModelError",
 ]
+
+
+#: Exceptions of NumPy, zipfile, zlib and json on a damaged file.
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    tokenize.TokenError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 
 
 class HashIndexError(Exception):

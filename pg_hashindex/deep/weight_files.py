@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
-from ..models.model import UNREADABLE
+from ..errors import UNREADABLE, InvalidInputError
 
 __all__ = ["read_weights", "write_weights"]
 

@@ -4,10 +4,7 @@ import hashlib
 import io
 import json
 import re
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -16,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInputError
+from ..errors import UNREADABLE, InvalidInputError
 from . import codes
 from .layers import MAX_DIMENSION, Layer
 from .network import Network
@@ -24,7 +21,7 @@ from .profiles import Profile
 from .quantization import Levels, bits_of, check_levels, quantize, query_codes
 from .vectors import as_rows
 
-__all__ = ["MAX_BITS", "UNREADABLE", "Metric", "Model"]
+__all__ = ["MAX_BITS", "Metric", "Model"]
 
 #: The most bits of a code, since projections travel as pgvector ``vector`` values.
 MAX_BITS = MAX_DIMENSION
@@ -37,21 +34,6 @@ _FILE_FORMAT = 1
 _PART_BYTES = 1 << 24
 # Rows in a block, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
-#: #: Exceptions of NumPy, zipfile, zlib and json on a damaged file.
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OSError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    tokenize.TokenError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
 
 
 @dataclass(frozen=True, eq=False)

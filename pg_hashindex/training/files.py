@@ -7,10 +7,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
+from ..errors import UNREADABLE, InvalidInputError
 from ..hashers._common.relations import SparseRows
 from ..hashers._common.supervision import Supervision
-from ..models.model import UNREADABLE
 from ..models.vectors import as_rows
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 

@@ -10,9 +10,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ... import metrics
-from ...errors import InvalidInputError
+from ...errors import UNREADABLE, InvalidInputError
 from ...hashers._common.supervision import Labels, SparseRows
-from ...models.model import UNREADABLE
 from ...models.vectors import as_rows
 from ...training.sampling import number_labels
 
