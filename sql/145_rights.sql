@@ -119,7 +119,7 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
     FROM (
-        -- Encoding and sampling read partitions directly.
+        -- A role may have SELECT on a partition alone.
         SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
         FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
         UNION ALL

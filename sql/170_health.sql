@@ -354,7 +354,7 @@ BEGIN
             WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
         ) r
         UNION ALL
-        SELECT 'access', a.status, format('of access path %s %s', i.access, a.fault), NULL, a.advice
+        SELECT 'access', a.status, format('access path %s: %s', i.access, a.fault), NULL, a.advice
         FROM (
             SELECT 'broken', 'the landmarks are gone', repair WHERE landmarks IS NULL AND i.access = 'landmarks'
             UNION ALL
