@@ -52,7 +52,7 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
             USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column; an index of '
-                'vectors of another dimension has to be dropped, and made anew with it.';
+                'vectors of another dimension has to be dropped, and created again with it.';
     END IF;
 END
 $$;
