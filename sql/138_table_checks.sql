@@ -235,7 +235,7 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- NULL if the type was dropped: its column was dropped with it.
+    -- If the type was dropped, so was the key, and any type serves.
     RETURN coalesce((
         SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
         WHERE t.oid = to_regtype(id_type)

@@ -212,7 +212,9 @@ def test_a_dimension_that_changes_under_an_index(
             index.repair(full=True)
     rows = sample_table(connection, halves, "embedding").X
     model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
-    with pytest.raises(DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"):
+    with pytest.raises(
+        DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"
+    ):
         index.swap("new")
     # What is advised everywhere.
     index.drop()
