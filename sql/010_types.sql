@@ -1,9 +1,9 @@
 -- The schema and the types that the tables need. Runs before the migrations; every file of this
 -- folder may be run again.
 
--- To the end of the transaction names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and name
--- all else in full, so nobody can put another meaning on what they call: not by his path or temporary objects, nor by
--- objects that he makes where pgvector lives.
+-- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and
+-- qualify every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by
+-- objects in pgvector's schema.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 DO $$
@@ -27,21 +27,21 @@ BEGIN
 END
 $$;
 
--- CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where it exists.
+-- CREATE SCHEMA IF NOT EXISTS needs the right to create a schema even where it exists.
 DO $$
 BEGIN
-    -- One upgrade at a time: making a schema, and commenting on it, wait for whoever is at it, and are for its owner alone.
+    -- Two upgrades cannot run at once: creating a schema waits for another session that creates it, and so does commenting on it.
     LOOP
         BEGIN
             IF to_regnamespace('hashindex') IS NULL THEN
                 CREATE SCHEMA hashindex;
             END IF;
-            -- What is made from here on belongs to the owner of the schema, whoever of his members, or which superuser, runs this.
+            -- A member of the owner, or a superuser, may run this: all new objects belong to the schema's owner.
             PERFORM set_config('role', pg_get_userbyid(n.nspowner), true) FROM pg_namespace n WHERE n.nspname = 'hashindex';
             EXECUTE format('COMMENT ON SCHEMA hashindex IS %L', obj_description(to_regnamespace('hashindex'), 'pg_namespace'));
             EXIT;
         EXCEPTION WHEN duplicate_schema OR unique_violation OR invalid_schema_name THEN
-            -- Somebody made it meanwhile, or dropped it.
+            -- Another session created or dropped it meanwhile.
         END;
     END LOOP;
     IF to_regtype('hashindex.layer') IS NULL THEN
@@ -73,7 +73,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._strangers() IS 'what stands in schema hashindex and is not its owner''s';
+COMMENT ON FUNCTION hashindex._strangers() IS 'objects in schema hashindex that its owner does not own';
 
 DO $$
 DECLARE

@@ -1,5 +1,5 @@
--- Evaluates the layers of a model. Reads no table, so it may be used anywhere. The same layers in
--- Python: pg_hashindex/models/layers.py. Triggers call it, so all of pgvector is named in full: {ext} is the schema that it is in.
+-- Evaluates the layers of a model, as pg_hashindex/models/layers.py does in Python. Reads no table, so it may be IMMUTABLE.
+-- Triggers call it under a path without pgvector, so names of pgvector are qualified; {ext} is its schema.
 
 CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v {ext}.vector)
 RETURNS {ext}.vector
@@ -17,14 +17,14 @@ DECLARE
     shares double precision[];
     total double precision;
 BEGIN
-    -- What goes in must never come out as a projection.
+    -- Without layers the loop below would return the vector itself.
     IF cardinality(layers) NOT BETWEEN 1 AND 64 THEN
         RAISE EXCEPTION 'there are % layers to evaluate; a model has 1 to 64',
             coalesce(nullif(cardinality(layers), 0)::text, 'no')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the layers of a stored model.';
     END IF;
     FOREACH layer IN ARRAY layers LOOP
-        -- Where something is missing, NULL would come out, or nonsense.
+        -- A layer with a missing part would give NULL or wrong numbers.
         IF (CASE
             WHEN layer.kind = 'affine' THEN layer.weights IS NULL OR layer.bias IS NULL
             WHEN layer.kind = 'shift' THEN layer.bias IS NULL
@@ -57,7 +57,7 @@ BEGIN
                 x := ARRAY(SELECT {ext}.inner_product(w, x) FROM unnest(layer.weights) w)::{ext}.vector
                     OPERATOR({ext}.+) layer.bias;
             WHEN 'rbf' THEN
-                -- exp() of less than about -745 is an underflow error, not 0.
+                -- exp() raises an underflow error below about -745.
                 x := ARRAY(
                     SELECT exp(greatest(-layer.scale * {ext}.vector_l2_squared_distance(w, x), -700))
                     FROM unnest(layer.weights) w
@@ -66,8 +66,8 @@ BEGIN
                 distances := ARRAY(
                     SELECT {ext}.vector_l2_squared_distance(w, x) FROM unnest(layer.weights) w
                 );
-                -- Those distances are float32 sums. Where rounding could decide which anchors are
-                -- the nearest, those in question are compared again by float64 sums, as in Python.
+                -- These distances are float32 sums. Anchors that rounding could put in the wrong order are
+                -- compared again by float64 sums, as in Python.
                 near := ARRAY(
                     SELECT a.place
                     FROM unnest(distances) WITH ORDINALITY AS a(distance, place)
@@ -120,9 +120,9 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
--- The levels of a projection as bits: pg_hashindex/models/quantization.py says why these. With 4 levels the
--- first half holds the signs, the second whether each projection is beyond one standard deviation of
--- the row's own, the bit turned round where the projection is above 0.
+-- The levels of a projection as bits; pg_hashindex/models/quantization.py explains them. With 4 levels, the first half
+-- holds the signs. The second half says whether each projection is beyond one standard deviation of the row's own
+-- projections, inverted where the projection is above 0.
 CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer)
 RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -152,7 +152,7 @@ $$;
 COMMENT ON FUNCTION hashindex._quantize({ext}.vector, integer) IS
     'code of a projection: its signs, and with 4 levels a second half that tells large from small';
 
--- A body that is parsed now: names cannot change their meaning, and the call can be inlined.
+-- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
 CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)
 RETURNS bit
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

@@ -1,4 +1,4 @@
--- Stored models by name: look-up, encoding, and the promise that a saved model never changes.
+-- Stored models by name: finding them, encoding with them, and triggers that refuse changes to them.
 
 CREATE OR REPLACE FUNCTION hashindex.find_model(reference text)
 RETURNS hashindex.model

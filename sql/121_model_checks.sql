@@ -1,7 +1,7 @@
--- What the layers of a model must be like: the same that pg_hashindex/models/layers.py and model.py ask for.
--- Models are data, which others may write too. Layers that do not fit are refused when they come in.
+-- Checks the layers of a model as pg_hashindex/models/layers.py and model.py do. Models may also be written by other
+-- programs, so layers that do not fit are refused here.
 
--- NULL where nothing is wrong with it.
+-- Returns NULL for a good layer.
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -83,7 +83,7 @@ DECLARE
     problem text;
 BEGIN
     IF NEW.layers IS NULL OR NEW.dimension IS NULL OR NEW.n_bits IS NULL OR NEW.levels IS NULL THEN
-        -- The columns themselves refuse it.
+        -- NOT NULL constraints refuse it.
         RETURN NEW;
     ELSIF array_ndims(NEW.layers) IS DISTINCT FROM 1 OR array_lower(NEW.layers, 1) <> 1 OR n_layers > 64 THEN
         RAISE EXCEPTION 'the layers of model "%" are an array % of layers', NEW.name,
@@ -122,7 +122,7 @@ BEGIN
     IF NEW.network IS NOT NULL THEN
         dimension := (NEW.network ->> 'n_bits')::integer;
     END IF;
-    -- Each takes 1 bit for 2 levels, 2 for 4.
+    -- A projection takes 1 bit with 2 levels, 2 bits with 4.
     IF dimension * NEW.levels / 2 <> NEW.n_bits THEN
         RAISE EXCEPTION 'model "%" gives % projections in % levels, and its codes have % bits',
             NEW.name, dimension, NEW.levels, NEW.n_bits

@@ -1,11 +1,9 @@
--- The layers of one model in the functions of its indexes. Each session keeps them in its plans:
--- searches and triggers would otherwise read 200 to 400 kB of layers each time, and hand them on,
--- which takes ten times as long as evaluating them.
+-- The layers of one model, for the functions of its indexes. Each session keeps them in its plans: reading 200 to 400 kB
+-- of layers in every search and trigger would take ten times as long as evaluating them.
 --
--- For that these functions are IMMUTABLE though they read a table: PostgreSQL folds their calls to
--- constants. A saved model never changes, its id is never given again, and no index or generated
--- column calls them, so nothing that is stored depends on it. A model that a transaction does not
--- see yet is an error, which no plan keeps; NULL would stay.
+-- So these functions are IMMUTABLE although they read a table: PostgreSQL folds their calls to constants. That is safe,
+-- since a saved model never changes, its id is never used again, and no index or generated column calls them. A model that
+-- a transaction does not see yet raises an error, because a plan would keep NULL.
 
 CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint)
 RETURNS hashindex.layer[]
@@ -26,9 +24,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
-    'layers of a stored model, by its id; for the plans of searches and triggers alone';
+    'layers of a stored model, by its id; only for the plans of searches and triggers';
 
--- The mask of each power of two in the weights of bits (_weight_planes), kept in plans like layers.
+-- The masks that _weight_planes makes of a model's weights of bits, kept in plans like layers.
 CREATE OR REPLACE FUNCTION hashindex._planes_of(model_id bigint)
 RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
@@ -47,10 +45,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._planes_of(bigint) IS
-    'masks of the bits of a stored model by the powers of two in their weights; for the plans of searches alone';
+    'masks of the bits of a stored model by the powers of two in their weights; only for the plans of searches';
 
--- One nested expression that does what hashindex.project_with does. An affinity, which no session evaluates often, is
--- left to that. Every name is qualified: triggers run it under a path without pgvector.
+-- Writes one nested expression that does what hashindex.project_with does, and calls that for an affinity layer, which is
+-- evaluated rarely. Triggers run the expression under a path without pgvector, so every name is qualified.
 CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text, layers text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -71,7 +69,7 @@ BEGIN
             CASE layer.kind
                 WHEN 'normalize' THEN '%1$s.l2_normalize(%2$s)'
                 WHEN 'shift' THEN '(%2$s OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias)'
-                -- OFFSET: the layer before is evaluated once, not once for each weight.
+                -- OFFSET keeps the previous layer from being evaluated once for each weight.
                 WHEN 'affine' THEN '(SELECT ARRAY(SELECT %1$s.inner_product(f.w, x.v) '
                     'FROM (SELECT unnest(((%3$s)[%4$s]).weights) AS w OFFSET 0) f)::%1$s.vector '
                     'OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias FROM (SELECT %2$s AS v OFFSET 0) x)'
@@ -89,4 +87,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._projection(hashindex.model, text, text) IS
-    'SQL for the projection of a vector by a stored model, whose layers are what the last argument gives';
+    'SQL for the projection of a vector by a stored model; the last argument is the SQL that gives its layers';

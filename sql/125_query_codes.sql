@@ -1,8 +1,8 @@
--- A query is a few weighted codes: every ranking orders rows by sum a_k hamming(code, u_k), the u_k being codes of the query.
--- Any projection p of the query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
+-- A query becomes a few weighted codes u_k, and every ranking orders rows by sum a_k hamming(code, u_k): any projection p of the
+-- query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
--- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits order candidates as the weights themselves do
--- except where few bits have nearly all of the weight; 4 do there too.
+-- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except
+-- where few bits carry nearly all of the weight. There 4 bits give it too.
 CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector)
 RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -34,7 +34,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._weight_planes({ext}.vector) IS
-    'weights of bits, rounded to 0 to 15 of the greatest, as masks of the bits that hold 1, 2, 4 and 8';
+    'weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8';
 
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
 CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[])
@@ -50,8 +50,8 @@ $$;
 COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
     'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
 
--- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split where a normal variable is. A projection of zeros tells
--- nothing about any bit, and what comes out ranks by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
+-- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split at quantiles of the normal distribution. A projection of
+-- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
 -- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer)
 RETURNS bit varying[]
@@ -94,7 +94,8 @@ DECLARE
         ELSE '{12,6,3,4,2,1}'
     END;
 BEGIN
-    -- "0 +" hides the order from an HNSW index on the codes, whose answers are approximate. Half the time of bit_count(code # u).
+    -- "0 +" keeps the planner from an HNSW index on the codes, whose answers are approximate. This takes half the time of
+    -- bit_count(code # u).
     RETURN CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
         format('%s(%s OPERATOR({ext}.<~>) %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
         ' + ' ORDER BY w.place
@@ -104,4 +105,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_distance(text, integer, text, text[], boolean) IS
-    'SQL for the distance of a code to the codes of a query; roughly: by the first of them, which is enough to leave most rows out';
+    'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows';

@@ -1,4 +1,4 @@
--- Errors that searches and triggers raise from expressions. They are called only where something is wrong.
+-- Functions by which expressions in searches and triggers raise errors.
 
 CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text)
 RETURNS integer
@@ -65,4 +65,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_code(bit varying) IS 'the error of a query code that an index has no use for';
+COMMENT ON FUNCTION hashindex._refuse_code(bit varying) IS 'the error of a query code for an index that does not take one';

@@ -1,4 +1,4 @@
--- Looking an index up, and what depends on where pgvector is and on who evaluates the model.
+-- Finds an index, and says which operators, types and rankings its statements use.
 
 CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text)
 RETURNS hashindex.index
@@ -30,7 +30,7 @@ END;
 
 COMMENT ON FUNCTION hashindex._vector_schema() IS 'the schema that pgvector is in, quoted';
 
--- Qualified, since the query may run under a caller's search_path.
+-- The operator is qualified, since the query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text)
 RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
@@ -48,7 +48,8 @@ END;
 COMMENT ON FUNCTION hashindex._distance_operator(text) IS
     'pgvector''s distance operator for a metric (l2, cosine or ip; hamming, of codes)';
 
--- With halfvec and vector on its two sides the operator would be looked for, and one that somebody made where pgvector is could fit better.
+-- Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL would choose among operators,
+-- and an operator that somebody added to pgvector's schema could be a better match.
 CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index)
 RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -63,9 +64,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of the column of an index, halfvec or vector, which queries are cast to';
+COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of an index''s column, halfvec or vector; queries are cast to it';
 
--- An index that is dropped and created again must not come by the number that it had.
+-- An index that is dropped and created again must not get a number that it had before.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -76,7 +77,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._new_generation(bigint) IS 'a number for the codes of an index that it never had before';
+COMMENT ON FUNCTION hashindex._new_generation(bigint) IS 'a number that the codes of an index never had before';
 
 CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index)
 RETURNS boolean
@@ -97,7 +98,7 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- With 4 levels the levels next to 0 differ in both bits, which plain Hamming distance takes for far apart.
+    -- With 4 levels, the two levels next to 0 differ in both bits, so plain Hamming distance ranks them wrongly.
     RETURN CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END
         || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
         || CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END;

@@ -1,7 +1,7 @@
--- The functions of one index: templates in sql/templates/, filled with what the catalog says. Static statements, so that
+-- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- One pass: what is put in is not looked at again, be it named like a placeholder.
+-- Replaces in one pass, so a value that looks like a placeholder stays as it is.
 CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -24,7 +24,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._fill(text, jsonb) IS 'a template with its placeholders, {name}, replaced';
 
--- The body goes in as a literal, so no name in it can end it.
+-- The body is quoted as a literal, so no name in it can end it.
 CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
@@ -32,7 +32,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     pieces text[] := string_to_array(hashindex._template(template), '$body$');
-    -- With its arguments: somebody may have made another function of that name.
+    -- The signature has the arguments: another function of that name may exist.
     signature text := hashindex._fill(
         regexp_replace(substring(pieces[1] FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,)]+', '', 'g'), parts
     );
@@ -46,7 +46,7 @@ $$;
 COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS
     'creates one function of an index from a template, or replaces it';
 
--- Everything that templates leave open. Names are quoted, types are those of the catalog of PostgreSQL.
+-- The values of all placeholders. Names are quoted; types are read from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index)
 RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -69,7 +69,7 @@ DECLARE
     seen text := format(
         'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
     );
-    -- Vectors beyond 65504 do not fit into a halfvec: by direction, as all are where the metric goes by it.
+    -- Numbers beyond 65504 do not fit into a halfvec, so such vectors are normalised, as all are where the metric ignores length.
     point text := format(
         CASE i.metric WHEN 'l2' THEN
             'CASE WHEN %1$s.vector_norm(%%1$s) < 65504 THEN %%1$s ELSE %1$s.l2_normalize(%%1$s) END::%1$s.halfvec(%2$s)'
@@ -86,7 +86,7 @@ DECLARE
         WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, row_projection)
         ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END;
     filters record;
-    -- Doubled signs of percent: these go through format() once more.
+    -- Percent signs are doubled because these texts go through format() once more.
     named record;
     parts jsonb;
 BEGIN
@@ -100,7 +100,7 @@ BEGIN
            coalesce(string_agg(format(', filter_%s = excluded.filter_%1$s', f.n), '' ORDER BY f.n), '') AS sets,
            coalesce(string_agg(format(', filter_%s = r.filter_%1$s', f.n), '' ORDER BY f.n), '') AS values,
            coalesce(string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n), '') AS shown,
-           -- Byte by byte: json has no =, and what = takes for the same may show otherwise in a filter.
+           -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
     parts := jsonb_build_object(
@@ -127,18 +127,18 @@ BEGIN
         'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
         'near', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
-            -- Each of these has its price: to be found in a graph.
+            -- Each candidate costs a step in the graph.
             WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
-        -- Where rows, or codes, are not for this caller or this snapshot, candidates are in exact order.
+        -- A caller who may not read all rows or codes, or whose snapshot is older than the codes, gets candidates in exact order.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s', base, code_table, seen
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen
         ) END,
-        -- "+ 0" hides the order from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
         'exact', quote_literal(format(
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
             '\n) ORDER BY (%1$s.%3$s %4$s $1::%6$s) + 0, %1$s.%2$s LIMIT $2',
@@ -158,9 +158,10 @@ BEGIN
         ) END),
         'landmarks', coalesce(landmarks, ''), 'landmark_operator', nearer,
         'point', format(point, 'hashindex_query'), 'point_of_row', format(point, 'r.vector'),
-        -- To find one landmark more by the graph takes as long as comparing 18 to 32 (of 10,361). ef_search is 1000 at the most.
+        -- Finding one more landmark by the graph takes as long as comparing 18 to 32 landmarks (measured on 10,361); ef_search is
+        -- at most 1000.
         'graph_probes', greatest(64, least(1000, (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(landmarks)) / 20))::integer,
-        -- A row would get a code that is in no list.
+        -- Without this check, a row would get a code that is in no list.
         'refuse_hidden_landmarks', CASE WHEN lists AND NOT in_python THEN format(
             E'\n        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = %L AND x.generation = %s) THEN'
             '\n            RAISE EXCEPTION ''index "%%" has been built again since this transaction began'', %L'
@@ -191,13 +192,13 @@ BEGIN
             row_code, i.column_name, ext
         ) END,
         'row_is_visible', CASE WHEN in_table THEN format(
-            -- Looked up one by one, as few as there are; the planner would expect a third of the table, and join.
+            -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
             E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id OFFSET 0)', base, i.id_column
         ) ELSE '' END,
         'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
             E'\n    INSERT INTO hashindex.%I (id) SELECT unnest(hashindex_touched);', i.storage || '_touched'
         ) END,
-        -- Any update gives a row another place: a build that reads the table in the order of place may miss it, or read it twice.
+        -- Any update moves a row: a build that reads the table by ctid may miss it, or read it twice.
         'log_moved', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
             E'\n        INSERT INTO hashindex.%I (id) SELECT n.%I FROM new_rows n;', i.storage || '_touched', i.id_column
         ) END,
@@ -209,7 +210,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._parts(hashindex.index) IS 'what the templates of an index''s functions are filled with';
+COMMENT ON FUNCTION hashindex._parts(hashindex.index) IS 'values of the placeholders in the templates of an index''s functions';
 
 CREATE OR REPLACE FUNCTION hashindex._create_search_functions(i hashindex.index)
 RETURNS void
@@ -283,7 +284,7 @@ BEGIN
         )
     );
     IF NOT distributed THEN
-        -- Nobody puts it on a table of his own.
+        -- Otherwise anybody could put this trigger function on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     END IF;
     PERFORM hashindex._create_search_functions(i);
@@ -292,4 +293,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._create_functions(hashindex.index) IS
-    'creates an index''s own functions, or replaces them by what this release writes';
+    'creates an index''s own functions, or replaces them by those of this release';

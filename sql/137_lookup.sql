@@ -1,6 +1,6 @@
--- Access by look-up: multi-index hashing (Norouzi, Punjani, Fleet 2012). Codes are cut in chunks,
--- each with a b-tree. Of two codes that differ in r of their bits, one chunk at least differs in
--- r / chunks bits or fewer, so it is enough to look at rows that have a chunk near the query's.
+-- Access path lookup: multi-index hashing (Norouzi, Punjani, Fleet 2012). Codes are cut into chunks, each with a b-tree.
+-- If two codes differ in r bits, at least one of their chunks differs in r / chunks bits or fewer. So a search reads only
+-- rows that have a chunk near the query's.
 
 CREATE OR REPLACE FUNCTION hashindex._lookup_chunks(n_bits integer, n_rows bigint)
 RETURNS integer
@@ -8,19 +8,19 @@ LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    -- About as many values as rows. Of small tables more: they may grow, and all of their codes are
-    -- read faster than looked up.
+    -- A chunk has about as many values as the table has rows. Small tables get wider chunks: they may grow, and a scan of
+    -- them is faster anyway.
     width double precision := least(greatest(log(2.0, greatest(n_rows, 1)), 16), 30);
 BEGIN
-    -- Each chunk costs a b-tree, which every write pays for.
+    -- Few chunks, since every write updates the b-tree of each.
     RETURN least(greatest(round(n_bits / width), ceil(n_bits / 30.0), 1), 32);
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._lookup_chunks(integer, bigint) IS
-    'number of chunks into which codes of so many bits are cut for the look-up of so many rows';
+    'number of chunks into which the codes of n_bits bits of n_rows rows are cut';
 
--- Of long codes some bits are in no chunk: that a chunk is near holds without them all the same.
+-- Some bits of long codes are in no chunk. The bound above holds for the other bits, so it still holds.
 CREATE OR REPLACE FUNCTION hashindex._code_chunks(n_bits integer, chunks integer)
 RETURNS TABLE (chunk integer, first_bit integer, width integer)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -36,7 +36,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_chunks(integer, integer) IS
-    'where the chunks of codes begin, counted from 1, and how many bits they have';
+    'the chunks of a code: where each begins, counted from 1, and how many bits it has';
 
 CREATE OR REPLACE FUNCTION hashindex._chunk_value(code text, first_bit integer, width integer)
 RETURNS text
@@ -72,9 +72,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._ball_sizes(integer, bigint) IS
-    'how many values of so many bits are within radius 0, 1, 2, ... of one of them, up to a most';
+    'how many values of width bits are within Hamming radius 0, 1, 2, ... of any one; the list ends before the number exceeds most';
 
--- In the order of their weight, so that those of a smaller radius stand at the beginning.
+-- Ordered by the number of set bits, so the masks of a smaller radius come first.
 CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer)
 RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -93,12 +93,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF cardinality(hashindex._ball_sizes(width, 1000000)) <= radius THEN
-        RAISE EXCEPTION 'radius is %; around a value of % bits that is a ball of more than 1000000',
+        RAISE EXCEPTION 'radius is %; more than 1000000 values of % bits are within it',
             radius, width
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a smaller radius.';
     END IF;
     FOR weight IN 1 .. radius LOOP
-        -- Each of one bit less, with one more above its highest.
+        -- Adds one bit above the highest bit of each mask that has one bit fewer.
         of_weight := ARRAY(
             SELECT m.mask | (1 << b.bit)
             FROM unnest(of_weight) m(mask) JOIN generate_series(0, width - 1) b(bit)
@@ -111,7 +111,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._hamming_masks(integer, integer) IS
-    'every integer of so many bits of which no more than radius are set, by their number';
+    'every integer of width bits with at most radius bits set, ordered by their number';
 
 CREATE OR REPLACE FUNCTION hashindex.hamming_ball(value integer, width integer, radius integer)
 RETURNS integer[]
@@ -122,7 +122,7 @@ DECLARE
     masks integer[] := hashindex._hamming_masks(width, radius);
 BEGIN
     IF value NOT BETWEEN 0 AND (1 << width) - 1 THEN
-        RAISE EXCEPTION 'value is %; it must be 0 to %, what % bits can say',
+        RAISE EXCEPTION 'value is %; it must be 0 to %, the range of % bits',
             value, (1 << width) - 1, width
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -131,10 +131,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.hamming_ball(integer, integer, integer) IS
-    'every integer of so many bits that differs from a value in no more than radius of them';
+    'every integer of width bits that differs from value in at most radius bits';
 
--- With radius a chunks + b, every code has one of the first b + 1 chunks within a, or one of the others within a - 1. Looking a
--- value up takes as long as the distances of thirty codes (measured).
+-- A code within radius a chunks + b of the query's has one of its first b + 1 chunks within a, or another within a - 1. Looking a
+-- value up takes as long as computing thirty distances (measured).
 CREATE OR REPLACE FUNCTION hashindex._lookup_parts(i hashindex.index)
 RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -163,7 +163,7 @@ BEGIN
     RETURN jsonb_build_object(
         'lookup', near, 'chunks', i.chunks, 'chunk_width', width, 'chunk_radius', cardinality(sizes) - 1,
         'ball_sizes', quote_literal(sizes),
-        -- Without a size of the ball it is larger than any that is looked up.
+        -- A radius that has no size in the list is too large to be looked up.
         'lookup_pays', format(
             'coalesce(30.0 * (hashindex_more * hashindex_wide + (%s - hashindex_more) * hashindex_narrow) <= hashindex_rows, false)',
             i.chunks
@@ -172,4 +172,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._lookup_parts(hashindex.index) IS 'what the templates of look-ups are filled with';
+COMMENT ON FUNCTION hashindex._lookup_parts(hashindex.index) IS 'values of the placeholders in the templates of access path lookup';

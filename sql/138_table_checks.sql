@@ -1,4 +1,4 @@
--- What a table must be like to be indexed.
+-- Checks whether a table can be indexed.
 
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(
     table_name regclass, column_name text, dimension integer
@@ -22,7 +22,7 @@ BEGIN
         RAISE EXCEPTION '% is a temporary table, which an index would outlive', table_name
             USING ERRCODE = 'wrong_object_type', HINT = 'Use a table that stays.';
     END IF;
-    -- A write to a child fires none of the parent's triggers.
+    -- A write to an inheriting table fires none of the parent's triggers.
     IF kind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = table_name) THEN
         RAISE EXCEPTION '% has tables that inherit from it', table_name
             USING ERRCODE = 'wrong_object_type',
@@ -42,7 +42,7 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch';
     END IF;
     IF column_dimension = -1 THEN
-        -- A type without a dimension: look for a row that the model could not take.
+        -- The column's type has no dimension, so look for a row that the model cannot take.
         EXECUTE format(
             'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',
             column_name, table_name
@@ -52,7 +52,7 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
             USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column; an index of '
-                'vectors of another dimension has to be dropped, and made anew with it.';
+                'vectors of another dimension has to be dropped, and created again with it.';
     END IF;
 END
 $$;
@@ -60,7 +60,7 @@ $$;
 COMMENT ON FUNCTION hashindex._check_vector_column(regclass, text, integer) IS
     'refuses a column whose vectors a model of that dimension cannot take';
 
--- For what goes by codes alone: where the exact distance is computed, pgvector says it.
+-- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
 CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(
     table_name regclass, column_name text, dimension integer
 )
@@ -77,7 +77,7 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, found, dimension
             USING ERRCODE = 'datatype_mismatch',
-                  HINT = 'Its codes are of what was there before: drop the index, and make it anew.';
+                  HINT = 'Its codes are those of the former vectors: drop the index, and create it again.';
     END IF;
 END
 $$;
@@ -85,8 +85,8 @@ $$;
 COMMENT ON FUNCTION hashindex._check_column_dimension(regclass, text, integer) IS
     'refuses to search a column whose dimension was changed under its index';
 
--- Triggers run as the administrator: an operator, a cast or a domain's check of somebody else's must not run in them. An enum has
--- PostgreSQL's operators, unless its owner gives it others.
+-- Triggers run as the administrator, so no operator, cast or domain check of another role may run in them. An enum has
+-- PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -99,7 +99,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_foreign_type(oid) IS 'whether a type is neither PostgreSQL''s own nor an enum of the administrator''s';
+COMMENT ON FUNCTION hashindex._is_foreign_type(oid) IS 'whether a type is neither built in nor an enum of the administrator';
 
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass)
 RETURNS void
@@ -112,7 +112,7 @@ BEGIN
     IF i.filter_columns = '{}' THEN
         RETURN;
     ELSIF i.layout = 'column' THEN
-        RAISE EXCEPTION 'index "%" has its codes in the table itself, beside every column that a filter may name', i.name
+        RAISE EXCEPTION 'index "%" keeps its codes in the table itself, so every column can be filtered by already', i.name
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave filter columns out.';
     END IF;
     SELECT f.name, a.attname IS NULL AS missing, format_type(a.atttypid, a.atttypmod) AS type, count(*) OVER (PARTITION BY f.name) > 1 AS twice,
@@ -135,7 +135,7 @@ BEGIN
         RAISE EXCEPTION 'filter column "%" is named twice', wrong.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Name it once.';
     END IF;
     RAISE EXCEPTION 'filter column "%" of % is of type %, which is not built in', wrong.name, base, wrong.type
-        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a type of PostgreSQL''s own, or of an enum of the administrator''s; filters on others work without.';
+        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a built-in type, or of an enum that the administrator owns. Filters on other columns work too, without being kept beside codes.';
 END
 $$;
 
@@ -170,13 +170,13 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._filter_fault(hashindex.index, text, bigint) IS
-    'why the values of a filter column beside the codes are not those of the table any more; NULL where they are';
+    'why the values of a filter column beside the codes may differ from those in the table; NULL if they do not';
 
 CREATE OR REPLACE FUNCTION hashindex._find_key(
     table_name regclass, wanted text, OUT id_column text, OUT id_type text
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
--- Nothing else is on the path, so the type's name comes out qualified: it is read under any path.
+-- With only pg_catalog on the path the type's name is written qualified, and so means the same under any path.
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -189,10 +189,10 @@ BEGIN
         RAISE EXCEPTION 'table % has no column "%"', table_name, wanted
             USING ERRCODE = 'undefined_column';
     END IF;
-    -- One column, unique at every moment (a deferred constraint is not), never NULL.
+    -- A key is one column, NOT NULL and always unique: a deferrable constraint can be violated within a transaction.
     SELECT a.attname, format_type(t.oid, CASE WHEN t.oid = a.atttypid THEN a.atttypmod END),
            CASE WHEN t.typcategory = 'A' THEN 'an array' WHEN t.typcategory = 'C' THEN 'composite'
-                -- No operator or cast of somebody else's may run in triggers.
+                -- No operator or cast of another role may run in triggers.
                 WHEN hashindex._is_foreign_type(t.oid) THEN 'which is not built in' END
     INTO id_column, id_type, shape
     FROM pg_index x
@@ -227,14 +227,15 @@ $$;
 COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
     'the key column of a table (the primary key unless another is wanted) and its type';
 
--- What the catalog says is read as the name of a type, never as SQL. Qualified, so that it means the same under any path.
+-- The catalog's text is looked up as the name of a type and never becomes SQL. The result is qualified, so it means the same
+-- under any path.
 CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Where the type is gone, so is the key.
+    -- If the type was dropped, so was the key, and any type serves.
     RETURN coalesce((
         SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
         WHERE t.oid = to_regtype(id_type)
@@ -244,7 +245,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
 
--- The statements of an index use such names for variables, and for tables of a query.
+-- The statements of an index use these names for variables and for tables.
 CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -263,11 +264,11 @@ BEGIN
     ) n(name, shown)
     WHERE starts_with(n.name, 'hashindex_') LIMIT 1;
     IF taken IS NOT NULL THEN
-        RAISE EXCEPTION '% has a name by which searches mean something else', taken
+        RAISE EXCEPTION '% has a name that searches use for something else', taken
             USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it, or for the index that it is made for.';
     END IF;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._check_names(regclass, text) IS
-    'refuses a table whose name, or the name of one of whose columns, stands for something else in searches';
+    'refuses a table if searches use its name, or the name of one of its columns, for something else';

@@ -1,4 +1,4 @@
--- Making an index, in the caller's one transaction.
+-- Creates an index, in the caller's transaction.
 
 CREATE OR REPLACE FUNCTION hashindex.create_index(
     name text,
@@ -51,13 +51,13 @@ BEGIN
         RAISE EXCEPTION 'index "%" exists already', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Drop it first, or choose another name.';
     END IF;
-    -- Its objects have the names that it would take, and it may be called otherwise by now.
+    -- An index that was renamed or swapped keeps its storage, and so may own objects with the names that this one would take.
     IF EXISTS (SELECT FROM hashindex.index x WHERE x.storage = i.name) THEN
         RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
     IF i.ranking IS NULL THEN
-        RAISE EXCEPTION 'model "%" keeps % levels of projections that Python alone computes, by which SQL cannot rank',
+        RAISE EXCEPTION 'model "%" keeps % levels of projections, and SQL cannot rank by them: only Python evaluates the model',
             used.name, used.levels
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Train it with 2 levels.';
     END IF;
@@ -100,7 +100,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hashindex._create_functions(i);
-    -- Whoever attaches a partition needs it; and it says who is trusted.
+    -- The table's owner needs EXECUTE to attach a partition; the grant also records that he is trusted.
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', 'sync_' || i.storage,
         (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
@@ -111,9 +111,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
-    'creates an index: codes, triggers, search function; rows there already are still to be encoded';
+    'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
--- Without a key: a build adds it once the rows are there.
+-- Makes no primary key: a build adds it after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_code_table(i hashindex.index, base regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -125,16 +125,16 @@ DECLARE
 BEGIN
     SELECT coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') INTO filters
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
-    -- CREATE TABLE AS takes the key's modifier and collation over as they are. The cast leaves domains behind: their checks
-    -- must not run in triggers.
+    -- CREATE TABLE AS keeps the key's type modifier and collation. The cast replaces a domain by its base type: its checks must
+    -- not run in triggers.
     EXECUTE format(
         'CREATE %s TABLE %I.%I AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
-        -- Codes must not outlive the rows of an unlogged table in a crash.
+        -- A crash empties an unlogged table, and must empty its codes too.
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
         i.code_schema, i.code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits, filters, base
     );
     EXECUTE format(
-        -- PLAIN: a code with a short header would be copied for each of the operators that it meets in a search.
+        -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
         'ALTER TABLE %I.%I ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN',
         i.code_schema, i.code_table
     );
@@ -152,7 +152,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_code_table(hashindex.index, regclass) IS 'makes a code table of an index, which has no key yet';
+COMMENT ON FUNCTION hashindex._create_code_table(hashindex.index, regclass) IS 'makes a code table of an index, without its primary key';
 
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, table_name regclass)
 RETURNS void
@@ -164,7 +164,7 @@ BEGIN
         PERFORM hashindex._create_code_table(i, table_name);
         EXECUTE format('ALTER TABLE %I.%I ADD PRIMARY KEY (id)', i.code_schema, i.code_table);
     ELSE
-        -- A generated column is computed after the triggers that would read it.
+        -- A generated column is computed after BEFORE triggers, which therefore cannot read it.
         IF EXISTS (
             SELECT FROM pg_attribute a
             WHERE a.attrelid = _create_codes.table_name AND a.attname = i.column_name
@@ -184,7 +184,7 @@ $$;
 COMMENT ON FUNCTION hashindex._create_codes(hashindex.index, regclass) IS
     'makes the code table of an index, or the code column in its table';
 
--- Triggers fire in order of their names: that of rows after the user's own, which may change the vector.
+-- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
 CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index)
 RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -200,7 +200,7 @@ $$;
 COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS
     'names of the triggers that keep the codes of an index fresh';
 
--- Found by their function: the table may have been renamed, or may be gone.
+-- Finds triggers by their function, since the table may have been renamed or dropped.
 CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index)
 RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -214,7 +214,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS
-    'triggers that keep the codes of an index fresh, on whatever tables they are now';
+    'triggers that keep the codes of an index fresh, and their tables';
 
 CREATE OR REPLACE FUNCTION hashindex._has_trigger(
     i hashindex.index, table_name regclass, trigger_name text
@@ -253,8 +253,8 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    -- A statement on the parent of partitions fires the parent's triggers only, one on a partition
-    -- the partition's only: each needs its own.
+    -- A statement on a partitioned table fires its triggers only, and one on a partition fires only those of the partition: each
+    -- needs its own.
     FOR part IN
         SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
     LOOP
@@ -279,4 +279,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._create_triggers(hashindex.index, regclass) IS
-    'creates the triggers that keep the codes of an index fresh, where they are not there';
+    'creates the triggers that keep the codes of an index fresh, if they are missing';

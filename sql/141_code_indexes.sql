@@ -1,7 +1,7 @@
--- PostgreSQL's indexes over the codes of an index: what look-ups and HNSW consist of. They are built
--- from Python, one after the other and CONCURRENTLY, so that nobody waits for them.
+-- PostgreSQL's indexes over codes, for access paths lookup and hnsw. Python builds them one after the other and CONCURRENTLY,
+-- so that nobody waits for them.
 
--- By level: those of partitions are attached to that of the table above, which is made before them.
+-- Ordered by level: an index on a partition is attached to the one on the table above, which is made first.
 CREATE OR REPLACE FUNCTION hashindex._code_indexes(i hashindex.index, access text)
 RETURNS TABLE (
     index_name text, relation text, create_statement text, attach_statement text, level integer
@@ -39,7 +39,7 @@ BEGIN
     named AS (
         SELECT t.*, p.*, format(
             'hashindex_%s_%s', CASE WHEN t.level = 0 THEN i.storage
-                -- The name of the partition may be as long as a name can be.
+                -- A partition's name may already be 63 bytes long.
                 ELSE left(md5(i.storage || format(' %I.%I', t.nspname, t.relname)), 20) END, p.part
         ) AS name
         FROM tables t, parts p
@@ -61,7 +61,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_indexes(hashindex.index, text) IS
-    'the indexes over codes that an access path consists of: names, and the statements that make them';
+    'the indexes over codes of an access path: names, and the statements that make them';
 
 CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text)
 RETURNS void
@@ -71,11 +71,11 @@ AS $$
 DECLARE
     dropped text;
 BEGIN
-    -- Those of partitions go with the one above them, unless a run was cut off before it joined them.
+    -- Dropping an index drops those attached to it. A run that was cut off may have left some unattached.
     FOR dropped IN
         SELECT c.index_name FROM hashindex._code_indexes(i, _drop_code_indexes.access) c ORDER BY c.level
     LOOP
-        -- By IF EXISTS each drop would say what is missing.
+        -- DROP INDEX IF EXISTS would raise a notice for each that is missing.
         IF to_regclass(dropped) IS NOT NULL THEN
             EXECUTE 'DROP INDEX ' || dropped;
         END IF;
@@ -87,4 +87,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._drop_code_indexes(hashindex.index, text) IS
-    'drops the indexes over codes that an access path consists of, built or half built';
+    'drops the indexes over codes of an access path, also those half built';

@@ -1,7 +1,8 @@
--- Building landmarks beside searches and writers, as pg_repack builds a table: a new code table in the order of landmarks, a log
--- of the keys that are written meanwhile, and a moment in which the new one takes over. pg-hashindex index encode goes through it.
+-- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
+-- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
 
--- Tables of an index in schema hashindex by the names that they get; those that are not in use were left by a run or are of before.
+-- Finds the tables of an index in schema hashindex by their names. One that is not in use was left by a run that was cut off, or by a
+-- former build.
 CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index)
 RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -25,7 +26,7 @@ $$;
 COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS
     'tables of an index in schema hashindex, and whether it uses them';
 
--- The index as it will be: what the code that it has now is replaced by.
+-- The catalog row as it will be after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index)
 RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -44,7 +45,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._next_of(hashindex.index) IS 'catalog row of an index once the landmarks that are being built are in use';
+COMMENT ON FUNCTION hashindex._next_of(hashindex.index) IS 'catalog row that an index will have when the landmarks that are being built are in use';
 
 CREATE OR REPLACE FUNCTION hashindex._locked_index(name text)
 RETURNS hashindex.index
@@ -62,7 +63,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._locked_index(text) IS 'catalog row of an index, locked against other changes of it';
 
--- A run that was cut off is started over: what it has left goes.
+-- Starts over after a run that was cut off, and drops what it left.
 CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text)
 RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -114,7 +115,7 @@ BEGIN
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_staged', format('codes of index %s that are still to be put in order', i.name)
     );
-    -- After a crash the build begins again, so the log may go with it.
+    -- Unlogged, since the build begins again after a crash.
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_touched', later.code_table
@@ -129,8 +130,8 @@ $$;
 COMMENT ON FUNCTION hashindex._begin_build(text) IS
     'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
 
--- Measured on 10,321 landmarks: ef_construction = 200 takes 1.7 times as long, and 64 lists hold .956 of the true ten instead of .955;
--- m = 16 and 120 hold .949.
+-- Measured on 10,321 landmarks: 64 lists hold .955 of the true ten. With ef_construction = 200 building takes 1.7 times as long and they
+-- hold .956; with m = 16 and ef_construction = 120 they hold .949.
 CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -140,7 +141,7 @@ DECLARE
     i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
-    -- pgvector's limit on halfvec; without a graph a search compares all landmarks.
+    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks.
     IF dimension <= 4000 THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 100)',
@@ -153,7 +154,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._index_landmarks(text) IS 'builds the graph over landmarks that have just been written';
 
--- Lists are the rows of a landmark: next to each other on disk, so that reading one takes a page or two.
+-- The codes of one landmark are stored next to each other, so that reading its list takes a page or two.
 CREATE OR REPLACE FUNCTION hashindex._order_build(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -171,7 +172,7 @@ BEGIN
     END IF;
     EXECUTE format(
         'INSERT INTO hashindex.%1$I (id, landmark, code%2$s) SELECT s.id, s.landmark, s.code%3$s FROM hashindex.%4$I s %5$s '
-        -- A row that was moved while the table was read may have been read twice; the log has its key, as those of rows that are gone.
+        -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
         later.code_table, targets, sources, i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
@@ -181,7 +182,7 @@ BEGIN
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
     EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
-    -- What was read stays until the end: where it is gone, a crash has emptied the log of keys too.
+    -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_refresh(
         later, hashindex._parts(later) || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage))
     );
@@ -190,12 +191,12 @@ $$;
 
 COMMENT ON FUNCTION hashindex._order_build(text) IS 'writes the codes that were read in the order of their landmarks, and indexes them';
 
--- The number of keys, or -1 where the table was emptied meanwhile and the build has to begin again.
+-- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
 CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
--- A row that a policy hides would be taken for one that is gone.
+-- row_security = off makes a policy that hides rows an error; otherwise hidden rows would pass for deleted ones.
 SET row_security = off
 AS $$
 DECLARE
@@ -207,7 +208,7 @@ BEGIN
     IF emptied THEN
         RETURN -1;
     END IF;
-    -- The keys are read before the table: one that is written in between is logged again.
+    -- Keys are read before the table, since a key that is written in between is logged again.
     EXECUTE format(
         'WITH t AS (DELETE FROM hashindex.%I RETURNING id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
         i.storage || '_touched', 'renew_' || i.storage
@@ -217,7 +218,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._apply_touched(text) IS
-    'makes the codes being built what the table says now for the keys that were written meanwhile; returns how many, or -1 where all were';
+    'brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied';
 
 -- The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last keys. No lock on code tables is taken, so nobody is waited for.
 CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint)
@@ -240,9 +241,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_build(text, bigint) IS 'has searches and writers go by the landmarks that were built';
+COMMENT ON FUNCTION hashindex._finish_build(text, bigint) IS 'lets searches and writers use the landmarks that were built';
 
--- In a transaction of its own: searches under way read what it drops, and would be waited for under locks on the table.
+-- Runs in a transaction of its own: searches under way read what it drops, and it must not wait for them while it holds locks on the table.
 CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text)
 RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -259,9 +260,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer goes by; returns their names';
+COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer uses; returns their names';
 
--- What pg-hashindex index encode writes fires no trigger of the table.
+-- Needed because pg-hashindex index encode writes codes without firing triggers of the table.
 CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -276,7 +277,7 @@ BEGIN
     IF i.landmark_table IS NOT NULL THEN
         PERFORM set_config('hnsw.ef_search', '40', true);
         EXECUTE hashindex._fill(
-            -- Codes that a writer is at get their landmark from him; waiting for him could be a deadlock.
+            -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
             'SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
             'SELECT k.id FROM {code_table} k WHERE k.landmark IS NULL FOR NO KEY UPDATE SKIP LOCKED'
@@ -291,4 +292,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._assign_missing(text) IS
-    'lists codes that are under no landmark yet, where an index has landmarks; returns how many';
+    'assigns a landmark to codes that have none; returns how many';

@@ -1,6 +1,6 @@
--- Dropping an index, in the caller's one transaction.
+-- Drops an index, in the caller's transaction.
 
--- An index may be called so that one of ours has the name of one of its functions: arguments tell them apart.
+-- A function of pg_hashindex may have the same name as one of an index's (search_..., for example); their arguments differ.
 CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index)
 RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -31,7 +31,7 @@ DECLARE
     trigger_row record;
     dropped text;
 BEGIN
-    -- What it is being swapped for, and what it was before, go with it.
+    -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
     PERFORM hashindex._allow_shard_changes();
     FOR trigger_row IN
@@ -42,7 +42,7 @@ BEGIN
         EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
     END LOOP;
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
-        -- A shard that was split or moved is dropped later by Citus, and has triggers until then.
+        -- Citus drops a shard that was split or moved later on, and it keeps its triggers until then.
         EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);
     END LOOP;
     IF i.layout = 'table' THEN

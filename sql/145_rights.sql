@@ -1,7 +1,7 @@
--- One role administers: the owner of schema hashindex, to whom all that is made there belongs, and its members. Trigger functions
--- run with its rights, searches with those of the reader.
+-- The owner of schema hashindex and its members administer it; the owner owns everything in it. Trigger functions run with its
+-- rights, searches with those of the reader.
 
--- Searches by exact distance need no more. The catalog says nothing of vectors; layers of models may, so these are not here.
+-- Searches by exact distance read only the catalog, which holds nothing of vectors. Layers of models may, so nobody gets them here.
 GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
 GRANT SELECT ON hashindex.index TO PUBLIC;
 GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, network, created_at) ON hashindex.model TO PUBLIC;
@@ -16,7 +16,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._administrator() IS 'the role that owns schema hashindex, as which triggers run';
+COMMENT ON FUNCTION hashindex._administrator() IS 'the role that owns schema hashindex; triggers run as it';
 
 CREATE OR REPLACE FUNCTION hashindex._check_administrator()
 RETURNS void
@@ -50,7 +50,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._is_hidden(regclass) IS 'whether row security of a table hides rows from the administrator';
 
--- An owner can have code of his own run by whoever reads his table: in policies, partial indexes and CHECK constraints.
+-- A table's owner can make everybody who reads it run his code, by policies, partial indexes and CHECK constraints.
 CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -60,7 +60,7 @@ DECLARE
     administrator regrole := hashindex._administrator();
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     owned record;
-    -- Encoding locks rows, which PostgreSQL asks UPDATE for.
+    -- Encoding locks rows, which needs UPDATE.
     missing text := string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r WHERE NOT has_table_privilege(administrator, base, r);
     grants text := format('GRANT %s ON %s TO %s;', coalesce(missing, 'SELECT, UPDATE, TRIGGER'), base, administrator);
 BEGIN
@@ -77,7 +77,7 @@ BEGIN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
     ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
-        RAISE EXCEPTION 'row security of % hides rows from role %, as which triggers keep the codes', base, administrator
+        RAISE EXCEPTION 'row security of % hides rows from role %, which keeps the codes', base, administrator
             USING ERRCODE = 'insufficient_privilege', HINT = format(
                 'Run: ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS; or use layout column.', base, administrator
             );
@@ -85,9 +85,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS 'refuses a table that the administrator cannot keep an index of, or whose owner is not trusted';
+COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
 
--- Members of the administrator, and superusers, make them as themselves.
+-- A member of the administrator, or a superuser, creates tables as itself.
 CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -107,7 +107,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex._take_over(hashindex.index) IS 'makes the administrator the owner of the tables of an index';
 
--- Roles with SELECT on the codes, and without row security those that may read key and vector: they see what the codes tell.
+-- Returns roles with SELECT on the codes. Without row security also those that may read key and vector: codes tell them nothing new.
 CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index)
 RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -119,7 +119,7 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
     FROM (
-        -- Partitions are read directly, too.
+        -- A role may have SELECT on a partition alone.
         SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
         FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
         UNION ALL
@@ -134,7 +134,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._readers_of(hashindex.index) IS 'roles that may read the codes of an index, or everything that they tell';
+COMMENT ON FUNCTION hashindex._readers_of(hashindex.index) IS 'roles that may read the codes of an index, or the keys and vectors themselves';
 
 CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true)
 RETURNS void
@@ -172,7 +172,7 @@ BEGIN
     IF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
         RAISE EXCEPTION 'role "%" may not read columns "%" and "%" of %', role, i.id_column, i.column_name, base
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Searches read them. Run before: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
+                  HINT = format('Searches read them. First run: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND (SELECT bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part) THEN
         RAISE EXCEPTION 'row security of % hides rows, and their codes tell what is in them', base
             USING ERRCODE = 'object_not_in_prerequisite_state',

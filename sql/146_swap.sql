@@ -1,17 +1,16 @@
--- Another model for an index that is being searched. What is to come is an index beside it, under a
--- name of its own: encoded, built, searched and kept fresh like any other. Then the two exchange what
--- they have, all but their names: two rows of the catalog, and the functions that search. No lock is
--- taken on the table or on codes, so nobody waits. What was before stays, kept fresh, until it is
--- pruned.
+-- Gives an index another model while it is searched. A second index with a name of its own is made beside it, and encoded,
+-- built and kept fresh like any other. Then the two exchange everything but their names: two rows of the catalog, and the
+-- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
+-- until they are pruned.
 
--- Names of objects are made from it, so nothing else may have been made from it before.
+-- Objects get names made from it, so no index may have used it before.
 CREATE OR REPLACE FUNCTION hashindex._free_storage(name text)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    -- Room for a number, within the 40 bytes of an index's name.
+    -- 34 bytes leave space for a number within the 40 bytes of an index's name.
     stem text := CASE WHEN octet_length(name) <= 34 THEN name ELSE md5(name) END;
     number integer := 2;
 BEGIN
@@ -25,9 +24,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._free_storage(text) IS
-    'a name for what an index is swapped for, which no index has and no codes are kept under';
+    'an unused name for the index that is made beside one for a swap';
 
--- The row beside that of an index, in one of these states, or NULLs.
+-- Returns the catalog row that belongs to the swap of an index, if its state is one of these; otherwise NULLs.
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[])
 RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -43,7 +42,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._find_swap(text, text[]) IS
-    'catalog row of what an index is swapped for (next, ready), or of what it was before (previous)';
+    'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL)
 RETURNS text
@@ -58,7 +57,7 @@ DECLARE
     next_name text;
     wanted text;
 BEGIN
-    -- A second one waits here, and then finds what the first has begun.
+    -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
     IF used.id IS NULL THEN
@@ -73,28 +72,28 @@ BEGIN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
         );
-        -- Nothing could be compared with what was there before, nor returned to.
+        -- With vectors of another dimension, the former codes could neither be compared nor used again.
         RAISE EXCEPTION 'model "%:%" takes vectors of % dimensions, and those of index "%" had %',
             used.name, used.version, used.dimension, i.name, before.dimension
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'The column has changed since: drop the index, and make it anew with this model.';
+                  HINT = 'The column has changed since: drop the index, and create it again with this model.';
     END IF;
     wanted := coalesce(begin_swap.access, i.building, i.access);
     beside := hashindex._find_swap(i.name, '{next,ready}');
     IF beside.model_id = used.id
         AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
-        -- A run before was cut off.
+        -- A former run was cut off; this one continues it.
         RETURN beside.name;
     ELSIF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is being swapped to model % by access path %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
             coalesce(beside.building, beside.access)
             USING ERRCODE = 'object_in_use',
-                  HINT = format('Go on with that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
+                  HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
     beside := hashindex._find_swap(i.name, '{previous}');
     IF beside.name IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" has its codes of model % still, from the swap before', i.name,
+        RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
@@ -103,7 +102,7 @@ BEGIN
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
-        -- As when the index was made.
+        -- The owner is trusted if he was when the index was made.
         (SELECT has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE')
          FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name)))
     );
@@ -111,7 +110,7 @@ BEGIN
     PERFORM hashindex._let_read(x, r) FROM hashindex.index x, hashindex._readers_of(i) r WHERE x.name = next_name;
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
-        -- One that was chosen, not come by.
+        -- A ranking is kept if the user chose it; a default gives way to the new model's default.
         CASE WHEN i.ranking <> hashindex._default_ranking(before)
                 AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
         i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
@@ -121,9 +120,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.begin_swap(text, text, text) IS
-    'makes an index of another model beside an index, to be encoded and then exchanged with it; returns its name';
+    'makes a second index with another model beside an index, to be encoded and then exchanged with it; returns its name';
 
--- From a transaction that begins later on, all of its codes are seen.
+-- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -142,7 +141,7 @@ BEGIN
                   HINT = 'Begin with: pg-hashindex index swap.';
     END IF;
     IF beside.building = 'landmarks' THEN
-        -- Of no rows no landmarks are trained. They are built when there are some.
+        -- Landmarks cannot be trained on an empty table. They are built when it has rows.
         EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
     END IF;
     IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
@@ -155,9 +154,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS
-    'says that what an index is swapped for is encoded and built';
+    'marks the codes that an index is swapped to as encoded and built';
 
--- The index takes what is ready, or what was previous, and that takes what the index had.
+-- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -176,7 +175,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'See: pg-hashindex index show.';
     END IF;
-    -- Whoever encodes or builds goes by the names of both the index and its storage.
+    -- Sessions that encode or build lock the names of both the index and its storage.
     IF (
         SELECT bool_or(hashindex._is_at_work(w.work, n.name))
         FROM unnest(ARRAY[exchange.name, beside]) n(name), unnest('{encode,access}'::text[]) w(work)
@@ -184,7 +183,7 @@ BEGIN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name
             USING ERRCODE = 'lock_not_available', HINT = 'Wait for it.';
     END IF;
-    -- In one statement: no two rows may have the same storage at its end.
+    -- One statement, since storage is unique.
     UPDATE hashindex.index x
     SET (model_id, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
          probes, trained_rows, chunks, storage, landmark_table, next_generation, built_pages, built_from, generation)
@@ -200,4 +199,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.exchange(text, text) IS
-    'lets an index go by what is ready, or by what was previous; what it went by becomes the previous';
+    'exchanges the codes of an index with those that are ready, or previous; the former ones become the previous';

@@ -1,4 +1,4 @@
--- Bringing an index back into order, and dropping what belongs to none: what pg-hashindex index repair is made of.
+-- Repairs an index, and drops objects that belong to none: the functions behind pg-hashindex index repair.
 
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
@@ -11,7 +11,7 @@ DECLARE
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     named text := hashindex._shell_word(coalesce(i.swap_of, i.name));
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
-    again text := format('restore what was, or run pg-hashindex index drop %s and make it anew', named);
+    again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
     key_fault text;
     key_type text;
 BEGIN
@@ -35,7 +35,7 @@ BEGIN
     FROM (
         SELECT CASE WHEN c.relkind NOT IN ('r', 'p') THEN format('%s is not a table', base)
                     WHEN c.relpersistence = 't' THEN format('%s is a temporary table, which an index would outlive', base)
-                    -- A write to a child fires none of the parent's triggers.
+                    -- A write to an inheriting table fires none of the parent's triggers.
                     WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = base) THEN
                         format('%s has tables that inherit from it', base) END AS fault, again AS advice, false AS mendable
         FROM pg_class c WHERE c.oid = base
@@ -63,7 +63,7 @@ BEGIN
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
             WHEN NOT hashindex._is_beside(i) THEN format('table %s and its codes in %s are not distributed alike', base, codes)
-            -- Triggers and the encoder write by it.
+            -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN i.layout = 'table' AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
                 WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL AND a.attname = 'id'
@@ -75,9 +75,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._table_faults(hashindex.index) IS
-    'why the table, column, key and codes of an index are not what it was made for, and what to do; a repair mends some';
+    'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
 
--- What an empty table of codes lacks, pg-hashindex index encode brings.
+-- Makes them empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -96,10 +96,10 @@ BEGIN
         END IF;
         EXECUTE format('DROP TABLE %s', codes);
     END IF;
-    -- Snapshots of now must not take the codes to come for those of all rows.
+    -- A new generation keeps present snapshots from searching codes that are not complete.
     i.generation := hashindex._new_generation(i.generation);
     IF i.layout = 'table' THEN
-        -- What was built on the codes is gone with them.
+        -- The landmarks and indexes over the codes were dropped with them.
         i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
         i.access := 'scan';
         i.landmark_table := NULL;
@@ -120,10 +120,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._restore_codes(text) IS
-    'makes the code table or code column of an index anew, if it is missing; returns whether it was';
+    'creates the code table or code column of an index if it is missing; returns whether it was';
 
--- Comments on triggers say that what their tables got before was not seen. They stay until every code has been compared, also
--- where a run is cut off in between.
+-- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
+-- repair is cut off.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -145,9 +145,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._mark_triggers(text, regclass, boolean) IS
-    'says that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
+    'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
 
--- Disabled ones too, whoever disabled them: codes do not stay right without.
+-- Enables disabled triggers too, since codes do not stay right without them.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text)
 RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -170,7 +170,7 @@ BEGIN
             FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
             UNION ALL
             SELECT DISTINCT 2, NULL::name, p.part, 'missing' FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
-            -- PostgreSQL itself makes those of rows for partitions.
+            -- PostgreSQL itself makes row triggers for partitions.
             WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex._has_trigger(i, p.part, n.name)
         ) f WHERE f.fault IS NOT NULL ORDER BY f.place, f.fault, f.relation::text
     LOOP
@@ -192,9 +192,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._restore_triggers(text) IS
-    'makes the triggers of an index that are missing, enables disabled ones, and drops those of partitions that were detached; returns the tables, by what was wrong';
+    'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
 
--- Searches go by all codes again until it is built: what is left of it may be wrong.
+-- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text)
 RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -212,21 +212,21 @@ BEGIN
     IF i.access = 'landmarks' THEN
         complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
         IF complete THEN
-            -- A crash empties what is unlogged.
+            -- A crash empties unlogged tables.
             EXECUTE format(
                 'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s)',
                 i.landmark_table, codes
             ) INTO complete;
         END IF;
     ELSIF i.access IN ('lookup', 'hnsw') THEN
-        -- That of a table with partitions is valid if those of all of them are there.
+        -- An index on a partitioned table is valid only if all its partitions have theirs.
         SELECT coalesce(bool_and(x.indisvalid IS TRUE), false) INTO complete
         FROM hashindex._code_indexes(i, i.access) c
         LEFT JOIN pg_index x ON x.indexrelid = to_regclass(c.index_name)
         WHERE c.level = 0;
     END IF;
     IF NOT complete THEN
-        RETURN NEXT format('access path %s was incomplete: searches go by scan until it is built again', i.access);
+        RETURN NEXT format('access path %s was incomplete: searches scan all codes until it is built again', i.access);
         part := i.access;
         i.building := coalesce(i.building, i.access);
         i.access := 'scan';
@@ -242,7 +242,7 @@ BEGIN
         RETURN NEXT format('dropped table %s, which a run had left', part);
     END LOOP;
 
-    -- What CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and what no path of the index needs.
+    -- Drop indexes that CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and those that no access path of the index needs.
     FOR dropped IN
         SELECT format('%I.%I', n.nspname, c.relname)
         FROM pg_index x
@@ -259,7 +259,7 @@ BEGIN
               substr(c.relname, 1 + length(named.stem)) ~ '^(hnsw|chunk_[0-9]+)(_cc(new|old)[0-9]*)?$'
               AND starts_with(c.relname, named.stem)
           ))
-          -- Those of partitions go with the one above them.
+          -- Dropping an index drops those attached to it.
           AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
           AND NOT EXISTS (
               SELECT FROM unnest(ARRAY[i.access, i.building]) path
@@ -275,9 +275,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._restore_access(text) IS
-    'has an index whose access path is incomplete build it again, and drops what runs that were cut off left of others; returns what was done';
+    'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
 
--- Rows of the catalog say what is in use; names and comments say what is ours.
+-- Finds our objects by their names and comments; rows of the catalog say which of them are in use.
 CREATE OR REPLACE FUNCTION hashindex.orphans()
 RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -358,7 +358,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.orphans() IS
-    'what was made for indexes that are no more, and by runs of pg-hashindex tune that were killed; with the statements that drop it';
+    'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_orphans()
 RETURNS TABLE (kind text, object text)
@@ -368,7 +368,7 @@ AS $$
 DECLARE
     orphan record;
 BEGIN
-    -- Nobody makes an index of that name meanwhile.
+    -- The lock keeps others from creating an index meanwhile.
     LOCK TABLE hashindex.index IN SHARE ROW EXCLUSIVE MODE;
     FOR orphan IN SELECT o.* FROM hashindex.orphans() o LOOP
         EXECUTE orphan.statement;
@@ -380,4 +380,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.drop_orphans() IS
-    'drops what was made for indexes that are no more; returns what it was';
+    'drops objects of indexes that no longer exist; returns their names';

@@ -1,7 +1,7 @@
--- Searching any index by its name: keys as text, filters as SQL text or JSON. Applications that know their index and need no filter
--- call its own function, hashindex.search_<index>, which is typed and keeps its plan.
+-- Searches any index by its name, with keys as text and filters as SQL text or JSON. An application that needs no filter calls
+-- the index's own function, hashindex.search_<index>, which is typed and keeps its plan.
 
--- EXPLAIN is allowed in a volatile function alone, though it changes nothing.
+-- VOLATILE, because PostgreSQL allows EXPLAIN only there.
 CREATE OR REPLACE FUNCTION hashindex._estimate(
     statement text, caller_path text DEFAULT current_setting('search_path'),
     OUT matching double precision, OUT cost double precision
@@ -15,9 +15,9 @@ DECLARE
     plans refcursor;
     plan json;
 BEGIN
-    -- The caller's path is for this statement alone: under it even operators may be somebody else's.
+    -- Only this statement runs under the caller's path, where even operators may be somebody else's.
     PERFORM set_config('search_path', caller_path, true);
-    -- By a cursor, which takes one statement alone.
+    -- A cursor takes only one statement, so a filter cannot add another.
     OPEN plans FOR EXECUTE explain;
     FETCH plans INTO plan;
     CLOSE plans;
@@ -28,9 +28,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._estimate(text, text) IS
-    'how many rows the planner expects of a query, and at what cost';
+    'number of rows that the planner expects from a query, and its cost';
 
--- Where a vector is kept out of line, comparing it costs several times as much. In microseconds, measured.
+-- Measured in microseconds. A vector stored out of line costs several times as much to compare.
 CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index)
 RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -44,11 +44,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._row_cost(hashindex.index) IS
-    'microseconds that comparing a vector of an index with the query takes, beside reading the row';
+    'microseconds that it takes to compare a vector of an index with the query, without reading the row';
 
--- Rows that a filter holds for. Where few match, all of them are compared exactly, at once. Otherwise candidates are looked up
--- in the order of their codes, in batches that grow until enough match. Filter columns that are kept beside the codes leave rows out
--- before any is looked up.
+-- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
+-- in batches that grow until enough match. Filter columns beside the codes exclude rows before any is looked up.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
     i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, filter text, query_code bit varying,
     caller_path text
@@ -64,12 +63,12 @@ DECLARE
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
-    -- As many as a share of the rows holds, give or take two standard deviations.
+    -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
     needed double precision := wanted + 2 * sqrt(wanted);
     lists integer := coalesce(probes, i.probes);
     rows double precision := (
         SELECT greatest(1, CASE WHEN c.relkind <> 'p' THEN c.reltuples ELSE (
-            -- Nobody may ever have counted the rows of a table with partitions.
+            -- A partitioned table may never have been analyzed itself.
             SELECT sum(greatest(l.reltuples, 0)) FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf
         ) END)
         FROM pg_class c WHERE c.oid = base::regclass
@@ -88,12 +87,12 @@ BEGIN
     ELSIF lists NOT BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('probes', probes, '1 to 1000');
     END IF;
-    -- Reading and checking all rows, against 2 ms and 5 us for each row that is looked up.
+    -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
             kept := hashindex._kept_filter(i, filter);
         END IF;
-        -- Rows that match are spread over more lists than the nearest.
+        -- The nearest matching rows are spread over more lists than the nearest rows.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
@@ -111,7 +110,7 @@ BEGIN
             EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
             PERFORM pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
-            -- Half of the table would cost more than all of it.
+            -- The next batch would take most of the table, which costs more than reading all of it.
             IF n > 0.3 * rows THEN
                 found := NULL;
                 EXIT;
@@ -125,7 +124,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
+    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
     statement := format(
         'SELECT %1$s.%2$I::pg_catalog.text, %1$s.%3$I %4$s $1::%6$s FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%5$s) '
         'ORDER BY (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
@@ -137,9 +136,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, {ext}.vector, integer, integer, integer, text, bit varying, text) IS
-    'nearest rows of those that a filter holds for';
+    'nearest rows among those that match a filter';
 
--- The filter, where the columns beside the codes are all that it needs and operators of PostgreSQL's own; otherwise NULL.
+-- Returns the filter if it needs only columns that are kept beside the codes and built-in operators; otherwise NULL.
 CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
@@ -147,11 +146,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     source text := format('%I.%I', i.schema_name, i.table_name);
-    -- The table's name before a dot and a column.
+    -- Remove the table's name before a column.
     qualified text := '("?)' || regexp_replace(i.table_name, '(\W)', '\\\1', 'g') || '\1\s*\.(?!\s*\*)';
 BEGIN
     IF i.layout = 'table' THEN
-        -- The whole row of the table would be another one here, without the columns that are not kept.
+        -- A filter on the whole row cannot be evaluated: some columns are missing here.
         IF strpos(lower(replace(regexp_replace(filter, qualified, '', 'gi'), '""', '"')), lower(i.table_name)) > 0 OR filter ~* 'u&"' THEN
             RETURN NULL;
         END IF;
@@ -160,10 +159,10 @@ BEGIN
             i.code_schema, i.code_table, i.table_name
         ) INTO source
         FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        -- One whose type has changed since may compare otherwise.
+        -- A column whose type has changed since may compare differently.
         WHERE hashindex._filter_fault(i, f.name, f.n) IS NULL;
     END IF;
-    -- Candidates are looked for under our path. What means the same there as under the caller's is qualified, or PostgreSQL's own.
+    -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
     PERFORM hashindex._estimate(format('SELECT FROM %s WHERE (%s)', source, filter), 'pg_catalog, pg_temp');
     RETURN filter;
 EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
@@ -172,10 +171,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._kept_filter(hashindex.index, text) IS
-    'a filter, where the columns that are kept beside the codes of an index can tell it; otherwise NULL';
+    'a filter, if the columns beside the codes of an index are enough to evaluate it; otherwise NULL';
 
--- Python encodes the query before this statement sees the index, which may have been given another model since. Functions of the index
--- that are newer than the statement's snapshot do not go by codes at all.
+-- Python encodes the query before this statement reads the index, which may have been swapped to another model in between.
 CREATE OR REPLACE FUNCTION hashindex._code_by_model(index_name text, model_id bigint, query_code bit varying)
 RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -202,7 +200,7 @@ CREATE OR REPLACE FUNCTION hashindex.search(
     where_equals jsonb DEFAULT NULL,
     filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL,
-    -- A default is evaluated where the call stands, before this function sets its own path.
+    -- A default is evaluated in the caller's statement, before this function sets its own path.
     caller_path text DEFAULT current_setting('search_path')
 )
 RETURNS TABLE (id text, distance double precision)
@@ -212,7 +210,7 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    -- A comment at the end of a filter must not take in what comes after it.
+    -- A line comment at the end of the filter must not hide what follows it.
     wanted text := concat_ws(' AND ', '(' || filter || E'\n)', hashindex._filter_of(i, where_equals));
 BEGIN
     IF wanted = '' THEN
@@ -222,7 +220,7 @@ BEGIN
     ELSE
         RETURN QUERY SELECT s.* FROM hashindex._filtered_search(
             i, query, k, candidates, probes, wanted, query_code,
-            -- Nothing of the caller's own SQL is in where_equals.
+            -- where_equals holds no SQL of the caller's.
             CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END
         ) s;
     END IF;
@@ -246,7 +244,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF jsonb_typeof(where_equals) <> 'object' THEN
-        RAISE EXCEPTION 'where_equals is %, not an object', where_equals
+        RAISE EXCEPTION 'where_equals is %, not a JSON object', where_equals
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"column": value}.';
     END IF;
     FOR pair IN
@@ -257,11 +255,11 @@ BEGIN
         LEFT JOIN pg_type t ON t.oid = a.atttypid
     LOOP
         IF pair.numeric IS NULL THEN
-            RAISE EXCEPTION 'where_equals names column "%", which % has not', pair.key, base
+            RAISE EXCEPTION 'where_equals names column "%", which % does not have', pair.key, base
                 USING ERRCODE = 'undefined_column';
         END IF;
         IF jsonb_typeof(pair.value) IN ('array', 'object') THEN
-            RAISE EXCEPTION 'where_equals asks that column "%" equal %', pair.key, pair.value
+            RAISE EXCEPTION 'where_equals cannot compare column "%" with %', pair.key, pair.value
                 USING ERRCODE = 'invalid_parameter_value',
                       HINT = 'Values are text, numbers, true, false or null.';
         END IF;
@@ -269,7 +267,7 @@ BEGIN
             WHEN 'null' THEN
                 format('%I.%I IS NULL', i.table_name, pair.key)
             WHEN 'number' THEN
-                -- As a number where the column holds some: 5.0 is no literal of integer.
+                -- Compared as a number, since 5.0 is no literal of type integer.
                 format('%I.%I = %s', i.table_name, pair.key,
                     CASE WHEN pair.numeric THEN pair.value #>> '{}'
                          ELSE quote_literal(pair.value #>> '{}') END)
@@ -283,7 +281,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._filter_of(hashindex.index, jsonb) IS
-    'SQL condition that holds where every named column equals its value';
+    'filter that matches rows in which every named column equals its value';
 
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text)
 RETURNS bit varying

@@ -1,8 +1,7 @@
--- Indexes in migrations, and beside tables that an application declares: made, encoded and swapped in
--- the one transaction of the migration, by SQL alone. It keeps writers from the table until it ends,
--- so large tables are encoded and swapped by pg-hashindex, in many transactions.
+-- Creates, encodes and swaps indexes in the transaction of a migration, by SQL alone. Writers wait until it ends, so
+-- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
--- Rows that have a vector and no code get one; the number of them.
+-- Encodes rows that have a vector and no code; returns how many.
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -24,9 +23,9 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    -- From here on nobody writes, and what was written before is seen by the statements below.
+    -- Nobody writes after this lock, and the statements below see everything that was written before.
     PERFORM hashindex._wait_for_writers(i);
-    -- It may have been made anew meanwhile, with another model.
+    -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
@@ -46,13 +45,13 @@ BEGIN
             'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT b.%I AS id FROM %s b '
             'WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%2$I) %7$s) s',
             'refresh_' || i.storage, i.id_column, base, i.column_name, i.code_schema, i.code_table,
-            -- The code of a row that has changed since would be that of the vector before: to lock it is the serialization
-            -- failure that callers of these isolation levels expect.
+            -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
+            -- serialization failure that callers of these isolation levels expect.
             CASE WHEN snapshot_is_old THEN 'FOR SHARE OF b' END
         ) INTO written;
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;
-    -- Of a table without any page there are none.
+    -- A table without pages has no rows.
     IF snapshot_is_old AND EXISTS (
         SELECT FROM hashindex._parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
     ) THEN
@@ -64,7 +63,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.encode_rows(text) IS
-    'encodes the rows of an index that have no code, in this transaction, which keeps writers from the table; the number of them';
+    'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
 
 CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text)
 RETURNS void
@@ -78,16 +77,16 @@ BEGIN
         RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
-    -- Searches under way read them: hashindex.drop_unused says why no migration drops them.
+    -- Searches under way may read them, so they are dropped in another transaction (see hashindex.drop_unused).
     IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
-        RAISE WARNING 'index "%" has tables that it no longer goes by', i.name
+        RAISE WARNING 'index "%" has tables that it no longer uses', i.name
             USING HINT = format('Drop them: pg-hashindex index repair %s', i.name);
     END IF;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._warn_of_path(text) IS
-    'warns where the access path of an index is still to be built, or one of before to be dropped, which no migration does';
+    'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
     name text,
@@ -142,10 +141,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[]) IS
-    'creates an index, configures and encodes it, in this transaction; with defer only where its model is there and it is not';
+    'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
--- What the index had is kept beside, as by pg-hashindex index swap: to drop it takes a lock on the
--- table that shuts out readers too, and one of them may be waiting to write. That would be a deadlock.
+-- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
+-- that is waiting to write would make that a deadlock.
 CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -171,17 +170,17 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
     ELSIF beside.model_id = used.id THEN
-        -- Kept fresh since the swap before.
+        -- The former codes were kept fresh since the last swap, so they need no encoding.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
         IF beside.name IS NOT NULL THEN
-            -- First of all: whoever reads the table is waited for before any writer waits for us.
+            -- First, so that we wait for readers of the table before any writer waits for us.
             PERFORM hashindex.drop_index(beside.name);
         END IF;
         PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
-        -- Not hashindex.swap_is_ready: where an access path is to be built, it is missed for a while.
+        -- Not hashindex.swap_is_ready: it refuses an access path that is not built yet, and a migration scans until then.
         UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
         PERFORM hashindex.exchange(i.name, 'ready');
     END IF;
@@ -191,4 +190,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.swap_model(text, text) IS
-    'gives an index another model, in this transaction, which keeps writers from the table; false where it has it already';
+    'gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already';

@@ -1,6 +1,6 @@
--- All of Citus: what an index is made of on a table that is distributed among shards. Codes are co-located with their rows, and
--- landmarks are a reference table, so that triggers, encoding and searches find on a node what they need. A plain server
--- comes here once for each change of an index, by _is_distributed, and leaves again.
+-- Everything about Citus: indexes on tables that are distributed among shards. Codes are co-located with their rows, and
+-- landmarks are a reference table, so triggers, encoding and searches find all they need on their node. On a plain server
+-- only _is_distributed runs, once for each change of an index.
 
 CREATE OR REPLACE FUNCTION hashindex._distribution_of(
     relation regclass, OUT method text, OUT column_name text
@@ -20,7 +20,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._distribution_of(regclass) IS
-    'how Citus distributes a table (hash, reference or other) and by which column; NULLs where it does not, and without Citus';
+    'how Citus distributes a table (hash, reference or other) and by which column; NULLs if it does not';
 
 CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index)
 RETURNS boolean
@@ -48,9 +48,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._is_beside(hashindex.index) IS
-    'whether the codes of an index are distributed where its table is, and are not where it is not';
+    'whether the codes of an index are distributed like its table';
 
--- A node that has shards lists their triggers and tables beside those that they are shards of.
+-- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
 CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -84,10 +84,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._relation_bytes(regclass) IS 'size of a table without its indexes, of all of its shards where it has some';
+COMMENT ON FUNCTION hashindex._relation_bytes(regclass) IS 'size of a table without its indexes, shards included';
 
--- Citus refuses triggers unless asked: they could do what its distributed transaction does not see. By
--- one connection to each node: what several of them make, the others do not see before the end.
+-- Citus allows triggers on distributed tables only by a setting, since they could make changes outside its distributed
+-- transaction. One connection to each node is used, since several would not see each other's changes.
 CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -102,9 +102,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._allow_shard_changes() IS
-    'has Citus, where it is, take statements about the triggers and codes of an index, until the transaction ends';
+    'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
 
--- Nothing has been changed when this refuses.
+-- Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -159,10 +159,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._check_distributable(hashindex.index) IS
-    'refuses an index that its distributed table cannot have; every index may be on a table that is not';
+    'refuses an index that a distributed table cannot have; does nothing for other tables';
 
--- What the nodes know of indexes: the catalog and models stay on the coordinator, since a table whose row type functions take
--- cannot be distributed. One row an index, gone with it.
+-- Keeps node_index, a reference table with one row for each index. The catalog and models stay on the coordinator, since Citus cannot
+-- distribute a table whose row type is an argument of functions.
 CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -174,9 +174,9 @@ BEGIN
             name text PRIMARY KEY, generation bigint NOT NULL, model_id bigint NOT NULL, layers hashindex.layer[] NOT NULL
         );
         COMMENT ON TABLE hashindex.node_index IS
-            'indexes of distributed tables as every node of a Citus cluster has to know them: what searches there and triggers go by';
+            'indexes of distributed tables, for triggers and searches on every node of a Citus cluster';
         EXECUTE 'SELECT create_reference_table(''hashindex.node_index'')';
-        -- As of the tables that it is made from: hashindex._let_read grants the layers.
+        -- The same rights as on the tables it is made from; hashindex._let_read grants the layers.
         GRANT SELECT (name, generation, model_id) ON hashindex.node_index TO PUBLIC;
     END IF;
     EXECUTE 'INSERT INTO hashindex.node_index AS n VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE '
@@ -185,7 +185,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes what the nodes have to know of an index to the copies that they have';
+COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
 
 CREATE OR REPLACE FUNCTION hashindex._forget_on_nodes(name text)
 RETURNS void
@@ -199,9 +199,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._forget_on_nodes(text) IS 'removes an index from what the nodes of a Citus cluster know, where there is one';
+COMMENT ON FUNCTION hashindex._forget_on_nodes(text) IS 'removes an index from the table that every node of a Citus cluster has a copy of';
 
--- By the own name of this node's copy: within a query on a shard, Citus plans no other. IMMUTABLE as _layers_of is, and why.
+-- Reads this node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at
+-- _layers_of.
 CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint)
 RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
@@ -215,11 +216,11 @@ BEGIN
     INTO copy;
     EXECUTE format(
         'SELECT n.layers FROM %s n WHERE n.model_id = $1 LIMIT 1',
-        -- A node that was just added may have no copy yet, and no shards either.
+        -- A new node may have no copy yet, but then it has no shards either.
         coalesce(to_regclass(copy)::text, 'hashindex.node_index')
     ) INTO kept USING model_id;
     IF kept IS NULL AND to_regclass('hashindex.model') IS NOT NULL THEN
-        -- A transaction that is older than the index may know the model all the same, on the coordinator.
+        -- On the coordinator, a transaction that is older than the index may see its model.
         SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = _node_layers_of.model_id;
     END IF;
     IF kept IS NULL THEN
@@ -232,10 +233,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._node_layers_of(bigint) IS
-    'layers of a model as this node of a Citus cluster has them; for the plans of searches, triggers and encoding alone';
+    'layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding';
 
--- What the templates are filled with, where it is not what a plain table gets. Statements that go through format() once more have
--- doubled signs of percent.
+-- The values of placeholders that differ from those for a plain table. Percent signs are doubled in statements that go through
+-- format() once more.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -255,7 +256,7 @@ DECLARE
     row_projection text := hashindex._projection(used, 'r.vector', layers);
     doubled record;
 BEGIN
-    -- Those of a build come after its landmarks.
+    -- During a build, its codes come after its landmarks.
     IF i.next_generation IS NOT NULL THEN
         later := hashindex._next_of(i);
         IF to_regclass(format('hashindex.%I', later.code_table)) IS NULL THEN
@@ -286,7 +287,7 @@ BEGIN
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
         ) END,
-        -- Weights of bits are few: they need no copy on the nodes.
+        -- Weights of bits are written into the function, since they are few.
         'query_codes', CASE WHEN i.ranking = 'weighted' THEN format(
             'hashindex._weighted_codes(%s, hashindex._weight_planes(%L::%s.vector))', parts ->> 'code', used.bit_weights::text, parts ->> 'ext'
         ) ELSE parts ->> 'query_codes' END,
@@ -302,7 +303,7 @@ BEGIN
             SELECT CASE WHEN l.name IS NOT NULL THEN format('hashindex.%I', l.name) END
             FROM unnest(code_tables, landmark_tables) l(codes, name) WHERE l.codes IS NOT NULL
         )::text),
-        -- %1$s is the shard of the codes, %2$s that of the table, %3$s the node's copy of the landmarks.
+        -- %1$s is the shard of codes, %2$s the shard of the table, %3$s the node's copy of the landmarks.
         'forget_gone', quote_literal(format(
             'DELETE FROM %%1$s c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM %%2$s b WHERE b.%s = c.id AND b.%s IS NOT NULL)',
             doubled.key, doubled.column
@@ -326,9 +327,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._shard_parts(hashindex.index, jsonb) IS
-    'what the templates of an index''s functions are filled with on a distributed table, of what they would be on a plain one';
+    'values of the placeholders in templates for a distributed table, made from those for a plain one';
 
--- Citus sends new functions to every node by itself. Those that there were before Citus came have to be brought there.
+-- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
 CREATE OR REPLACE FUNCTION hashindex._bring_functions()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -340,7 +341,7 @@ BEGIN
     FOR needed IN EXECUTE
         'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
         'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
-        -- One that is parsed at its creation comes after those that it calls.
+        -- A function that is parsed when it is created comes after those that it calls.
         'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
     LOOP
         EXECUTE 'SELECT create_distributed_function($1)' USING needed;
@@ -348,9 +349,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._bring_functions() IS 'makes the functions that triggers, encoding and searches call on every node of a Citus cluster';
+COMMENT ON FUNCTION hashindex._bring_functions() IS 'creates on every node of a Citus cluster the functions that triggers, encoding and searches call there';
 
--- A table of codes without a row beside each row of the table.
+-- Co-locates the codes with the table.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -366,7 +367,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._distribute_codes(hashindex.index) IS
-    'empties a table of codes, and distributes it as the table of its index';
+    'empties a table of codes, and distributes it like the table of its index';
 
 CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text)
 RETURNS void
@@ -390,7 +391,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._bring_functions();
     IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
-        -- Nothing has kept codes fresh while the table was being distributed, so they are made again; landmarks are built again.
+        -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
         i.generation := hashindex._new_generation(i.generation);
         UPDATE hashindex.index x
@@ -408,10 +409,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.distribute(text) IS
-    'brings an index to the shards of its table, which Citus distributes: codes co-located, what searches and triggers go by on every node, triggers on shards; may be run again';
+    'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
--- Building landmarks is making another table of codes beside the one in use: first the landmarks, with a copy on every node, then
--- the codes, which triggers write to from the moment that they are there. The caller holds SHARE ROW EXCLUSIVE on the table for the second.
+-- A build makes new landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers
+-- write to at once. For the second step the caller holds SHARE ROW EXCLUSIVE on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_landmarks(name text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -428,7 +429,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._begin_shard_landmarks(text) IS
-    'makes the table that landmarks of a distributed table are written to, on every node; returns the generation that the index will have';
+    'creates the landmark table of a distributed table on every node; returns the generation that the index will have';
 
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text)
 RETURNS void
@@ -448,9 +449,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._begin_shard_codes(text) IS
-    'makes the codes that landmarks are built with on a distributed table, and has triggers write them beside those in use';
+    'creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on';
 
--- The pages of all shards from one to another: each node encodes what it has there into its own codes. NULLs are the first and the last.
+-- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page.
 CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -466,7 +467,7 @@ BEGIN
     EXECUTE CASE WHEN i.layout = 'table' THEN format(
         'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s(b.%6$I::{ext}.vector)%7$s FROM %8$s b %9$s '
         'WHERE b.%6$I IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
-        -- A trigger may write one meanwhile, of a newer vector.
+        -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (id) DO NOTHING',
         parts ->> 'code_table', parts ->> 'filter_targets', i.id_column,
         CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'encode', i.column_name,
@@ -488,8 +489,8 @@ $$;
 COMMENT ON FUNCTION hashindex._encode_shards(hashindex.index, bigint, bigint) IS
     'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
 
--- Codes of rows that went, or lost their vector, while a statement of _encode_shards was at them: nobody saw those to take them away.
--- The caller has waited for every writer of that time to end, and writers that came later saw them.
+-- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them: the writer did not see these
+-- codes. The caller has waited for all writers of that time; later writers see the codes.
 CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -498,7 +499,7 @@ AS $$
 DECLARE
     pruned bigint := 0;
 BEGIN
-    -- Who does not see every row must not take the others for gone.
+    -- A role that does not see every row would delete the codes of the others.
     IF i.layout = 'table' AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
         EXECUTE format(
             'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE b.%I = c.id AND b.%I IS NOT NULL)',
@@ -511,10 +512,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS
-    'takes away codes whose rows are gone or have no vector; returns how many';
+    'deletes codes whose rows are gone or have no vector; returns how many';
 
--- One statement for each number: each is counted on the shards, and summed up. The size of a
--- distributed table is known to Citus alone.
+-- One statement for each number, so that shards count and Citus sums up. Only Citus knows the size of a distributed table.
 CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
 RETURNS TABLE (
     rows bigint, codes bigint, code_bytes bigint, access_bytes bigint, vector_bytes bigint, waiting bigint
@@ -537,7 +537,7 @@ BEGIN
         IF i.landmark_table IS NOT NULL THEN
             EXECUTE 'SELECT citus_total_relation_size($1)' INTO access_bytes USING format('hashindex.%I', i.landmark_table)::regclass;
         END IF;
-        -- Two counts: under row security Citus takes no other form.
+        -- Two counts, since Citus accepts no other form under row security.
         EXECUTE format(
             'SELECT count(*) FROM %1$s b WHERE b.%2$I IS NOT NULL AND NOT EXISTS (SELECT FROM %3$s c WHERE c.id = b.%4$I)',
             base, i.column_name, stored, i.id_column
@@ -554,4 +554,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._distributed_summary(text) IS
-    'rows, codes and sizes of an index on a distributed table; reads all of it';
+    'rows, codes and sizes of an index on a distributed table; reads the whole table';

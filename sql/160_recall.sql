@@ -1,4 +1,4 @@
--- How good an index is, measured on its own table.
+-- Measures the recall of an index on its own table.
 
 CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
@@ -13,7 +13,7 @@ DECLARE
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY EXECUTE format(
-        -- "+ 0" hides the ordering from an HNSW or IVFFlat index, whose answers are approximate.
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
         'SELECT b.%2$I::text, b.%3$I %4$s $1::%5$s AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
         'ORDER BY (b.%3$I %4$s $1::%5$s) + 0, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
@@ -23,7 +23,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
-    'nearest rows by exact distance to every row of an index''s table: slow, and the truth';
+    'nearest rows by exact distance, compared with every row of an index''s table';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(
     index_name text, k integer DEFAULT 10, sample integer DEFAULT 100, candidates integer DEFAULT NULL
@@ -40,7 +40,7 @@ DECLARE
     found bigint;
     wanted_in_all bigint := 0;
     found_in_all bigint := 0;
-    -- Where SQL cannot encode, rows bring the codes that they have, and those without are no queries.
+    -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
         WHEN i.layout = 'column' THEN format('b.%I', i.code_column)
@@ -59,7 +59,7 @@ BEGIN
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
     ) USING sample
     LOOP
-        -- The row itself would always be found: ask for one more, and leave it out.
+        -- A row always finds itself, so one more is searched for, and the row left out.
         SELECT max(e.distance), count(*) INTO worst, wanted
         FROM (
             SELECT x.distance FROM hashindex.exact_search(index_name, row_of.query, k + 1) x

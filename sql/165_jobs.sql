@@ -1,5 +1,5 @@
--- Who is at work: rows, which only the administrator writes, name the session. Whether it lives, an advisory lock says that it
--- holds: on a number drawn for it, so nobody can have taken it before, and by its process, so nobody can take it over.
+-- A job is a row that names its session; only the administrator writes it. The session is alive if it holds an advisory lock on the
+-- job's number. The number is random, so nobody can have locked it before, and the process is checked, so nobody can pose as it.
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint)
@@ -44,7 +44,7 @@ DECLARE
     state text;
     alive boolean;
 BEGIN
-    -- As of now: a volatile function has a snapshot of its own for each statement.
+    -- VOLATILE, since the state must be that of now and not of the statement's snapshot.
     SELECT j.state, hashindex._holds(j.pid, j.lock) INTO state, alive FROM hashindex.job j WHERE j.id = job_id;
     RETURN CASE WHEN state = 'running' AND NOT coalesce(alive, false) THEN 'dead' ELSE state END;
 END
@@ -62,7 +62,7 @@ SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.r
 FROM hashindex.job j
 CROSS JOIN LATERAL (
     SELECT CASE
-        -- Locks are of the primary, and not seen here.
+        -- A replica does not see the locks of its primary.
         WHEN j.state <> 'running' OR pg_is_in_recovery() THEN j.state ELSE hashindex._job_state(j.id)
     END AS state
 ) s
@@ -73,4 +73,4 @@ CROSS JOIN LATERAL (
 ) r;
 
 COMMENT ON VIEW hashindex.jobs IS
-    'long runs of pg-hashindex: how far they are, and whether they run, are dead, done or failed';
+    'long runs of pg-hashindex: their progress, and whether they run, are dead, done or failed';

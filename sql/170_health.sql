@@ -1,6 +1,6 @@
--- How an index is: a row for each check. Its status is ok, warning (answers are right, but could be better or faster, or will not
--- stay right) or broken. Nothing here writes, and the caller's own rights are all that it takes. Codes themselves are looked at by
--- pg-hashindex index check, in Python.
+-- Checks an index, and returns a row for each check. Its status is ok, warning (answers are right, but could be better or faster, or
+-- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
+-- by pg-hashindex index check.
 
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text)
 RETURNS text
@@ -40,9 +40,10 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._sample_share(regclass, double precision) IS
-    'what part of a table so many of its pages are; 1 where it has no more';
+    'share of a table that a number of its pages is; at most 1';
 
--- Pages may hold one row or a hundred, or few that the caller sees, so more are read until there are enough rows; but not without end.
+-- A page holds between one row and a hundred, and the caller may see few of them. So more pages are read until there are enough rows,
+-- up to a limit.
 CREATE OR REPLACE FUNCTION hashindex._sample_ids(
     relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
 )
@@ -69,9 +70,9 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._sample_ids(regclass, text, text, integer) IS
-    'keys of rows that were drawn at random, and about how many there are';
+    'keys of rows drawn at random, and about how many rows there are';
 
--- Where the table and the columns are there, codes are compared with rows: all of them, or samples.
+-- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -84,7 +85,7 @@ DECLARE
     named text := hashindex._shell_word(i.name);
     key_type text := hashindex._key_type(i.id_type);
     hides boolean := row_security_active(base);
-    -- All rows are read; or all keys, where pages are known to be visible and key indexes are read alone; or a sample.
+    -- Reads all rows; or all keys, if most pages are all-visible, so that an index-only scan is cheap; or a sample.
     every boolean;
     every_key boolean;
     share double precision;
@@ -125,7 +126,7 @@ BEGIN
             i.id_column, CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
-            -- Those without a vector need no code.
+            -- Rows without a vector need no code.
             EXECUTE format(
                 'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
                 '    SELECT k.%2$I AS id FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE c.id = k.%2$I) '
@@ -142,7 +143,7 @@ BEGIN
         ) INTO rows, basis, missing USING drawn.ids, drawn.total;
     END IF;
     IF i.layout = 'table' AND NOT every THEN
-        -- Codes whose rows are gone, where not all keys were compared, or lost their vector while no trigger saw it.
+        -- Count codes whose rows are gone, unless all keys were compared, or have lost their vector unseen by a trigger.
         drawn := hashindex._sample_ids(code_table, 'id', 'true', 2000);
         EXECUTE format(
             'SELECT coalesce($3, 0) + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
@@ -158,7 +159,7 @@ BEGIN
         about := 'about ';
         basis := format(', by %s that were drawn', basis);
     END IF;
-    -- A part of one is one: few of many must not be rounded off.
+    -- Rounded up, so that few among many do not become 0.
     missing := ceil(missing);
     strays := ceil(strays);
     RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
@@ -168,11 +169,11 @@ BEGIN
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
             || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
         CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || named || CASE WHEN m.network ->> 'kind' = 'rows'
-            THEN '; rows that the model was not trained on get no code: train it anew with them, and swap it' ELSE '' END END
+            THEN '; rows that the model was not trained on get no code: train a new version with them, and swap to it' ELSE '' END END
         FROM hashindex.model m WHERE m.id = i.model_id
     UNION ALL
     SELECT 'codes_without_row', CASE WHEN strays > 0 THEN 'warning' ELSE 'ok' END, strays,
-        CASE WHEN strays IS NULL THEN 'row security hides rows from you, so that it cannot be told'
+        CASE WHEN strays IS NULL THEN 'not checked: row security hides rows from you'
              WHEN strays = 0 THEN format('none of %s%s codes%s', about, round(codes), basis)
              ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
                          about, strays, round(codes), basis) END,
@@ -181,7 +182,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Room that was freed is used again, so some is normal. A row has 4 bytes of a pointer, a page 24 of its own.
+    -- Some free space is normal, since it is used again. A row has a pointer of 4 bytes, a page a header of 24.
     EXECUTE format(
         'SELECT pg_table_size(%1$L)::double precision AS used, '
         '       coalesce($1 * (ceil(avg(pg_column_size(c.*)) / 8) * 8 + 4) * 8192 / 8168, 0) AS needed '
@@ -192,9 +193,9 @@ BEGIN
         greatest(1, found.used / greatest(found.needed, 8 * 1024 ^ 2)),
         CASE WHEN b.bloated THEN format('%s takes %s MB, and would need %s', code_table, round((found.used / 1e6)::numeric, 1),
                                         round((found.needed / 1e6)::numeric, 1))
-             ELSE 'the codes take no much more room than they need' END,
+             ELSE 'the codes take little more disk space than they need' END,
         CASE WHEN b.bloated THEN format(
-            'VACUUM %s; where the room stays and is needed, VACUUM FULL, which keeps searches out while it runs', code_table) END
+            'VACUUM %s; if you need the disk space back, VACUUM FULL, which blocks searches while it runs', code_table) END
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
     IF i.filter_columns <> '{}' THEN
@@ -221,10 +222,10 @@ BEGIN
             coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN wrong <> '{}' THEN 'drop the index, and make it again with the filter columns that the table has' END;
+            CASE WHEN wrong <> '{}' THEN 'drop the index, and create it again with filter columns that the table has' END;
     END IF;
 
-    -- A list is the codes of a landmark. The statistics of PostgreSQL tell whether they still lie together.
+    -- A list is the codes of one landmark. PostgreSQL's statistics tell whether they are still stored together.
     IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
         RETURN;
     END IF;
@@ -242,7 +243,7 @@ BEGIN
         CASE WHEN found.in_long > 0.05 * found.n THEN
             format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
         CASE WHEN together < 0.7 AND codes > 10000 THEN
-            'codes of one landmark no longer lie together: searches read more pages' END
+            'codes of one landmark are no longer stored together: searches read more pages' END
     ], NULL);
     RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, found.longest::double precision,
         concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
@@ -263,7 +264,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex._health_of_rows(hashindex.index, boolean) IS
-    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the room that codes take';
+    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
 
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
@@ -291,22 +292,22 @@ BEGIN
                (3, 'functions', 'all there'),
                (4, 'rights', format('all belongs to role %s, and the owner of the table is trusted', administrator)),
                (5, 'access', CASE WHEN whole THEN concat_ws(', until then ', CASE WHEN i.building IS NOT NULL
-                    THEN format('access path %s is being built', i.building) END, 'searches go by ' || i.access) END)
+                    THEN format('access path %s is being built', i.building) END, 'searches use ' || i.access) END)
     ),
     faults (name, status, fault, consequence, advice) AS (
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
         UNION ALL
         SELECT 'triggers', 'broken',
-               format('row security of %s holds for role %s too, as which triggers run', base, administrator), 'writes fail',
+               format('row security of %s applies to role %s, which triggers run as', base, administrator), 'writes fail',
                format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator)
         WHERE i.layout = 'table' AND hashindex._is_hidden(base)
         UNION ALL
-        -- A statement on the table above fires the triggers there. Those that are not of origin fire for replication alone.
+        -- A statement on a partitioned table fires the triggers of that table. A trigger that is enabled for replicas only does not fire here.
         SELECT 'triggers', CASE WHEN p.is_partition AND i.layout = 'table' THEN 'warning' ELSE 'broken' END,
                format('%s on %s %s', n.name, p.part, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
-               CASE WHEN p.is_partition AND i.layout = 'table' THEN 'what is written straight to these partitions is not seen'
-                    ELSE 'what is written is not seen' END,
-               repair || ', which sees to what was written meanwhile, too'
+               CASE WHEN p.is_partition AND i.layout = 'table' THEN 'writes straight to these partitions are not seen'
+                    ELSE 'writes are not seen' END,
+               repair || ', which also mends the codes of what was written meanwhile'
         FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
@@ -320,7 +321,7 @@ BEGIN
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
         UNION ALL
-        SELECT 'rights', 'broken', w.wrong, format('all in the schema is for role %s alone to make and to write', administrator),
+        SELECT 'rights', 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
                'drop what you did not make, and REVOKE the rights'
         FROM (
             SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
@@ -343,7 +344,7 @@ BEGIN
         CROSS JOIN to_regprocedure(format('hashindex.%I()', 'sync_' || i.storage)) f
         WHERE NOT has_function_privilege(c.relowner, f, 'EXECUTE')
         UNION ALL
-        -- Functions that do not run as the administrator look names up there, too.
+        -- Searches run as the caller and look up names in these schemas.
         SELECT 'rights', 'warning', format('role %s may create functions in schema %s, beside pgvector', r.role, r.schema),
                'searches could call them',
                format('REVOKE CREATE ON SCHEMA %s FROM %s, or trust it; or have pgvector in a schema of its own', r.schema, r.role)
@@ -353,7 +354,7 @@ BEGIN
             WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
         ) r
         UNION ALL
-        SELECT 'access', a.status, format('of access path %s %s', i.access, a.fault), NULL, a.advice
+        SELECT 'access', a.status, format('access path %s: %s', i.access, a.fault), NULL, a.advice
         FROM (
             SELECT 'broken', 'the landmarks are gone', repair WHERE landmarks IS NULL AND i.access = 'landmarks'
             UNION ALL
@@ -363,7 +364,7 @@ BEGIN
                 WHEN m.dimension <= 4000 AND NOT EXISTS (
                     SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
                     WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
-                ) THEN 'the HNSW over landmarks is gone: searches look at each of them'
+                ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
                 WHEN NOT EXISTS (
                     SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
                     WHERE x.indrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'landmark' AND x.indisvalid
@@ -377,7 +378,7 @@ BEGIN
             WHERE i.access IN ('lookup', 'hnsw') AND p.indisvalid IS NOT TRUE
         ) a(status, fault, advice)
         UNION ALL
-        SELECT 'access', 'warning', format('access path %s is not built, and nobody is at it', i.building), 'searches go by ' || i.access,
+        SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building), 'searches use ' || i.access,
                'pg-hashindex index encode ' || named
         WHERE i.building IS NOT NULL AND NOT (hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name))
     ),
@@ -398,11 +399,11 @@ BEGIN
            CASE WHEN s.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept fresh beside', s.model)
                 WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
                 ELSE format('a swap to model %s was left %s', s.model,
-                            CASE s.swap_state WHEN 'ready' THEN 'when all was encoded' ELSE 'half done' END) END,
+                            CASE s.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
            CASE WHEN s.swap_state = 'previous' THEN
                     format('return to them by pg-hashindex index rollback %1$s, or drop them: pg-hashindex index prune %1$s', named)
                 WHEN s.left_over THEN format(
-                    'go on: pg-hashindex index swap %1$s --model %2$s; or give it up: pg-hashindex index repair %1$s --undo',
+                    'finish it: pg-hashindex index swap %1$s --model %2$s; or give it up: pg-hashindex index repair %1$s --undo',
                     named, hashindex._shell_word(s.model)) END
     FROM (
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
@@ -416,4 +417,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.health(text, boolean) IS
-    'how an index is: one row for each check, with its status (ok, warning or broken), a number, and what to do; full looks at all rows, not at a sample';
+    'checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample';

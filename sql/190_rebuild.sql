@@ -1,9 +1,9 @@
--- Brings the functions of indexes made by an earlier release up to what sql/ now writes.
+-- Replaces the functions of indexes that an earlier release made.
 DO $$
 DECLARE
     i hashindex.index;
 BEGIN
-    -- FOR UPDATE: as a path is just taking over.
+    -- FOR UPDATE waits for a session that is putting another access path into use.
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;

@@ -1,4 +1,4 @@
--- Asks pgvector's HNSW over the codes.
+-- Searches pgvector's HNSW over the codes.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -18,7 +18,7 @@ BEGIN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         hashindex_code bit({n_bits}) := {code};
@@ -40,9 +40,9 @@ BEGIN
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
             RETURN;
         END IF;
-        -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+        -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
         hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
-        -- 1000 is the most that pgvector takes; the iterative scan finds more than that.
+        -- pgvector allows at most 1000; the iterative scan finds more.
         hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
         hashindex_ids := ARRAY(
             SELECT c.id FROM (
@@ -52,7 +52,7 @@ BEGIN
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
         IF cardinality(hashindex_ids) < hashindex_n THEN
-            -- The graph does not lead everywhere.
+            -- Some codes cannot be reached through the graph, so compare all if too few were found.
             hashindex_ids := ARRAY(
                 SELECT c.id FROM (
                     SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool

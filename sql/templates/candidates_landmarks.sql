@@ -1,4 +1,4 @@
--- Reads the lists of the landmarks nearest to the query: the rows of the code table that have them.
+-- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -20,7 +20,7 @@ BEGIN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         hashindex_codes bit varying[] := {query_codes};
@@ -36,17 +36,17 @@ BEGIN
         hashindex_lists integer[];
         hashindex_ids {key_type}[];
     BEGIN
-        -- Where lists hold too few codes, more lists are read, and all codes in the end.
+        -- If the lists hold too few codes, read more lists, and finally all codes.
         WHILE hashindex_probes <= 1000 LOOP
             IF hashindex_probes <= {graph_probes} THEN
-                -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+                -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
                 hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre {landmark_operator} hashindex_point LIMIT hashindex_probes
                 );
                 hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
             ELSE
-                -- Comparing all landmarks takes less than that much of the graph. "+ 0" hides the order from it.
+                -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre {landmark_operator} hashindex_point) + 0 LIMIT hashindex_probes
                 );
@@ -56,7 +56,7 @@ BEGIN
                     SELECT c.id FROM {codes} c WHERE c.landmark = ANY (hashindex_lists) ORDER BY {distance} LIMIT hashindex_n
                 );
             ELSE
-                -- The planner would look each list of $8 itself up in its statistics.
+                -- The subquery hides the values of $8: the planner would look up the statistics of each.
                 EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
             END IF;

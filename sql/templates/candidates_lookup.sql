@@ -1,5 +1,5 @@
--- Looks substrings of the query's code up, within a radius that grows until enough codes are found.
--- With radius a in each of the chunks every code is found up to the distance (a + 1) chunks - 1.
+-- Looks up parts (chunks) of the query's code, within a radius that grows until enough codes are found. Radius a in each chunk
+-- finds every code up to the distance (a + 1) chunks - 1.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -19,7 +19,7 @@ BEGIN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         hashindex_code bit({n_bits}) := {code};
@@ -31,10 +31,10 @@ BEGIN
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
-        -- Constants, computed once a session.
+        -- Constants, which PostgreSQL computes once a session.
         hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});
         hashindex_sizes integer[] := {ball_sizes};
-        -- All chunks are looked up within the same radius, so none is after hashindex_more.
+        -- hashindex_more is the number of chunks with the wider radius: all of them.
         hashindex_more integer := {chunks};
         hashindex_wide integer;
         hashindex_narrow integer := 0;
@@ -48,7 +48,7 @@ BEGIN
             RETURN;
         END IF;
         FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
-            -- A scan costs less from here on.
+            -- Stop when a scan costs less.
             EXIT WHEN NOT {lookup_pays};
             hashindex_radius := hashindex_radius + {chunks};
             hashindex_ids := ARRAY(
@@ -60,7 +60,7 @@ BEGIN
                 RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
                 RETURN;
             END IF;
-            -- One step finds about ten times as many.
+            -- The next radius finds about ten times as many, which would still be too few.
             EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
         END LOOP;
         RETURN QUERY SELECT c.id FROM (

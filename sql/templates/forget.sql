@@ -1,4 +1,4 @@
--- Takes the codes of some keys away: Python alone evaluates the model, and rows without a code wait for it.
+-- Deletes the codes of some keys. Only Python evaluates the model; it encodes rows without a code later.
 CREATE OR REPLACE FUNCTION {refresh}(keys {key_type}[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Orders the candidates by exact distance. Locks are taken on the table first, then on codes, as everything else takes them.
+-- Orders the candidates by exact distance. Locks the table first, then codes, in the order that all other functions use.
 CREATE OR REPLACE FUNCTION {search}(
     query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL

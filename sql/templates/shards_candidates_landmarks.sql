@@ -1,4 +1,4 @@
--- Has every shard read its part of the lists of the landmarks nearest to the query, and merges the nearest codes.
+-- Lets every shard read its part of the lists of the landmarks nearest to the query, and merges the nearest codes.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -19,7 +19,7 @@ BEGIN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         hashindex_codes bit varying[] := {query_codes};
@@ -35,17 +35,17 @@ BEGIN
         hashindex_lists integer[];
         hashindex_ids {key_type}[];
     BEGIN
-        -- Where lists hold too few codes, more lists are read, and all codes in the end.
+        -- If the lists hold too few codes, read more lists, and finally all codes.
         WHILE hashindex_probes <= 1000 LOOP
             IF hashindex_probes <= {graph_probes} THEN
-                -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+                -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
                 hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre {landmark_operator} hashindex_point LIMIT hashindex_probes
                 );
                 hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
             ELSE
-                -- Comparing all landmarks takes less than that much of the graph. "+ 0" hides the order from it.
+                -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre {landmark_operator} hashindex_point) + 0 LIMIT hashindex_probes
                 );

@@ -1,4 +1,4 @@
--- Has every shard order its codes, and merges the nearest.
+-- Lets every shard order its codes, and merges the nearest.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -18,7 +18,7 @@ BEGIN
         RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         hashindex_codes bit varying[] := {query_codes};

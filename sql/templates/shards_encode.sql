@@ -1,4 +1,4 @@
--- The code of a vector, on any node. A session keeps the layers of the model in the plan.
+-- Encodes a vector on any node. Each session keeps the model's layers in the plan.
 CREATE OR REPLACE FUNCTION {encode}(v {ext}.vector) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Has the shards order the candidates by exact distance, and merges the nearest.
+-- Lets the shards order the candidates by exact distance, and merges the nearest.
 CREATE OR REPLACE FUNCTION {search}(
     query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -13,7 +13,7 @@ AS $body$
 DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
-    -- Locks are taken on the table first, then on codes, as everything else takes them.
+    -- Locks the table first, then codes, in the order that all other functions use.
     hashindex_locked boolean := EXISTS (SELECT FROM {table} WHERE false);
     hashindex_ids {key_type}[] := ARRAY(SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c);
 BEGIN

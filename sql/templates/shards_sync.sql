@@ -1,5 +1,5 @@
--- Has the codes of touched keys made again, in the shard of codes beside the shard of rows that was written to. The transition tables
--- only tell which keys those are; what the shard holds now for them is the truth.
+-- Updates the codes of written keys, in the shard of codes beside the shard of rows that was written to. The transition tables
+-- only tell which keys were written; the rows are read from the shard as they are now.
 CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -15,7 +15,8 @@ DECLARE
     hashindex_effort text;
     hashindex_set text;
 BEGIN
-    -- Everybody may put this on a table of his own: Citus revokes no right on a function whose name needs quotes.
+    -- Anybody may use this function in a trigger of his own table, since Citus cannot revoke rights on a function whose name
+    -- needs quotes. So check that the table is a shard of the index's.
     IF to_regclass({table_literal}) <> TG_RELID AND NOT EXISTS (
         SELECT FROM pg_dist_shard s
         WHERE s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]+)$')::bigint AND s.logicalrelid = to_regclass({table_literal})
@@ -23,7 +24,7 @@ BEGIN
     ) THEN
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
-        -- Citus fires this one where the statement was given, and none on shards.
+        -- Citus fires TRUNCATE triggers on the node that got the statement, and none on shards.
         TRUNCATE {all_code_tables};
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
@@ -31,7 +32,7 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
     ELSE
-        -- Citus lets no row change its key, by which the table is distributed.
+        -- A key cannot change here: the table is distributed by it.
         hashindex_touched := ARRAY(SELECT n.{key} FROM old_rows o JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed});
     END IF;
     IF cardinality(hashindex_touched) = 0 THEN
@@ -40,13 +41,13 @@ BEGIN
     hashindex_effort := coalesce(current_setting('hnsw.ef_search', true), '40');
     hashindex_set := set_config('hnsw.ef_search', '40', true);
     FOR hashindex_code_table, hashindex_landmark_table IN SELECT u.codes, u.landmarks FROM unnest({code_tables}::text[], {landmark_tables}::text[]) u(codes, landmarks) LOOP
-        -- The range of hashes is the same for the shards of rows and of codes, and every node has a copy of landmarks.
+        -- A shard of rows and its shard of codes have the same range of hashes.
         SELECT shard_name(c.logicalrelid, c.shardid) INTO hashindex_codes
         FROM pg_dist_shard s JOIN pg_dist_shard c ON c.shardminvalue = s.shardminvalue
         WHERE s.logicalrelid = to_regclass({table_literal}) AND s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]+)$')::bigint
           AND c.logicalrelid = to_regclass(hashindex_code_table);
         IF hashindex_codes IS NULL THEN
-            -- The table was renamed, or is not distributed any more. Writes go on; pg-hashindex index check tells what to do.
+            -- The table was renamed, or is no longer distributed. Let the write pass; pg-hashindex index check says what to do.
             EXECUTE format('DELETE FROM %s c WHERE c.id = ANY ($1)', hashindex_code_table) USING hashindex_touched;
             CONTINUE;
         END IF;
@@ -56,8 +57,8 @@ BEGIN
             FROM pg_dist_shard l WHERE l.logicalrelid = to_regclass(hashindex_landmark_table);
         END IF;
         IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-            -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
-            -- serialization failure that callers of these isolation levels expect.
+            -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+            -- the serialization failure that callers of these isolation levels expect.
             EXECUTE format({meet_hidden}, hashindex_codes) USING hashindex_touched;
         END IF;
         EXECUTE format({forget_gone}, hashindex_codes, hashindex_rows) USING hashindex_touched;

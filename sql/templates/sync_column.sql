@@ -1,10 +1,10 @@
--- Puts the code into the row itself.
+-- Writes the code into the row itself.
 CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    -- A session keeps the type that the vector had when it first wrote, until this text changes: a {vector_type}.
+    -- {vector_type}: a session forgets the column's type of its first write only when this text changes, so the text names the type.
     IF TG_OP = 'INSERT' OR ((NEW.{column} OPERATOR({ext}.=) OLD.{column}) IS NOT TRUE AND (NEW.{column} IS NOT NULL OR OLD.{column} IS NOT NULL)) THEN
         NEW.{code_column} := NULL;
         IF NEW.{column} IS NOT NULL THEN

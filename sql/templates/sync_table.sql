@@ -1,5 +1,5 @@
--- Has the codes of touched keys made again. The transition tables only tell which keys those are: cascades, several writes to
--- one row in one statement, and triggers of the user's may have changed the rows since.
+-- Updates the codes of written keys. The transition tables only tell which keys were written; the rows are read as they are now,
+-- since cascades, several writes to one row in one statement, and the user's triggers may have changed them again.
 CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -8,7 +8,7 @@ AS $body$
 DECLARE
     hashindex_touched {key_type}[];
 BEGIN
-    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ({schema_literal}, {table_name_literal}) AND to_regclass({table_literal}) IS NOT NULL
         AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass({table_literal}))
     THEN
@@ -29,8 +29,8 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
     ELSE
-        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
-        -- row into both tables once more, under its new key.
+        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             SELECT n.{key} FROM old_rows o JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
             UNION
@@ -43,18 +43,18 @@ BEGIN
         RETURN NULL;
     END IF;{log_touched}
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN{refuse_hidden_landmarks}
-        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
-        -- serialization failure that callers of these isolation levels expect.
+        -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+        -- the serialization failure that callers of these isolation levels expect.
         INSERT INTO {code_table} AS c (id, code) SELECT DISTINCT t.id, 0::bit({n_bits}) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
-        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM {table} b WHERE b.{key} = ANY (hashindex_touched) GROUP BY b.{key} HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
     IF to_regclass({table_literal}) IS NULL THEN
-        -- The table was renamed. Writes go on; pg-hashindex index rebind takes the new name, and encodes the rows without a code.
+        -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
         DELETE FROM {code_table} c WHERE c.id = ANY (hashindex_touched);
     ELSE
         PERFORM {refresh}(hashindex_touched);

@@ -1,5 +1,5 @@
--- Finds every row whose code is within a Hamming radius of the query's. With radius a chunks + b such a code has one of the
--- first b + 1 chunks within a of the query's, or one of the others within a - 1.
+-- Finds every row whose code is within a Hamming radius of the query's. With radius a chunks + b, such a code has one of its
+-- first b + 1 chunks within a of the query's, or another within a - 1.
 CREATE OR REPLACE FUNCTION {within}(query {ext}.vector, radius integer, query_code bit varying DEFAULT NULL)
 RETURNS TABLE (id {key_type}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
@@ -12,7 +12,7 @@ DECLARE
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND {n_bits} THEN $2 ELSE hashindex._refuse('radius', $2, '0 to {n_bits}, the bits of a code') END;
     hashindex_projection {ext}.vector := {projection};
     hashindex_code bit({n_bits}) := {code};
-    -- Constants, computed once a session.
+    -- Constants, which PostgreSQL computes once a session.
     hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});
     hashindex_sizes integer[] := {ball_sizes};
     hashindex_more integer := hashindex_radius % {chunks} + 1;

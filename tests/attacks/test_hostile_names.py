@@ -210,7 +210,7 @@ def test_names_that_searches_have_for_their_own(
                 connection.execute(f"ALTER TABLE items RENAME TO {name}".encode())
             else:
                 connection.execute(f"ALTER TABLE items ADD {name} text".encode())
-            with pytest.raises(InvalidInputError, match=f"{name}.* has a name by which searches"):
+            with pytest.raises(InvalidInputError, match=f"{name}.* has a name that searches use"):
                 HashIndex.create(
                     connection,
                     "items_idx",

@@ -79,7 +79,7 @@ def test_who_has_searched_may_write_after_other_settings(
     assert found.access == "landmarks"
     assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
     online(url, lambda op: op.configure_hash_index("items_idx", access="scan"))
-    assert "has tables that it no longer goes by" in caplog.text
+    assert "has tables that it no longer uses" in caplog.text
     found.repair()
     left = connection.execute(
         "SELECT c.relname = i.code_table FROM pg_class c, hashindex.index i "

@@ -16,7 +16,7 @@ BEGIN
 ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
         hashindex_codes bit varying[] := hashindex._weighted_codes(hashindex._quantize(hashindex_projection, 2), hashindex._planes_of(MODEL));
@@ -71,7 +71,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_column_weighted()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    -- A session keeps the type that the vector had when it first wrote, until this text changes: a public.vector.
+    -- public.vector: a session forgets the column's type of its first write only when this text changes, so the text names the type.
     IF TG_OP = 'INSERT' OR ((NEW.embedding OPERATOR(public.=) OLD.embedding) IS NOT TRUE AND (NEW.embedding IS NOT NULL OR OLD.embedding IS NOT NULL)) THEN
         NEW.column_weighted_code := NULL;
         IF NEW.embedding IS NOT NULL THEN

@@ -18,7 +18,7 @@ BEGIN
 ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
         hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
@@ -34,17 +34,17 @@ BEGIN
         hashindex_lists integer[];
         hashindex_ids pg_catalog.int8[];
     BEGIN
-        -- Where lists hold too few codes, more lists are read, and all codes in the end.
+        -- If the lists hold too few codes, read more lists, and finally all codes.
         WHILE hashindex_probes <= 1000 LOOP
             IF hashindex_probes <= 64 THEN
-                -- Not by SET: restoring a dump would need a superuser for it, while pgvector is not loaded.
+                -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
                 hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) hashindex_point LIMIT hashindex_probes
                 );
                 hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
             ELSE
-                -- Comparing all landmarks takes less than that much of the graph. "+ 0" hides the order from it.
+                -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
                 hashindex_lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) hashindex_point) + 0 LIMIT hashindex_probes
                 );
@@ -54,7 +54,7 @@ BEGIN
                     SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
                 );
             ELSE
-                -- The planner would look each list of $8 itself up in its statistics.
+                -- The subquery hides the values of $8: the planner would look up the statistics of each.
                 EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
@@ -83,7 +83,7 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks_levels_filters(keys bigin
 AS $function$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    -- Finds the nearest landmark of 97 rows in 100; a build, of 91.
+    -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
     DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
@@ -134,7 +134,7 @@ AS $function$
 DECLARE
     hashindex_touched pg_catalog.int8[];
 BEGIN
-    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
         AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
     THEN
@@ -155,8 +155,8 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
     ELSE
-        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
-        -- row into both tables once more, under its new key.
+        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
             UNION
@@ -173,18 +173,18 @@ BEGIN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks_levels_filters'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
-        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
-        -- serialization failure that callers of these isolation levels expect.
+        -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+        -- the serialization failure that callers of these isolation levels expect.
         INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, code) SELECT DISTINCT t.id, 0::bit(32) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
-        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
     IF to_regclass('public.items') IS NULL THEN
-        -- The table was renamed. Writes go on; pg-hashindex index rebind takes the new name, and encodes the rows without a code.
+        -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
         DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
     ELSE
         PERFORM hashindex.refresh_landmarks_levels_filters(hashindex_touched);

@@ -16,7 +16,7 @@ BEGIN
 ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Who may not read codes may not read models either.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := NULL;
         hashindex_codes bit varying[] := ARRAY[hashindex._checked_code(query_code, 16)];
@@ -86,7 +86,7 @@ AS $function$
 DECLARE
     hashindex_touched pg_catalog.int8[];
 BEGIN
-    -- A partition that was detached keeps its triggers; its rows are no longer the index's.
+    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
         AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
     THEN
@@ -107,8 +107,8 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
     ELSE
-        -- Most updates leave key, vector and filter columns alone. Keys that came or went are told by counting: a cascade puts the
-        -- row into both tables once more, under its new key.
+        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
             UNION
@@ -121,18 +121,18 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        -- A code that was committed after this transaction's snapshot is hidden from DELETE. Meeting it here raises the
-        -- serialization failure that callers of these isolation levels expect.
+        -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+        -- the serialization failure that callers of these isolation levels expect.
         INSERT INTO hashindex.network_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
-        -- Where somebody has deleted a row since, and its key was inserted here, the snapshot shows both rows.
+        -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
     IF to_regclass('public.items') IS NULL THEN
-        -- The table was renamed. Writes go on; pg-hashindex index rebind takes the new name, and encodes the rows without a code.
+        -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
         DELETE FROM hashindex.network_codes c WHERE c.id = ANY (hashindex_touched);
     ELSE
         PERFORM hashindex.refresh_network(hashindex_touched);

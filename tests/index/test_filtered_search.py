@@ -233,9 +233,9 @@ def test_filters_that_are_none(connection: Connection, index: HashIndex) -> None
             with pytest.raises(InvalidInputError):
                 index.search(QUERY, filter=condition)
     for given, message in (
-        ('["a"]', "not an object"),
+        ('["a"]', "not a JSON object"),
         ('{"wrong": 1}', 'names column "wrong"'),
-        ('{"category": ["a"]}', 'asks that column "category" equal'),
+        ('{"category": ["a"]}', 'cannot compare column "category" with'),
         ('{"price": "many"}', "invalid input syntax"),
     ):
         with pytest.raises(psycopg.Error, match=message) as caught:

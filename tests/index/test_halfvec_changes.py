@@ -201,10 +201,10 @@ def test_a_dimension_that_changes_under_an_index(
     if "(" in change.split()[0]:
         # Codes alone are no answer.
         held = f"holds vectors of {dimension} dimensions, the model takes 8"
-        with pytest.raises(InvalidInputError, match=f"{held}.*make it anew"):
+        with pytest.raises(InvalidInputError, match=f"{held}.*create it again"):
             index.within(np.ones(8), 3)
         assert held in findings(index)["table"].detail
-        with pytest.raises(InvalidInputError, match=f"{held}.*make it anew"):
+        with pytest.raises(InvalidInputError, match=f"{held}.*create it again"):
             index.repair()
     else:
         assert "wrong_codes" in troubles(index)
@@ -212,7 +212,9 @@ def test_a_dimension_that_changes_under_an_index(
             index.repair(full=True)
     rows = sample_table(connection, halves, "embedding").X
     model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
-    with pytest.raises(DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*anew"):
+    with pytest.raises(
+        DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"
+    ):
         index.swap("new")
     # What is advised everywhere.
     index.drop()

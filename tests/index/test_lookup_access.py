@@ -55,9 +55,9 @@ def test_balls_of_many_bits(connection: Connection) -> None:
         ("0, 31, 0", "width is 31; it must be 1 to 30"),
         ("0, 8, -1", "radius is -1; it must be 0 to 8, the width"),
         ("0, 8, 9", "radius is 9; it must be 0 to 8, the width"),
-        ("256, 8, 1", "value is 256; it must be 0 to 255, what 8 bits can say"),
+        ("256, 8, 1", "value is 256; it must be 0 to 255, the range of 8 bits"),
         ("-1, 8, 1", "value is -1; it must be 0 to 255"),
-        ("0, 30, 7", "radius is 7; around a value of 30 bits that is a ball of more than 1000000"),
+        ("0, 30, 7", "radius is 7; more than 1000000 values of 30 bits are within it"),
     ],
 )
 def test_balls_that_are_refused(connection: Connection, arguments: str, message: str) -> None:

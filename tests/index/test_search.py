@@ -91,7 +91,7 @@ def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -
     ("change", "message"),
     [
         ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
-        ({"probes": 3}, "probes are of landmarks, and index .* has the access path scan"),
+        ({"probes": 3}, "probes are for access path landmarks, and index .* has access path scan"),
         ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
         ({"access": "tree"}, 'access path "tree" is unknown.*Use scan'),
         ({"ranking": "weighted"}, "cannot be served by model .*Use one of: hamming, asymmetric"),
@@ -186,10 +186,10 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ('{"colour": 1}', 'names column "colour", which public.items has not'),
-        ('{"category\\" = category --": 1}', "which public.items has not"),
+        ('{"colour": 1}', 'names column "colour", which public.items does not have'),
+        ('{"category\\" = category --": 1}', "which public.items does not have"),
         ('{"category": ["a"]}', "Values are text, numbers"),
-        ('["category"]', "not an object"),
+        ('["category"]', "not a JSON object"),
     ],
 )
 def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> None:

@@ -192,7 +192,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     with connection.transaction(force_rollback=True):
         connection.execute(f"DELETE FROM hashindex.{landmarks}".encode())
         assert findings(listed)["access"].detail.startswith(
-            "of access path landmarks there are no landmarks"
+            "access path landmarks: there are no landmarks"
         )
         assert findings(listed)["access"].status == "warning"
     (hnsw,) = connection.execute(
@@ -268,7 +268,7 @@ def test_a_swap_that_was_left(
     assert findings(index)["swap"].status == "ok"
     release(other, "swap", "items_idx")
     connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
-    assert "left when all was encoded" in findings(index)["swap"].detail
+    assert "left after encoding" in findings(index)["swap"].detail
 
 
 def test_bloat(connection: Connection, items: str, model: Model) -> None:

@@ -190,7 +190,7 @@ def test_a_model_that_python_evaluates(encoded: HashIndex) -> None:
     assert troubles(encoded) == {"rows_without_code": "warning"}
     found = findings(encoded, full=True)
     assert found["rows_without_code"].value == UNKNOWN[1] - UNKNOWN[0] + 1
-    assert "train it anew with them" in (found["rows_without_code"].advice or "")
+    assert "train a new version with them" in (found["rows_without_code"].advice or "")
     assert found["wrong_codes"].detail == "290 codes are what the model gives their rows"
     encoded.connection.execute("DELETE FROM items WHERE id > 290")
     assert_quiet(encoded)

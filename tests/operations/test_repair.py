@@ -268,7 +268,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
         listed.search(QUERY)
     assert listed.repair().done == (
-        "access path landmarks was incomplete: searches go by scan until it is built again",
+        "access path landmarks was incomplete: searches scan all codes until it is built again",
         # Together with the path.
         "encoded 3000 rows",
         "built the access path landmarks",
@@ -321,7 +321,7 @@ def test_indexes_over_codes_that_are_gone_or_invalid(index: HashIndex, access: A
     ):
         connection.execute(fault.encode())
         assert index.repair().done == (
-            f"access path {access} was incomplete: searches go by scan until it is built again",
+            f"access path {access} was incomplete: searches scan all codes until it is built again",
             f"built the access path {access}",
         )
         assert (relations(connection), index.search(QUERY, 20)) == before

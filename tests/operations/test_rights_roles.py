@@ -80,7 +80,7 @@ def test_what_is_refused(one: HashIndex, connection: Connection, as_role: As) ->
     before = rights(connection, "nobody")
     with pytest.raises(InvalidInputError, match='role "no such role" does not exist'):
         one.grant("no such role")
-    with pytest.raises(DatabaseStateError, match="may not read columns .*Run before: GRANT SELECT"):
+    with pytest.raises(DatabaseStateError, match="may not read columns .*First run: GRANT SELECT"):
         one.grant("nobody")
     connection.execute("GRANT SELECT ON items TO nobody")
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
