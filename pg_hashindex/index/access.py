@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
 from .building import WHY_OUTSIDE, Rebalanced, _Build, build_landmarks, drop_unused, only_builder
@@ -154,7 +154,7 @@ def build_access(
     DatabaseStateError
         If the index was dropped, made anew or configured otherwise meanwhile.
     """
-    pace = Pace(rows_per_second)
+    throttle = Throttle(rows_per_second)
     # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
     with (
         translated_errors(index),
@@ -172,7 +172,9 @@ def build_access(
                 return 0
             try:
                 if path == "landmarks":
-                    return build_landmarks(index, job, pace, progress, kind=_build_of(index)) or 0
+                    return (
+                        build_landmarks(index, job, throttle, progress, kind=_build_of(index)) or 0
+                    )
                 built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
@@ -132,7 +132,7 @@ class Rebalanced(NamedTuple):
 
 
 def build_landmarks(
-    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["_Build"]
+    index: IndexRow, job: Job, throttle: Throttle, progress: bool, *, kind: type["_Build"]
 ) -> int | None:
     """Train landmarks, put codes in their order, and have searches go by them.
 
@@ -143,7 +143,7 @@ def build_landmarks(
     index : IndexRow
         On a connection in autocommit mode.
     job : Job
-    pace : Pace
+    throttle : Throttle
         Of reading the table.
     progress : bool
         Whether to draw bars on stderr.
@@ -164,7 +164,7 @@ def build_landmarks(
     DatabaseStateError
         If the index was configured otherwise meanwhile, or dropped.
     """
-    return kind(index, job, pace, progress).run()
+    return kind(index, job, throttle, progress).run()
 
 
 def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
@@ -186,7 +186,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
                 "landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = kind(index, job, Pace(None), progress, access="landmarks", building=None)
+            build = kind(index, job, Throttle(None), progress, access="landmarks", building=None)
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
@@ -242,19 +242,21 @@ class _Build:
         self,
         index: IndexRow,
         job: Job,
-        pace: Pace,
+        throttle: Throttle,
         progress: bool,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
     ) -> None:
-        self.index, self.job, self.pace, self.progress = index, job, pace, progress
+        self.index, self.job, self.throttle, self.progress = index, job, throttle, progress
         self.connection = index.connection
         self._access, self._building = access, building
         #: Whether rows are near a landmark by their direction.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._block_rows = pace.batch(max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension)))
+        self._block_rows = throttle.batch_size(
+            max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
+        )
         self._names: dict[str, sql.Composable] = {
             "name": sql.Literal(index.qualified_table),
             "table": index.table,
@@ -463,7 +465,7 @@ class _Build:
                     self._write(computed, ended)
                     bar.update(len(read))
                     self.job.advance(len(read))
-                    self.pace.keep(len(read), self.job.advance)
+                    self.throttle.wait(len(read), self.job.advance)
                 if coming is None:
                     return
                 read = following

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ..db.connection import execute, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import InUseError, InvalidInputError
 from .building import _Build, drop_unused
 from .catalog import IndexRow
@@ -104,7 +104,7 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
-        return _Shards(index).encode(job, Pace(rows_per_second), progress=progress)
+        return _Shards(index).encode(job, Throttle(rows_per_second), progress=progress)
 
 
 class _Shards:
@@ -121,7 +121,7 @@ class _Shards:
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 
-    def encode(self, job: Job, pace: Pace, *, progress: bool) -> int:
+    def encode(self, job: Job, throttle: Throttle, *, progress: bool) -> int:
         """Encode what is missing, some pages of all shards at a time; return how many rows."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
@@ -136,11 +136,11 @@ class _Shards:
                         f"{_MOST_PASSES} passes over all shards; run the command again when no "
                         "shards are being moved"
                     )
-                for done in self._pass(pace):
+                for done in self._pass(throttle):
                     written += done
                     bar.update(done)
                     job.advance(done)
-                    pace.keep(done, job.advance)
+                    throttle.wait(done, job.advance)
                 missing = self.missing()
         if self.index.layout == "table":
             job.phase("waiting for writers")
@@ -175,7 +175,7 @@ class _Shards:
         query = sql.SQL(statement).format(**self._names)
         return execute(self.connection, query, values)
 
-    def _pass(self, pace: Pace) -> Iterator[int]:
+    def _pass(self, throttle: Throttle) -> Iterator[int]:
         """Go over the pages of all shards once; yield how many rows each batch encoded."""
         with self.connection.transaction():
             (pages,) = self.execute(_MOST_PAGES, [self.index.qualified_table]).fetchone()
@@ -191,7 +191,7 @@ class _Shards:
             seconds = max(time.monotonic() - began, 1e-3)
             size = max(1, min(4 * size, int(size * _BATCH_SECONDS / seconds)))
             if done:
-                size = max(1, min(size, size * pace.batch(10 * done) // done))
+                size = max(1, min(size, size * throttle.batch_size(10 * done) // done))
             yield done
 
 
@@ -217,7 +217,7 @@ class ShardBuild(_Build):
         coming = self._names["codes_in_order"]
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
-        shards.encode(self.job, self.pace, progress=self.progress)
+        shards.encode(self.job, self.throttle, progress=self.progress)
         self.job.phase("taking landmarks into use")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
         # Who began before still writes to the codes that go now.

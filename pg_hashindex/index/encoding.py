@@ -1,19 +1,19 @@
 """Bulk encoding: rows that have a vector but no code, in batches, beside live writes.
 
 Each batch is two short transactions, so that neither a lock nor a snapshot of ours is ever held for
-long: one reads a page of rows in the order of the key; their codes are computed outside of any; one
+long: one reads a batch of rows in the order of the key; their codes are computed outside of any; one
 writes them by one INSERT (or UPDATE, for codes in a column), to which keys and codes go as arrays.
 What makes it safe beside writers:
 
 - The triggers exist before the first batch. Where they encode, whatever is written later has its
   code already, and an INSERT that meets one does nothing.
 - Where the model is evaluated in Python, they only take codes away, and nobody but us writes new
-  ones: a code of what the page held, written after the row's vector changed, would stay. So the
-  page holds each row's ``xmin`` too, the transaction that wrote this version of the row. The INSERT
+  ones: a code of what the batch held, written after the row's vector changed, would stay. So the
+  batch holds each row's ``xmin`` too, the transaction that wrote this version of the row. The INSERT
   writes codes only where it is still the same, under a lock on the row. An update that committed
   before the lock has another xmin. One that comes later waits for us, and its trigger then finds
   our code and takes it away; where its snapshot is too old to see the code, the trigger fails.
-- A row may be deleted, or its vector set to NULL, after its page was read. The INSERT therefore
+- A row may be deleted, or its vector set to NULL, after its batch was read. The INSERT therefore
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
 - It never waits for a writer (SKIP LOCKED), so it can be in no deadlock. Rows that it left out are
   found by the next pass; the work is done when no row is missing.
@@ -34,11 +34,11 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
+from ..db.batches import RowBatch, read_batch
 from ..db.connection import check_idle, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one
-from ..db.pace import Pace
-from ..db.pages import Page, read_page
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError
 from ..models.codes import CodeArray, CodeArrayDumper
 from .catalog import IndexRow, Layout
@@ -64,9 +64,9 @@ _COUNTED_PAGES = 1000
 # Seconds that rows may stay locked by others, without any progress, before we give up.
 _PATIENCE = 60.0
 
-# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no page looks at
+# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no batch looks at
 # what earlier ones did.
-_PAGE: dict[Layout, LiteralString] = {
+_ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, {version} FROM {table} b
         WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
@@ -121,7 +121,7 @@ _SAMPLED_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
-# $1, $2 and $3 are the keys, versions and codes of a page; a cast of the third to bit[] would cut
+# $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
 # each code down to one bit. What is asked of the index holds until the end: our lock on where the
 # codes go keeps it from being dropped, and is taken before the statement's snapshot. Of several
 # arrays unnest is PostgreSQL's own under any search_path; pg_catalog.unnest takes one.
@@ -172,7 +172,7 @@ def encode_missing(
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
     with encoding_job(index, batch_rows) as job:
-        return _Encoder(index, batch_rows, Pace(rows_per_second), job).run(progress)
+        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run(progress)
 
 
 @contextmanager
@@ -192,8 +192,8 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
         yield job
 
 
-class _Batch(NamedTuple):
-    """What became of a page: rows by number, and the first one that is still to be done, if any."""
+class _Progress(NamedTuple):
+    """What became of a batch: rows by number, and the first one that is still to be done, if any."""
 
     written: int
     unknown: int
@@ -203,8 +203,10 @@ class _Batch(NamedTuple):
 class _Encoder:
     """One run over one index."""
 
-    def __init__(self, index: IndexRow, batch_rows: int | None, pace: Pace, job: Job) -> None:
-        self.index, self.pace, self.job = index, pace, job
+    def __init__(
+        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, job: Job
+    ) -> None:
+        self.index, self.throttle, self.job = index, throttle, job
         self.connection = index.connection
         # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
         with self.connection.transaction():
@@ -213,7 +215,7 @@ class _Encoder:
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
-        self.most_rows = pace.batch(self.most_rows)
+        self.most_rows = throttle.batch_size(self.most_rows)
         self.adapts = batch_rows is None and index.network == "torch"
         self.batch_rows = (
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
@@ -305,46 +307,46 @@ class _Encoder:
             f"{written} codes were written, run the encoding again when they have ended"
         )
 
-    def _pass(self, start: str) -> Iterator[_Batch]:
+    def _pass(self, start: str) -> Iterator[_Progress]:
         """Walk over the table once from a key on."""
         comparison = ">="
         while True:
             asked, began = self.batch_rows, time.monotonic()
             with self._transaction():
-                page = read_page(
+                batch = read_batch(
                     self.connection,
-                    self._query(_PAGE[self.index.layout], comparison=sql.SQL(comparison)),
+                    self._query(_ROWS[self.index.layout], comparison=sql.SQL(comparison)),
                     [start, asked],
                     rows=asked,
                     dimension=self.model.dimension,
                     table=self.index.qualified_table,
                 )
-            if len(page):
-                known = self._known(page)
+            if len(batch):
+                known = self._known(batch)
                 written = self._write(known) if len(known) else 0
                 left_over = known.ids[0] if written < len(known) else None
-                yield _Batch(written, len(page) - len(known), left_over)
-            if len(page) < asked:
+                yield _Progress(written, len(batch) - len(known), left_over)
+            if len(batch) < asked:
                 return
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
-            self.pace.keep(len(page), self.job.advance)
-            start, comparison = page.ids[-1], ">"
+            self.throttle.wait(len(batch), self.job.advance)
+            start, comparison = batch.ids[-1], ">"
 
-    def _known(self, page: Page) -> Page:
+    def _known(self, batch: RowBatch) -> RowBatch:
         """Leave out the rows that the model has no code for."""
         if self.model.network is None or self.model.network.kind != "rows":
-            return page
-        return page.select(self.model.network.knows(page.vectors))
+            return batch
+        return batch.select(self.model.network.knows(batch.vectors))
 
-    def _write(self, page: Page) -> int:
-        """Compute and write the codes of a page; return how many rows have got one."""
-        codes = CodeArray(self.model.encode(page.vectors), self.model.n_bits)
-        versions = page.versions if self.index.encoded_in == "python" else None
+    def _write(self, batch: RowBatch) -> int:
+        """Compute and write the codes of a batch; return how many rows have got one."""
+        codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
+        versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
             written: int = self._execute(
-                _WRITE[self.index.layout], [page.ids, versions, codes]
+                _WRITE[self.index.layout], [batch.ids, versions, codes]
             ).rowcount
             if not written:
                 self.index.check_current()
@@ -356,7 +358,7 @@ class _Encoder:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self.connection.transaction():
-            # Locking the newest version of a row, whatever the session's default level is. A page
+            # Locking the newest version of a row, whatever the session's default level is. A batch
             # in the order of the key index: a hash of all codes would be made for each.
             # A commit waits for no disk: codes that a crash takes are found to be missing.
             self._execute(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
+from ..db.batches import RowBatch, read_batch
 from ..db.connection import execute
 from ..db.jobs import Job
-from ..db.pages import Page, read_page
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
@@ -31,7 +31,7 @@ _SAMPLE_ROWS = 1_000
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
-_PAGE: dict[Layout, LiteralString] = {
+_ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, c.code::text FROM {table} b JOIN {codes} c ON c.id = b.{id}
         WHERE ($1::text IS NULL OR b.{id} > $1::text::{type}) AND b.{column} IS NOT NULL
@@ -140,22 +140,22 @@ class Verifier:
             total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
         ) as bar:
             while True:
-                page = self._page(_PAGE, [last, size], size, table=sql.SQL(table))
-                wrong = self._wrong(page)
-                found = page.select(wrong)
+                batch = self._read(_ROWS, [last, size], size, table=sql.SQL(table))
+                wrong = self._wrong(batch)
+                found = batch.select(wrong)
                 taken += self._take(found.ids, found.versions)
-                bar.update(len(page))
-                self.job.advance(len(page))
-                if len(page) < size:
+                bar.update(len(batch))
+                self.job.advance(len(batch))
+                if len(batch) < size:
                     return taken
-                last = page.ids[-1]
+                last = batch.ids[-1]
 
     def sample(self) -> tuple[int, int]:
         """Look at some codes; return how many are not those of their rows, and of how many."""
         (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
         part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
-        page = self._page(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
-        return int(self._wrong(page).sum()), len(page)
+        batch = self._read(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
+        return int(self._wrong(batch).sum()), len(batch)
 
     def list_missing(self) -> int:
         """List rows that have a code and are in no list of a landmark; return how many."""
@@ -169,29 +169,29 @@ class Verifier:
             return 0
         return int(self._execute(_TAKE[self.index.layout], [list(ids), list(stored)]).rowcount)
 
-    def _wrong(self, page: Page) -> NDArray[np.bool_]:
+    def _wrong(self, batch: RowBatch) -> NDArray[np.bool_]:
         """Say which codes differ from fresh ones by more than rounding."""
-        wrong = np.ones(len(page), dtype=bool)
+        wrong = np.ones(len(batch), dtype=bool)
         known = wrong.copy()
-        if self.model.network is not None and len(page):
-            known = self.model.network.knows(page.vectors)
+        if self.model.network is not None and len(batch):
+            known = self.model.network.knows(batch.vectors)
         if not known.any():
             return wrong
-        seen = page.select(known)
+        seen = batch.select(known)
         stored = as_bits([code or "" for code in seen.versions])
         projections = self.model.project(seen.vectors)
         wrong[known] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 
-    def _page(
+    def _read(
         self,
         statement: dict[Layout, LiteralString],
         values: Sequence[Any],
         rows: int,
         **names: sql.Composable,
-    ) -> Page:
+    ) -> RowBatch:
         with self.connection.transaction():
-            return read_page(
+            return read_batch(
                 self.connection,
                 self._query(statement[self.index.layout], **names),
                 values,
