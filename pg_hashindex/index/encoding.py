@@ -1,29 +1,29 @@
 """Bulk encoding: rows that have a vector but no code, in batches, beside live writes.
 
-Each batch is two short transactions, so that neither a lock nor a snapshot of ours is ever held for
-long: one reads a batch of rows in the order of the key; their codes are computed outside of any; one
-writes them by one INSERT (or UPDATE, for codes in a column), to which keys and codes go as arrays.
-What makes it safe beside writers:
+A batch is two short transactions, so that no lock or snapshot is held for long. The first reads
+rows in the order of the key. Their codes are computed outside of any transaction. The second writes
+the codes by one INSERT (or UPDATE, for codes in a column), with keys and codes as arrays.
 
-- The triggers exist before the first batch. Where they encode, whatever is written later has its
-  code already, and an INSERT that meets one does nothing.
-- Where the model is evaluated in Python, they only take codes away, and nobody but us writes new
-  ones: a code of what the batch held, written after the row's vector changed, would stay. So the
-  batch holds each row's ``xmin`` too, the transaction that wrote this version of the row. The INSERT
-  writes codes only where it is still the same, under a lock on the row. An update that committed
-  before the lock has another xmin. One that comes later waits for us, and its trigger then finds
-  our code and takes it away; where its snapshot is too old to see the code, the trigger fails.
+This is why it is safe beside writers:
+
+- The triggers exist before the first batch. If they encode, rows that are written later have their
+  codes already, and our INSERT skips such rows.
+- If Python evaluates the model, triggers only delete codes, and only the encoder writes new ones. A
+  code of the old vector, written after the row's vector changed, would be wrong for good. So the
+  encoder also reads each row's ``xmin``, the transaction that wrote this version of the row, and
+  the INSERT writes a code only if xmin is unchanged, under a lock on the row. An update that
+  committed before the lock has another xmin. A later update waits for the lock, and its trigger
+  then deletes our code; if its snapshot is too old to see the code, the trigger fails.
 - A row may be deleted, or its vector set to NULL, after its batch was read. The INSERT therefore
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
-- It never waits for a writer (SKIP LOCKED), so it can be in no deadlock. Rows that it left out are
-  found by the next pass; the work is done when no row is missing.
-- The index may be dropped and made anew with another model, under the same names. Codes are written
-  only while it is the one that we know.
-- Batches commit without waiting for the disk. After a crash some may be gone, which leaves rows
-  without codes, as if they had not been reached; the last transaction of all waits for the others.
+- The INSERT never waits for a writer (SKIP LOCKED), so it cannot deadlock. The next pass finds the
+  rows that it left out; the work is done when no row is missing.
+- The index may be dropped and made again with another model, under the same names. Codes are
+  written only if it is still the same index.
+- Batches commit without waiting for the disk. A crash may lose some, which leaves rows without
+  codes, as if they had not been reached. The last transaction waits until all are on disk.
 
-A model that knows the rows of its training alone has no codes for others. They go on waiting, and
-the work is done without them.
+A model that knows only its training rows has no codes for others. These stay without codes.
 """
 
 import time
@@ -46,26 +46,28 @@ from .catalog import IndexRow, Layout
 __all__ = ["PRUNE", "encode_missing", "encoding_job"]
 
 _BATCH_ROWS = 10_000
-# Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
+# Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
+# rows.
 _BATCH_VALUES = 4_000_000
-# A statement's parameters may have a gigabyte, with the longest keys and codes.
+# More rows could exceed a gigabyte, the limit of a statement's parameters.
 _MOST_BATCH_ROWS = 100_000
 
-# A network may take 30 ms a row or 30 us: batches start small, and grow to about so many seconds.
+# A network may take 30 ms a row or 30 us: batches start small, and grow until they take about two
+# seconds.
 _FIRST_NETWORK_ROWS = 32
 _NETWORK_SECONDS = 2.0
 
-# Passes that may find changed rows again, where writers make new work as fast as we do it.
+# The most passes, since writers may change rows as fast as they are encoded.
 _MOST_PASSES = 10
 
-# Pages that are read to say how many rows there are to be encoded, of tables with twice as many.
+# Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
 
-# Seconds that rows may stay locked by others, without any progress, before we give up.
+# Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
-# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no batch looks at
-# what earlier ones did.
+# $1 is a key, $2 the most rows. Both sides of the anti-join are bounded, so that no batch reads the
+# codes of earlier ones.
 _ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, {version} FROM {table} b
@@ -83,7 +85,7 @@ _ROWS: dict[Layout, LiteralString] = {
     """,
 }
 
-# The keys alone are compared first, in the two indexes: where no row is missing, none is read.
+# Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
 _FIRST_MISSING: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text FROM (
@@ -101,7 +103,7 @@ _FIRST_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
-# To count all that is missing takes as long as encoding a few rows in a hundred.
+# Counting all missing rows takes as long as encoding a few percent of them.
 _PAGES_OF_TABLE: LiteralString = """
     SELECT greatest(
         pg_relation_size({table_name}::regclass),
@@ -109,7 +111,7 @@ _PAGES_OF_TABLE: LiteralString = """
     )::bigint / current_setting('block_size')::integer
 """
 
-# $1 is how many pages in a hundred are read.
+# $1 is the percentage of pages to read.
 _SAMPLED_MISSING: dict[Layout, LiteralString] = {
     "table": """
         SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
@@ -122,9 +124,9 @@ _SAMPLED_MISSING: dict[Layout, LiteralString] = {
 }
 
 # $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
-# each code down to one bit. What is asked of the index holds until the end: our lock on where the
-# codes go keeps it from being dropped, and is taken before the statement's snapshot. Of several
-# arrays unnest is PostgreSQL's own under any search_path; pg_catalog.unnest takes one.
+# each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
+# table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
+# any search_path; pg_catalog.unnest takes only one.
 _WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
@@ -151,9 +153,9 @@ _WRITE: dict[Layout, LiteralString] = {
     """,
 }
 
-# Rows that went with a detached partition, or while triggers were off. Who does not see every row
-# must not take the others for gone. An array: DELETE with the condition itself would read both
-# tables where the two indexes say it all.
+# Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
+# does not see every row must not do this. The keys are put into an array, since DELETE with a plain
+# NOT EXISTS would read both tables instead of their two indexes.
 PRUNE: LiteralString = """
     DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
         SELECT k.id FROM {codes} k
@@ -181,7 +183,7 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     check_idle(index.connection, "encoding commits batch by batch")
-    # A second encoder would do the same work again, not harm.
+    # A second encoder would do no harm, but the same work again.
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
     with (
         translated_errors(index),
@@ -193,7 +195,7 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
 
 
 class _Progress(NamedTuple):
-    """What became of a batch: rows by number, and the first one that is still to be done, if any."""
+    """The result of a batch: numbers of rows, and the key of the first one left out, if any."""
 
     written: int
     unknown: int
@@ -208,7 +210,7 @@ class _Encoder:
     ) -> None:
         self.index, self.throttle, self.job = index, throttle, job
         self.connection = index.connection
-        # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+        # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with self.connection.transaction():
             index.check_current()
             self.model = index.loaded_model
@@ -263,7 +265,7 @@ class _Encoder:
                     bar.update(done)
                     self.job.advance(done)
                 if self.index.encoded_in == "sql":
-                    # Rows may have come without a code, in a partition that was attached say.
+                    # There may be new rows without a code, in an attached partition say.
                     left_over = self._first_missing()
                 elif written > before:
                     passes += 1
@@ -281,12 +283,13 @@ class _Encoder:
                 self._execute(PRUNE)
                 self._execute("ANALYZE {codes}")
             if written:
-                # Something of our own to commit, whoever we are: that waits for all before it.
+                # Any role may write this message, and its commit waits until all earlier ones are
+                # on disk.
                 self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
         return written
 
     def _count_missing(self, *, exactly: bool) -> int:
-        """Count the rows to be encoded, of a large table from some of its pages."""
+        """Count the rows to be encoded; estimate them from some pages of a large table."""
         with self.connection.transaction():
             if not exactly:
                 (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
@@ -341,7 +344,7 @@ class _Encoder:
         return batch.select(self.model.network.knows(batch.vectors))
 
     def _write(self, batch: RowBatch) -> int:
-        """Compute and write the codes of a batch; return how many rows have got one."""
+        """Compute and write the codes of a batch; return how many were written."""
         codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
         versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
@@ -351,16 +354,16 @@ class _Encoder:
             if not written:
                 self.index.check_current()
             elif self.index.layout == "table":
-                # Under the landmarks that there may be by now.
+                # Landmarks may have been built meanwhile.
                 self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
         return written
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self.connection.transaction():
-            # Locking the newest version of a row, whatever the session's default level is. A batch
-            # in the order of the key index: a hash of all codes would be made for each.
-            # A commit waits for no disk: codes that a crash takes are found to be missing.
+            # READ COMMITTED, to lock the newest version of a row. No hash join, which would hash
+            # all codes for each batch. No wait for the disk: later runs find codes that a crash
+            # lost.
             self._execute(
                 "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
                 "SET LOCAL enable_hashjoin TO off; SET LOCAL synchronous_commit TO off"
@@ -373,7 +376,7 @@ class _Encoder:
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        # A raw cursor, since the others take a % in a name for a placeholder.
         cursor = RawCursor(self.connection)
         cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
         return cursor.execute(self._query(statement), values)

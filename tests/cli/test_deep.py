@@ -143,7 +143,7 @@ def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connecti
     hits = json.loads(on("search", "i", "--like", 1000, "-k", 2, "--json").stdout)
     assert (hits[0]["id"], hits[0]["distance"]) == (5, 0)
     refused_search = on("search", "i", "--like", 8, code=1)
-    assert "codes of the rows that it was trained on alone" in refused_search.stderr
+    assert "codes only of the rows that it was trained on" in refused_search.stderr
     measured = json.loads(
         on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
     )

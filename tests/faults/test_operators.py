@@ -248,6 +248,6 @@ def test_a_drop_in_the_middle_of_encoding_is_said(
             if number == 12:
                 method("drop")(url)
 
-        with pytest.raises(DatabaseStateError, match="made anew meanwhile, or dropped"):
+        with pytest.raises(DatabaseStateError, match="made again meanwhile, or dropped"):
             with watch(before):
                 index.encode(batch_rows=100)

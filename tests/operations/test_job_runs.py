@@ -33,9 +33,9 @@ def test_encoding_is_seen_batch_by_batch(
     seen = []
     write = encoding._Encoder._write
 
-    def looked_at(self: encoding._Encoder, page: object) -> int:
+    def looked_at(self: encoding._Encoder, batch: object) -> int:
         seen.extend((job.state, job.rows_done, job.rows_total) for job in list_jobs(other))
-        return write(self, page)  # type: ignore[arg-type]
+        return write(self, batch)  # type: ignore[arg-type]
 
     monkeypatch.setattr(encoding._Encoder, "_write", looked_at)
     bare.encode(batch_rows=70)

@@ -363,7 +363,7 @@ def _check_knows(bench: Bench, model: Model) -> None:
         known = model.network.knows(rows)
         if not known.all():
             raise InvalidInputError(
-                f"model {model.name!r} has codes of the rows that it was trained on alone, and "
-                f"{int((~known).sum())} of {len(known)} {what} are none of them; train it anew "
+                f"model {model.name!r} has codes only of the rows that it was trained on, and "
+                f"{int((~known).sum())} of {len(known)} {what} are none of them; train it again "
                 "with all rows, and ask rows of the table"
             )
