@@ -24,8 +24,8 @@ def upgrade(database_url: str) -> None:
         superuser = installed.superuser(connection)
     if superuser is not None:
         note(
-            f"schema hashindex belongs to superuser {superuser}, as whom triggers run; for a role "
-            "without that power run before the first upgrade: CREATE ROLE hashindex_admin; "
+            f"schema hashindex belongs to superuser {superuser}, and triggers run as it; for one "
+            "without that power, run before the first upgrade: CREATE ROLE hashindex_admin; "
             "CREATE SCHEMA hashindex AUTHORIZATION hashindex_admin;"
         )
     note("already up to date" if before == after else f"schema is at revision {after.revision}")
@@ -41,8 +41,8 @@ def downgrade(database_url: str, yes: bool) -> None:
             click.confirm("Remove schema hashindex and all models in it?", abort=True, err=True)
         except click.Abort:
             raise
-        except RuntimeError as error:  # there is no stdin to ask
-            raise click.UsageError("nobody to ask: give --yes") from error
+        except RuntimeError as error:  # stdin is closed
+            raise click.UsageError("cannot ask without a terminal: give --yes") from error
     with translated_errors(), create_engine(database_url).begin() as connection:
         there = installed.status(connection).installed
         installed.downgrade(connection)

@@ -144,9 +144,9 @@ class _Question:
         if model.network is not None and not model.network.knows(vector).all():
             raise InvalidInputError(
                 f"index {row.name!r} has no code for this query: model {row.model!r} has "
-                "codes only of the rows that it was trained on, and the query is none of them; search "
-                "for the neighbours of a row that has a code, or index with a model that hashes new "
-                "vectors"
+                "codes only of the rows that it was trained on, and the query is none of them; "
+                "search for the neighbours of a row that has a code, or index with a model that "
+                "hashes new vectors"
             )
         return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
 

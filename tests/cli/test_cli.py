@@ -369,5 +369,5 @@ def test_demo(run: Run, server: EmbeddedServer, server_folder: Path) -> None:
             "One code takes 16 bytes, one vector 1536",
         ):
             assert word in result.stdout
-        assert "making database pg_hashindex_demo anew" in result.stderr
+        assert "making database pg_hashindex_demo, and" in result.stderr
         assert run("server", "status", *arguments, code=3).stdout
