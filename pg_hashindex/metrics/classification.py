@@ -21,8 +21,8 @@ def neighbour_error(
 ) -> float:
     """Compute how often the majority of the k first rows has another label than the query.
 
-    Tied rows stand in row order. Where classes have as many votes, the one whose first row is
-    nearest wins.
+    Tied rows stand in row order. If classes have equally many votes, the one with the nearest row
+    wins.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def neighbour_error(
     wrong = 0
     for block in query_blocks(len(query_codes), max(len(codes), k * k)):
         votes = given[_first_rows(ranking_distances(query_codes[block], codes, weights), k)]
-        # How many of the k agree with each of them; argmax takes the nearest of the winners.
+        # For each of the k, how many have its label; argmax takes the nearest of the winners.
         agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
         winner = votes[np.arange(len(votes)), agreeing.argmax(axis=1)]
         wrong += int(np.count_nonzero(winner != expected[block]))

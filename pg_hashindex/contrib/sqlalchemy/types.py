@@ -32,7 +32,7 @@ class HashCode(BIT):
         self.n_bits = n_bits
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        """Check a code's length: the cast that PostgreSQL is sent would cut it, or fill it up."""
+        """Check a code's length, since a cast in PostgreSQL would cut or pad it."""
         text = value.to_text() if isinstance(value, Bit) else value
         if isinstance(text, str) and self.n_bits not in (None, len(text)):
             raise InvalidInputError(f"code {text} has {len(text)} bits, expected {self.n_bits}")
@@ -44,7 +44,7 @@ class HashCode(BIT):
         def hamming_distance(self, other: object, /) -> ColumnElement[int]:
             """Return ``bit_count(a # b)``, the number of bits that differ.
 
-            Unlike pgvector's ``<~>``, an index on the column never makes a guess of it.
+            Unlike for pgvector's ``<~>``, PostgreSQL never uses an approximate index on the column.
 
             Parameters
             ----------
