@@ -355,7 +355,7 @@ def test_an_index_beside_another_that_is_broken(
     second = HashIndex.create(connection, "second", table=items, column="embedding", model="lsh")
     second.encode()
     connection.execute("ALTER TABLE items RENAME embedding TO v")
-    with pytest.raises(InvalidInputError, match="what index 'second' .* index check second"):
+    with pytest.raises(InvalidInputError, match="a part of index 'second' .* index check second"):
         first.rebind(column="v")
     for index in (second, first):
         reopened(index).rebind(column="v")
