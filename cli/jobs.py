@@ -71,7 +71,7 @@ def _how(job: JobRow) -> str:
     if job.resume is not None:
         return f"continue: {job.resume}"
     if job.kind == "tune":
-        return "run pg-hashindex tune again: it drops what was left, and starts from the beginning"
+        return "run pg-hashindex tune again: it drops what was left, and starts over"
     if job.kind == "swap" and job.is_index:
         return "it made no codes, or was nearly done: see pg-hashindex index show"
     return f"there is no index {job.subject} any more: pg-hashindex jobs --forget"

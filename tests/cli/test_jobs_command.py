@@ -59,7 +59,7 @@ def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
     assert result.stdout.count("dead") == 4
     assert result.stderr.splitlines() == [
         "job 1 is dead; continue: pg-hashindex index encode 'my idx'",
-        "job 2 is dead; run pg-hashindex tune again: it drops what was left, and starts from the beginning",
+        "job 2 is dead; run pg-hashindex tune again: it drops what was left, and starts over",
         "job 3 is dead; it made no codes, or was nearly done: see pg-hashindex index show",
         "job 4 is dead; there is no index gone any more: pg-hashindex jobs --forget",
     ]

@@ -138,7 +138,7 @@ def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPa
 def test_a_query_that_the_model_does_not_know(encoded: HashIndex) -> None:
     with pytest.raises(
         InvalidInputError,
-        match="index 'items_idx' has no code for this query: model 'known' has codes only of the rows",
+        match="index 'items_idx' has no code for this query: model 'known' has codes only of",
     ):
         encoded.search(OTHERS[15])
 

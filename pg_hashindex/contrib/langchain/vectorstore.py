@@ -276,7 +276,7 @@ class HashIndexVectorStore(VectorStore):
     ) -> Model:
         """Train a model on the documents, and index them by it.
 
-        Searches and writers go on meanwhile; every store on this table takes the index as soon as
+        Searches and writers do not wait; every store on this table uses the index as soon as
         all documents are encoded.
 
         Parameters
