@@ -51,7 +51,7 @@ def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
     vectors : sequence of bytes
         n vectors in binary form, each of dimension d.
     out : float32 (n, d)
-        Where their numbers go.
+        The array for their numbers.
     """
     if not len(vectors):
         return

@@ -275,7 +275,7 @@ class Job:
                 self.connection.execute(_SETTINGS if durable else _SETTINGS + _IN_HASTE)
                 work()
         except psycopg.Error as error:
-            # Who cancels this statement means the run.
+            # A cancelled statement was meant to stop the run.
             if self.connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
                 with translated_errors():
                     raise
@@ -314,7 +314,7 @@ class JobRow:
     is_index : bool
         Whether there is an index of the subject's name.
     next_model : str or None
-        What the index is being swapped to.
+        The new model, while the index is being swapped.
     """
 
     id: int

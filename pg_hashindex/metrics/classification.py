@@ -32,8 +32,8 @@ def neighbour_error(
     labels : array-like (n,) of integers, 0 or more
     k : int
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------

@@ -132,8 +132,8 @@ def mean_over_queries(
     measures : sequence of callables
     ties : {"order", "average"}
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
@@ -368,7 +368,7 @@ def mean_average_precision(
     ties : {"order", "average"}
         Tied rows in row order, or the expectation over all their orders.
     weights : array-like (n_bits,), optional
-        What each bit counts in distances; all the same by default.
+        The weight of each bit in distances; equal by default.
 
     Returns
     -------
@@ -406,8 +406,8 @@ def precision_at_k(
     k : int
     ties : {"order", "average"}
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------

@@ -209,7 +209,7 @@ def test_small_integers_agree_exactly(connection: Connection, name: str) -> None
 
 @pytest.mark.parametrize("name", list(EXACT))
 def test_levels_of_small_integers_agree_exactly(connection: Connection, name: str) -> None:
-    """Where the projection is at the deviation itself, SQL and NumPy round it alike."""
+    """If the projection is at the deviation itself, SQL and NumPy round it alike."""
     model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], levels=4))
     rows = small_integers()
     ours, our_bits = in_python(model, rows)

@@ -78,7 +78,7 @@ def test_time_that_encoding_took_is_not_slept_again(clock: Clock) -> None:
     clock.now += 0.2
     slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])
-    # What was slower than that is not made up for by going faster.
+    # Lost time is not made up for by going faster.
     clock.now += 7
     slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])

@@ -192,7 +192,7 @@ def test_an_index_without_codes(connection: Connection, items: str, model: Model
 
 
 def test_a_code_column_that_was_renamed(connection: Connection, items: str, model: Model) -> None:
-    """It is made anew; the one of another name is left to whoever renamed it."""
+    """It is made again; the one of another name is left to whoever renamed it."""
     first, second = (
         HashIndex.create(
             connection, name, table=items, column="embedding", model="lsh", layout="column"

@@ -27,7 +27,7 @@ def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnEl
     ----------
     given : mapping or sqlalchemy.ColumnElement, optional
     metadata : sqlalchemy.Column
-        Of type ``jsonb``.
+        A column of type ``jsonb``.
 
     Returns
     -------

@@ -105,7 +105,7 @@ class HashIndexVectorStore(VectorStore):
         ----------
         connection : str, sqlalchemy.Engine or psycopg.Connection
         dimension : int
-            Of the embeddings.
+            The dimension of the embeddings.
         table, schema : str
             As they are, without quotes.
         """

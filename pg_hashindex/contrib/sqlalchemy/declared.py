@@ -33,7 +33,7 @@ class HashIndex(SchemaItem):
     name : str
         1 to 40 bytes, unique in the database.
     column : attribute, Column or str
-        Of type ``VECTOR`` or ``HALFVEC``.
+        A column of type ``VECTOR`` or ``HALFVEC``.
     model : str
         ``name`` for any version, or ``name:version``.
     key : str, optional

@@ -94,7 +94,7 @@ def _is_opaque(clause: Any) -> bool:
 
 @dataclass(frozen=True)
 class Filter:
-    """What a statement demands of the rows that it searches.
+    """The filter of a statement.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def nearest(
     Parameters
     ----------
     entity : mapped class, alias of one, or Table
-        What to select.
+        The entity to select.
     column : attribute or Column
         Its indexed column, of type ``VECTOR`` or ``HALFVEC``.
     query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector

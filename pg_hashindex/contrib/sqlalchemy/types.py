@@ -71,7 +71,7 @@ def encode(model: str, vector: "_Vectors") -> sa.Function[Any]:
     Returns
     -------
     sqlalchemy.Function
-        Of type `HashCode`.
+        An expression of type `HashCode`.
     """
     return sa.func.hashindex.encode(model, _as_vector(vector), type_=HashCode())
 
@@ -87,7 +87,7 @@ def project(model: str, vector: "_Vectors") -> sa.Function[Any]:
     Returns
     -------
     sqlalchemy.Function
-        Of type ``VECTOR``.
+        An expression of type ``VECTOR``.
     """
     return sa.func.hashindex.project(model, _as_vector(vector), type_=VECTOR())
 

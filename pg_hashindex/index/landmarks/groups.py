@@ -131,7 +131,7 @@ def _split(
     members : intp (m,)
         Numbers of points, group after group.
     starts : intp (n_groups + 1,)
-        Where each group starts among them; none is empty.
+        The start of each group among them; none is empty.
     """
     members = np.lexsort((points[:, 0], labels))
     ordered = labels[members]

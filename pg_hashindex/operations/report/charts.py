@@ -59,7 +59,7 @@ class Chart:
     title, description : str
     figure : matplotlib.figure.Figure
     headings, rows
-        Of the table.
+        The table.
     wide : bool
         Whether it takes the whole width.
     """

@@ -107,7 +107,7 @@ def score(
     ----------
     query_codes : uint8 (n_queries, width)
     codes : uint8 (n, width)
-        Of the database.
+        Codes of the database.
     split : Split
     truths : sequence of Truth
     measures : Measures

@@ -77,7 +77,7 @@ class Split:
     ----------
     queries, database, train : floating (n_queries, d), (n, d), (n_train, d)
     query_labels, labels, train_labels : integers (m,), or (m, c) dense or sparse, optional
-        Of the queries, the database and the training rows, as ``fit`` takes them.
+        Labels of the queries, the database and the training rows, as ``fit`` takes them.
     train_places : intp (n_train,), optional
         Which row of the database each training row is, where all are.
     anchors, labelled : intp, optional

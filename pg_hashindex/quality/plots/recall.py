@@ -162,7 +162,7 @@ def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
     points : sequence of HistoryPoint
         The latest last.
     name : str
-        Of the index.
+        The name of the index.
 
     Returns
     -------

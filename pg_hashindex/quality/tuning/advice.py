@@ -168,9 +168,9 @@ def name_codes(method: str, bits: int, levels: Levels) -> str:
     ----------
     method : str
     bits : int
-        Of a code.
+        Bits of a code.
     levels : {2, 4}
-        Of a projection.
+        Levels of a projection.
     """
     each = bits_of(levels)
     return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"

@@ -30,7 +30,7 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     ----------
     connection : psycopg.Connection
     name : str
-        Of the new model and index.
+        The name of the new model and index.
     table : str, optional
         As SQL writes it.
 
