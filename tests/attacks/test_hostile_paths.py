@@ -356,7 +356,7 @@ def test_the_command_line_on_an_attackers_path(
 def test_the_command_line_among_temporary_tables(
     keeper: Connection, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all names that a statement could mean, in each of its sessions."""
+    """Decoys for all names of a statement, in each of its sessions."""
     opened, statement = database._open, shadows()
 
     def shadowed(url: str, *, autocommit: bool = True) -> Connection:

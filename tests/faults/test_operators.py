@@ -55,7 +55,7 @@ def method(name: str) -> Step:
 
 @dataclass(frozen=True)
 class Pair:
-    """What two operators do, how the second is told, and what is to hold then."""
+    """The actions of two operators, the error of the second, and the expected state."""
 
     prepare: Step
     first: Step

@@ -1,4 +1,4 @@
-"""What is recorded of real runs: encoding, building, rebalancing, swapping, tuning."""
+"""Records of real runs: encoding, building, rebalancing, swapping, tuning."""
 
 import subprocess
 import sys
@@ -200,7 +200,7 @@ def test_a_swap_is_one_job(
     phases: Callable[[], list[str]],
     always: None,
 ) -> None:
-    """What is encoded and built for it is a part of it, not a job of another index."""
+    """Encoding and building for a swap are a part of its job."""
     bare.encode()
     longer = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(bare.connection, longer)

@@ -44,7 +44,7 @@ def reopened(index: HashIndex) -> HashIndex:
 
 
 def everything(index: HashIndex) -> Any:
-    """What the database holds, and which transaction wrote each code and catalog row."""
+    """The contents of the database, and the transaction that wrote each code and catalog row."""
     codes = index.codes.as_string(index.connection)
     rows = index.connection.execute(
         f"SELECT xmin::text, ctid::text, t::text FROM {codes} t "
@@ -99,7 +99,7 @@ def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
 
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER {}", "DROP"])
 def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
-    """What was written meanwhile is looked at, all of it."""
+    """All codes are checked, since writes went unseen."""
     connection = index.connection
     names = connection.execute(
         "SELECT tgname FROM pg_trigger WHERE tgrelid = 'items'::regclass"
@@ -206,7 +206,7 @@ def test_a_detached_partition_writes_no_codes(
 
 
 def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
-    """What nobody could know of is found in a sample, and mended when asked."""
+    """A sample finds codes that became wrong unseen, and --full mends them."""
     connection = index.connection
     table = f"{index.code_schema}.{index.code_table}"
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
