@@ -1,4 +1,4 @@
-"""What ``pg-hashindex bench`` prints."""
+"""The output of ``pg-hashindex bench``."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["note_outcome", "print_outcomes"]
 
 
 def note_outcome(outcome: Outcome) -> None:
-    """Tell on stderr how far the comparison is."""
+    """Print the progress of the comparison on stderr."""
     if outcome.error is not None:
         note(f"{outcome.method}, {outcome.n_bits} bits: failed")
     elif outcome.codes == "hashed":
@@ -21,7 +21,7 @@ def note_outcome(outcome: Outcome) -> None:
 
 
 def print_outcomes(outcomes: Sequence[Outcome]) -> None:
-    """Print a table of scores for each ground truth, one of times and memory, and what failed."""
+    """Print a table of scores for each ground truth, a table of times and memory, and failures."""
     scored = [outcome for outcome in outcomes if outcome.error is None]
     for truth in dict.fromkeys(truth for outcome in scored for truth in outcome.scores):
         ties = "in row order" if scored[0].ties == "order" else "averaged"

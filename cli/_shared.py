@@ -1,4 +1,4 @@
-"""Parts of all commands: the database option, errors without tracebacks, tables and JSON."""
+"""Parts that commands share: the database option, errors without tracebacks, tables and JSON."""
 
 import json
 import math
@@ -38,7 +38,7 @@ __all__ = [
     "print_table",
 ]
 
-#: #: Names of the languages that evaluate models, for people.
+#: #: Names of the languages that evaluate models, as they are printed.
 LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
@@ -102,7 +102,7 @@ def confirm(question: str) -> None:
 
 
 class CatchingGroup(click.Group):
-    """A group whose commands end in one line of error, never in a traceback."""
+    """A group whose commands report an error in one line, never as a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -110,7 +110,7 @@ class CatchingGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader closed the pipe: click ends quietly
-        # An argument may hold bytes that are not text: UnicodeError.
+        # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
             message = re.sub(r"\s*\n\s*", " ", str(error).strip())
             raise click.ClickException(escaped(message)) from error

@@ -34,7 +34,7 @@ def bench() -> None:
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
-    """Take apart what stands between commas, each word once."""
+    """Split a list at its commas, and drop repeated words."""
     if value is None:
         return None
     words = [word.strip() for word in value.split(",") if word.strip()]
@@ -113,10 +113,14 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     type=float,
     default=0.02,
     show_default=True,
-    help="Part that nearest-fraction takes.",
+    help="Part of the rows that nearest-fraction takes as relevant.",
 )
 @click.option(
-    "--nearest", type=int, default=100, show_default=True, help="Rows that nearest-k takes."
+    "--nearest",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Number of rows that nearest-k takes as relevant.",
 )
 @click.option(
     "--k",
@@ -185,10 +189,10 @@ def bench_hash(
 ) -> None:
     """Train, encode and score methods on a data set.
 
-    Codes are "hashed", all by the hash function, or the database has those that training left for
-    it ("learned"): for supervised methods that were trained on all of it, and for transductive
-    ones, which learn from the queries too, without their labels. Codes of 4 levels are ranked by
-    the asymmetric distance: the query's projections in 8 levels.
+    Codes are "hashed" if the hash function makes all of them, and "learned" if the database has
+    codes that training made: for supervised methods that were trained on all of it, and for
+    transductive ones, which learn from the queries too, without their labels. Codes of 4 levels are
+    ranked by the asymmetric distance, with the query's projections in 8 levels.
     """
     given = [_method_parameter(text) for text in parameters]
     if plot_file is not None:
@@ -216,7 +220,7 @@ def bench_hash(
         print_outcomes(outcomes)
     if all(outcome.error is not None for outcome in outcomes):
         raise click.exceptions.Exit(1)
-    # After the table, which then is not lost if the disk is full.
+    # After the table, so that it is printed even if the disk is full.
     if plot_file is not None:
         save_plot(outcomes, plot_file)
         note(f"wrote {plot_file}")

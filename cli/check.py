@@ -1,4 +1,4 @@
-"""``pg-hashindex index check``: how an index is, and what to do about it."""
+"""``pg-hashindex index check``: the health of an index, with advice."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ._shared import connected, database_option, echo, json_option, print_json, 
 __all__ = ["check"]
 
 _EXIT_CODES: dict[Status, int] = {"ok": 0, "warning": 1, "broken": 2}
-# Of a command that could not look, which elsewhere is 1, or 2 where it was not understood.
+# The exit code if the check failed; for other commands it is 1, or 2 for wrong arguments.
 _UNKNOWN = 3
 
 
@@ -26,7 +26,7 @@ class _MisunderstoodError(click.UsageError):
 
 
 class _CheckCommand(click.Command):
-    """A command whose errors are told apart from what it finds."""
+    """A command whose errors have another exit code than its findings."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the arguments."""
@@ -40,21 +40,21 @@ class _CheckCommand(click.Command):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # the reader has had enough: click ends quietly
+            raise  # the reader closed the pipe: click ends quietly
         except (HashIndexError, OSError, UnicodeError) as error:
             raise _FailedError(" ".join(str(error).split())) from error
 
 
 @click.command(cls=_CheckCommand)
 @click.argument("name")
-@click.option("--full", is_flag=True, help="Look at all rows: a minute or more for each million.")
+@click.option("--full", is_flag=True, help="Check all rows: a minute or more for each million.")
 @database_option
 @json_option
 def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
-    """Check index NAME, and say what to do about what is found; nothing is changed.
+    """Check index NAME, and print findings with advice; nothing is changed.
 
-    Exit code 0 where all is well, 1 with warnings, 2 where something is broken, and 3 where the
-    index could not be checked. Large tables are looked at by samples.
+    Exit code 0 if all is well, 1 with warnings, 2 if something is broken, and 3 if the index could
+    not be checked. Of large tables a sample is checked.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name).check(full=full)
@@ -69,7 +69,7 @@ def _print(found: Health) -> None:
     print_table(
         ["check", "status", "value", "detail"],
         [
-            # Text, so that a column of numbers and of none stands to one side.
+            # As text, so that the whole column is aligned to one side.
             [f.check, f.status, "" if f.value is None else f"{f.value:.4g}", f.detail]
             for f in found.findings
         ],

@@ -44,15 +44,15 @@ _CANDIDATES = (25, 50, 100, 200)
 def demo(data_dir: Path | None, pg_version: str, stop: bool) -> None:
     """Train, index, search and evaluate 5,000 package descriptions.
 
-    Starts the embedded PostgreSQL, makes the database pg_hashindex_demo anew, and leaves the server
-    running for you to try more.
+    Starts the embedded PostgreSQL, drops and creates database pg_hashindex_demo, and leaves the
+    server running for you to try more.
     """
     started = time.perf_counter()
     server = EmbeddedServer(data_dir, version=int(pg_version))
     note(f"starting PostgreSQL {pg_version} in {server.data_dir}")
-    # Until the demo has come to its end, the server goes down with it.
+    # If the demo fails, the server stops with it.
     server.start(until_exit=True)
-    note(f"making database {DATABASE} anew, and loading the packages")
+    note(f"making database {DATABASE}, and loading the packages")
     packages = create_database(server)
     with connect(server.uri(DATABASE)) as connection:
         indexes = [_index(connection, method) for method in _METHODS]
@@ -112,7 +112,7 @@ def _print_sizes(indexes: list[HashIndex]) -> None:
 
 
 def _print_next(server: EmbeddedServer) -> None:
-    # As it was called: in a virtual environment that is not active it is not on the PATH.
+    # The path as it was called, since a virtual environment that is not active is not on PATH.
     program = shlex.quote(sys.argv[0])
     echo(
         f"""

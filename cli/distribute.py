@@ -20,8 +20,8 @@ def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> Non
     """Bring index NAME to the shards of its table, which Citus distributes.
 
     Its codes are distributed beside their rows, its model is copied to every node, and each shard
-    gets triggers. 'index create' does so by itself where the table is distributed already. May be
-    run again at any time.
+    gets triggers. 'index create' does all this if the table is distributed already. May be run
+    again at any time.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)

@@ -35,10 +35,10 @@ from ._shared import (
 @click.option(
     "--queries-from",
     metavar="TABLE|QUERY",
-    help="A log of queries: one column of vectors, of which the first ones are asked.",
+    help="A log of queries: one column of vectors, of which the first ones are used.",
 )
-@click.option("--set", "set_name", metavar="NAME", help="Ask the queries saved under this name.")
-@click.option("--save", metavar="NAME", help="Save the queries under this name, then ask them.")
+@click.option("--set", "set_name", metavar="NAME", help="Use the queries saved under this name.")
+@click.option("--save", metavar="NAME", help="Save the queries under this name, then use them.")
 @click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
 @click.option(
     "--candidates",
@@ -46,29 +46,29 @@ from ._shared import (
     multiple=True,
     default=CANDIDATES,
     show_default=True,
-    help="A number of candidates to try; may be given again. The index's own is tried too where "
-    "it is to be recorded or judged.",
+    help="A number of candidates to try; may be given again. The index's own is tried too if "
+    "recall is recorded, or --fail-under is given.",
 )
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 1),
     metavar="RECALL",
-    help="Exit code 1 where recall is less with the index's own number of candidates.",
+    help="Exit code 1 if recall with the index's own number of candidates is lower.",
 )
 @click.option(
     "--record/--no-record",
     default=None,
-    help="Add what is measured to table hashindex.recall_history.  [default: of saved queries]",
+    help="Add the result to table hashindex.recall_history.  [default: only for saved queries]",
 )
-@click.option("--history", is_flag=True, help="Print what was recorded, and measure nothing.")
+@click.option("--history", is_flag=True, help="Print the recorded history, and measure nothing.")
 @click.option("--sets", is_flag=True, help="Print the saved sets of queries, and measure nothing.")
 @click.option("--drop-set", metavar="NAME", help="Drop a saved set of queries; its history stays.")
 @click.option(
     "--codes",
     is_flag=True,
     help="Measure the ranking by codes alone too, as the papers do: the nearest 2 % are relevant. "
-    "It ranks all rows, by the exact weights of bits, or for 4 levels by the asymmetric distance; "
-    "a search rounds weights, and orders by them only the first by plain Hamming distance.",
+    "All rows are ranked by the exact weights of bits, or by the asymmetric distance for 4 levels; "
+    "a search rounds weights, and applies them only to the first rows by Hamming distance.",
 )
 @click.option(
     "--labels",
@@ -110,13 +110,15 @@ def evaluate(
 ) -> None:
     """Compare INDEX with exact search on rows of its own table.
 
-    Recall over time is that of the same queries: --save NAME draws and keeps them, --set NAME asks
-    them again, and each time is recorded. For cron and CI there is --fail-under.
+    To follow recall over time, use the same queries: --save NAME draws and saves them, --set NAME
+    uses them again, and each run is recorded. For cron and CI there is --fail-under.
     """
     _check_usage(set_name, save, queries_from, history, sets, drop_set)
     if plot_file is not None:
         if sets or drop_set is not None:
-            raise click.UsageError("--plot draws what is measured, or --history")
+            raise click.UsageError(
+                "--plot draws an evaluation or --history; leave --sets and --drop-set out"
+            )
         check_plot(plot_file)
     scores: dict[str, Scores] = {}
     with connected(database_url) as connection:
@@ -215,8 +217,8 @@ def _asked(
 def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
     if result.skipped:
         note(
-            f"{result.skipped} queries are left out: model {index.model} has no code for them, "
-            "since they are none of the rows that it was trained on"
+            f"{result.skipped} queries were left out: model {index.model} has no code for them, "
+            "since it was not trained on them"
         )
     if result.query_set is not None and record is None and not result.recorded:
         note(f"not recorded: {recall_history.obstacle(index)}")

@@ -1,4 +1,4 @@
-"""``pg-hashindex index grant`` and ``revoke``: who searches an index by its codes."""
+"""``pg-hashindex index grant`` and ``revoke``: which roles search an index by its codes."""
 
 import click
 
@@ -24,8 +24,7 @@ def grant(
 ) -> None:
     """Let roles search index NAME by its codes.
 
-    They need SELECT on key and vector of the table. Roles without the grant are answered by exact
-    distance.
+    They need SELECT on key and vector of the table. Other roles get exact searches of the table.
     """
     with connected(database_url) as connection, connection.transaction():
         found = HashIndex.open(connection, name)

@@ -49,7 +49,7 @@ throttle_option = click.option(
     "--throttle",
     type=float,
     metavar="ROWS_PER_SECOND",
-    help="Encode so many rows a second at the most, and list so many by landmarks.",
+    help="Encode at most this number of rows a second, and list as many by landmarks.",
 )
 
 
@@ -64,14 +64,14 @@ patience_option = click.option(
 
 
 _OTHERS = {
-    "check": ("check", "Check index NAME, and say what to do about what is found."),
+    "check": ("check", "Check index NAME, and print findings with advice."),
     "swap": ("swap", "Give index NAME another model, while it is searched and written to."),
     "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
     "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
-    "repair": ("repair", "Bring index NAME back into order, and print what was done."),
+    "repair": ("repair", "Repair index NAME, and print what was done."),
     "rebind": (
         "repair",
-        "Say what the table or columns of index NAME are called now, and bring it into order.",
+        "Name the table or columns of index NAME after a renaming, and repair it.",
     ),
     "grant": ("grant", "Let roles search index NAME by its codes."),
     "revoke": (
@@ -112,12 +112,12 @@ def index() -> None:
     "--filter-columns",
     default="",
     metavar="COLUMN,...",
-    help="Columns to keep beside the codes: filters on them leave rows out before any is read.",
+    help="Columns to copy beside the codes: filters on them drop rows before these are read.",
 )
 @click.option(
     "--trust-owner",
     is_flag=True,
-    help="Take a table of another role, which can then run code as the administrator.",
+    help="Accept a table of another role, which can then run code as the administrator.",
 )
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
@@ -177,9 +177,9 @@ def create(
 @database_option
 @json_option
 def encode_index(database_url: str, name: str, throttle: float | None, as_json: bool) -> None:
-    """Encode the rows of index NAME that have no code yet; goes on where a run stopped.
+    """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
-    Then builds the access path that was asked for, if another one is in use.
+    Then build the access path that the index is configured for, if it is not in use yet.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
@@ -204,7 +204,7 @@ def encode_index(database_url: str, name: str, throttle: float | None, as_json: 
     "--build/--no-build",
     default=True,
     show_default=True,
-    help="Encode what waits and build the access path now.",
+    help="Encode rows without a code and build the access path now.",
 )
 @patience_option
 @database_option
@@ -220,9 +220,9 @@ def configure(
     patience: float,
     as_json: bool,
 ) -> None:
-    """Change how searches of index NAME go by default; what is not given stays as it is.
+    """Change the defaults of searches of index NAME; other settings stay as they are.
 
-    Searches go on meanwhile, by the access path before until the new one is built.
+    Searches do not wait; they use the previous access path until the new one is built.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name).configure(
@@ -273,7 +273,7 @@ def list_all(database_url: str, as_json: bool) -> None:
     print_table(
         headings,
         [
-            # Text, so that a column of numbers and of none stands to one side.
+            # As text, so that the whole column is aligned to one side.
             [_shown(heading, row[heading.replace(" ", "_")]) for heading in headings]
             for row in rows
         ],
@@ -285,7 +285,7 @@ def list_all(database_url: str, as_json: bool) -> None:
 @database_option
 @json_option
 def show(database_url: str, name: str, as_json: bool) -> None:
-    """Show an index: what it binds, how far it is encoded, what it takes."""
+    """Show an index: its table and model, how many rows are encoded, and its size."""
     with connected(database_url) as connection:
         _print_index(HashIndex.open(connection, name).row, as_json)
 
@@ -335,13 +335,13 @@ def _fields(found: IndexRow) -> dict[str, Any]:
 
 
 def _waiting(found: IndexRow) -> int | None:
-    """Count rows without a code where triggers write none; None elsewhere: it reads the table."""
+    """Count rows without a code, which reads the table; None if triggers write codes."""
     if found.encoded_in == "sql":
         return None
     try:
         return found.waiting()
     except HashIndexError:
-        return None  # its table is gone, or not ours to read: it is listed all the same
+        return None  # its table is gone, or we may not read it: list the index all the same
 
 
 def _shown(heading: str, value: Any) -> Any:
@@ -355,8 +355,8 @@ def _shown(heading: str, value: Any) -> Any:
 def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
     if encoded and found.network == "rows":
         return (
-            f"{waiting} rows wait without a code: they are none of those that model {found.model} "
-            "was trained on; train it anew with them, and make the index anew"
+            f"{waiting} rows wait without a code: model {found.model} was not trained on them; "
+            "train it again with them, and create the index again"
         )
     return f"{waiting} rows have no code: pg-hashindex index encode"
 
@@ -376,14 +376,14 @@ def _note_swap(found: IndexRow) -> None:
         model = f"{row.model}:{row.model_version}"
         if row.swap_state == "previous":
             note(
-                f"the codes of model {model} are kept fresh beside, as {row.name}; return to them: "
+                f"the codes of model {model} are kept up to date as {row.name}; return to them: "
                 f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
                 f"{found.name}"
             )
         else:
             note(
-                f"a swap to model {model} is under way, as {row.name}; go on: pg-hashindex index "
-                f"swap {found.name} --model {model}; give it up: pg-hashindex index repair "
+                f"a swap to model {model} is unfinished, as {row.name}; continue: pg-hashindex "
+                f"index swap {found.name} --model {model}; give it up: pg-hashindex index repair "
                 f"{found.name} --undo"
             )
 
@@ -391,13 +391,13 @@ def _note_swap(found: IndexRow) -> None:
 def _note_lists(found: IndexRow, lists: ListSummary, rows: int) -> None:
     if not lists.in_order:
         note(
-            "some lists are much longer than the others, so that searches read more than needed: "
+            "some lists are much longer than the others, so searches read more than needed: "
             f"pg-hashindex index rebalance {found.name}"
         )
     if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
         note(
             f"the landmarks were trained on {lists.trained_rows} rows, and there are {rows} now; "
-            "answers are right, but slow to come: train them again by pg-hashindex index rebalance "
+            "answers are right, but slow: train landmarks again by pg-hashindex index rebalance "
             f"{found.name}"
         )
 

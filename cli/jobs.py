@@ -1,4 +1,4 @@
-"""``pg-hashindex jobs``: long runs, how far they are, and how to go on with dead ones."""
+"""``pg-hashindex jobs``: long runs, their progress, and how to continue dead ones."""
 
 from datetime import timedelta
 
@@ -10,15 +10,17 @@ from ._shared import connected, database_option, json_option, note, print_json, 
 
 
 @click.command()
-@click.option("--all", "ended", is_flag=True, help="List those that are done or failed too.")
-@click.option("--forget", is_flag=True, help="Give up dead jobs, so that they are listed no more.")
+@click.option("--all", "ended", is_flag=True, help="List finished and failed jobs too.")
+@click.option(
+    "--forget", is_flag=True, help="Mark dead jobs as failed, so that they are no longer listed."
+)
 @database_option
 @json_option
 def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
-    """List jobs that run, and dead ones with the command that goes on with each.
+    """List running jobs, and dead ones with the command that continues each.
 
-    A job is dead where it was killed, or its server or its connection was: it holds the lock of a
-    running one no more. Running the command again goes on where it stopped.
+    A job is dead if its process, its connection or the server was killed: it no longer holds its
+    lock. Run its command again to continue it.
     """
     with connected(database_url) as connection:
         if forget:
@@ -55,7 +57,7 @@ def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
 
 
 def _rows(job: JobRow) -> str:
-    # What is done is all, whatever was foreseen.
+    # The total was an estimate; the rows done are the real number.
     if job.rows_total is None or job.state == "done":
         return str(job.rows_done or "")
     return f"{job.rows_done} of {job.rows_total}"
@@ -67,9 +69,9 @@ def _span(left: timedelta) -> str:
 
 def _how(job: JobRow) -> str:
     if job.resume is not None:
-        return f"go on with: {job.resume}"
+        return f"continue: {job.resume}"
     if job.kind == "tune":
-        return "run pg-hashindex tune again: it drops what was left, and begins anew"
+        return "run pg-hashindex tune again: it drops what was left, and starts over"
     if job.kind == "swap" and job.is_index:
-        return "it made no codes, or was through: see pg-hashindex index show"
+        return "it made no codes, or was nearly done: see pg-hashindex index show"
     return f"there is no index {job.subject} any more: pg-hashindex jobs --forget"

@@ -23,9 +23,9 @@ _COMMANDS = {
     "search": ("search", "Search INDEX for the rows nearest to a vector, or to another row."),
     "within": ("search", "Find every row of INDEX whose code is within a Hamming radius."),
     "evaluate": ("evaluate", "Compare INDEX with exact search on rows of its own table."),
-    "report": ("report", "Write what can be seen of INDEX into one page of HTML."),
-    "jobs": ("jobs", "List jobs that run, and dead ones with the command that goes on with each."),
-    "tune": ("tune", "Find what reaches a recall the fastest."),
+    "report": ("report", "Write a report on INDEX into one page of HTML."),
+    "jobs": ("jobs", "List running jobs, and dead ones with the command that continues each."),
+    "tune": ("tune", "Find the codes and settings that reach a recall the fastest."),
     "bench": ("bench", "Compare methods on a data set; no database is needed."),
 }
 

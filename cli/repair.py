@@ -1,4 +1,4 @@
-"""``pg-hashindex index repair`` and ``rebind``: bring an index back into order."""
+"""``pg-hashindex index repair`` and ``rebind``."""
 
 from dataclasses import asdict
 
@@ -15,17 +15,21 @@ __all__ = ["rebind", "repair"]
 @click.command()
 @click.argument("name", required=False)
 @click.option("--full", is_flag=True, help="Compare every code with a fresh encoding.")
-@click.option("--undo", is_flag=True, help="Give a swap up that was begun.")
-@click.option("--orphans", is_flag=True, help="Drop what belongs to no index, instead of NAME.")
+@click.option("--undo", is_flag=True, help="Give up an unfinished swap.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Instead of repairing NAME, drop objects that belong to no index.",
+)
 @database_option
 @json_option
 def repair(
     database_url: str, name: str | None, full: bool, undo: bool, orphans: bool, as_json: bool
 ) -> None:
-    """Bring index NAME back into order, and print what was done; exit code 1 if something is left.
+    """Repair index NAME, and print what was done; exit code 1 if something is left.
 
-    Makes what is missing, removes codes that are wrong, encodes rows without one, and finishes what
-    was cut off. May be run again at any time. What was renamed is named by: index rebind.
+    Makes missing parts, removes wrong codes, encodes rows without a code, and finishes interrupted
+    work. May be run again at any time. If the table or a column was renamed, use: index rebind.
     """
     if orphans:
         if name is not None or full or undo:
@@ -54,7 +58,7 @@ def rebind(
     id_column: str | None,
     as_json: bool,
 ) -> None:
-    """Say what the table or columns of index NAME are called now, and bring it into order.
+    """Name the table or columns of index NAME after a renaming, and repair it.
 
     Compares every code with a fresh encoding of its row.
     """

@@ -22,11 +22,11 @@ __all__ = ["report"]
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE.html",
-    help="Where to write the page; what is there is replaced.",
+    help="File to write the page to; an existing file is replaced.",
 )
 @click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
 @click.option(
-    "--set", "set_name", metavar="NAME", help="Ask the queries saved under this name instead."
+    "--set", "set_name", metavar="NAME", help="Use the queries saved under this name instead."
 )
 @click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
 @click.option(
@@ -42,7 +42,7 @@ __all__ = ["report"]
     "tune_file",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="What 'pg-hashindex tune --json' printed: shows the frontier.",
+    help="The output of 'pg-hashindex tune --json', whose frontier is shown.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."
@@ -59,11 +59,11 @@ def report(
     tune_file: Path | None,
     seed: int,
 ) -> None:
-    """Write what can be seen of INDEX into one page of HTML, readable without a network.
+    """Write a report on INDEX into one page of HTML, readable without a network.
 
-    What it is and takes, what 'index check' finds, recall and times against candidates, measured
-    now, how its bits and lists are spread, and recall over time. The database is only read: it
-    works on a standby, and what is measured is not recorded. Needs the extra plot.
+    It shows the index and its size, the findings of 'index check', recall and times against
+    candidates, measured now, the distribution of its bits and lists, and recall over time. The
+    database is only read: it works on a standby, and nothing is recorded. Needs the extra plot.
     """
     check_page(html_file)
     advice = None if tune_file is None else read_advice(tune_file)

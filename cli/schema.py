@@ -24,8 +24,8 @@ def upgrade(database_url: str) -> None:
         superuser = installed.superuser(connection)
     if superuser is not None:
         note(
-            f"schema hashindex belongs to superuser {superuser}, as whom triggers run; for a role "
-            "without that power run before the first upgrade: CREATE ROLE hashindex_admin; "
+            f"schema hashindex belongs to superuser {superuser}, and triggers run as it; for one "
+            "without that power, run before the first upgrade: CREATE ROLE hashindex_admin; "
             "CREATE SCHEMA hashindex AUTHORIZATION hashindex_admin;"
         )
     note("already up to date" if before == after else f"schema is at revision {after.revision}")

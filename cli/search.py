@@ -26,7 +26,10 @@ _MOST_SHOWN = 60
 @click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
 @click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
 @click.option(
-    "--filter", "filter_", metavar="SQL", help="Search the rows that this holds for: n > 5, say."
+    "--filter",
+    "filter_",
+    metavar="SQL",
+    help="Search only rows that meet this condition, such as n > 5.",
 )
 @click.option(
     "--columns", default="", metavar="COLUMN,...", help="Show these columns of the rows as text."
@@ -91,8 +94,8 @@ def within(
 ) -> None:
     """Find every row of INDEX whose code is within a Hamming radius of a vector's, or of a row's.
 
-    Fast while the radius is small where the index has access path lookup; a scan of all codes
-    elsewhere. With --like, the row itself is left out.
+    Fast with access path lookup and a small radius; else a scan of all codes. With --like, the row
+    itself is left out.
     """
     if (query is None) == (like is None):
         raise click.UsageError("give either --query or --like")

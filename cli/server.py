@@ -14,12 +14,12 @@ from ._shared import json_option, note, print_json, print_table
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-# As pg_ctl status has it.
+# The same exit code as pg_ctl status.
 _NOT_RUNNING = 3
 
 
 def _server_options(command: _Command) -> _Command:
-    """Add the options that say which server is meant."""
+    """Add the options that select a server."""
     command = click.option(
         "--pg-version",
         type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),

@@ -23,9 +23,9 @@ __all__ = ["prune", "rollback", "swap"]
     type=click.FloatRange(0, 1),
     default=0.01,
     show_default=True,
-    help="By how much recall may fall.",
+    help="How much recall may fall.",
 )
-@click.option("--force", is_flag=True, help="Take the new codes however much recall falls.")
+@click.option("--force", is_flag=True, help="Take the new codes even if recall falls by more.")
 @click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
 @click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
 @click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
@@ -51,9 +51,9 @@ def swap(
 ) -> None:
     """Give index NAME another model, while it is searched and written to.
 
-    Makes the new codes beside the old ones, and goes on where a run stopped. Compares both on the
-    same queries, and switches at once unless recall would fall. The old codes stay, kept fresh, for
-    'index rollback', until 'index prune'.
+    Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
+    both on the same queries, and switches at once unless recall would fall. The old codes are kept
+    up to date for 'index rollback' until 'index prune'.
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
@@ -80,8 +80,8 @@ def swap(
             ],
         )
     note(
-        f"index {name} goes by model {done.model}; the codes of {done.model_before} are kept fresh "
-        f"until: pg-hashindex index prune {name}"
+        f"index {name} has model {done.model}; the codes of {done.model_before} are kept "
+        f"up to date until: pg-hashindex index prune {name}"
     )
 
 
@@ -96,7 +96,7 @@ def rollback(database_url: str, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "model": model})
     else:
-        note(f"index {name} goes by model {model} again")
+        note(f"index {name} has model {model} again")
 
 
 @click.command()
@@ -110,4 +110,4 @@ def prune(database_url: str, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "pruned": model})
     else:
-        note(f"dropped the codes of model {model}; index {name} has those of its own alone")
+        note(f"dropped the codes of model {model} from index {name}")

@@ -35,7 +35,7 @@ _DEFAULT = Effort()
 )
 @click.option("--recall", type=float, required=True, help="Recall to reach, above 0 and at most 1.")
 @click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers of a query.")
-@click.option("--max-ms", type=float, help="The most milliseconds of the median query.")
+@click.option("--max-ms", type=float, help="The most milliseconds that the median query may take.")
 @click.option("--max-bytes", type=int, help="The most bytes that may be added to the table.")
 @click.option(
     "--sample",
@@ -54,14 +54,14 @@ _DEFAULT = Effort()
 @click.option(
     "--queries-from",
     metavar="TABLE|QUERY",
-    help="A log of queries: one column of vectors, of which the first ones are asked.",
+    help="A log of queries: one column of vectors, of which the first ones are used.",
 )
 @click.option(
     "--minutes",
     type=float,
     default=_DEFAULT.minutes,
     show_default=True,
-    help="After so many nothing more is begun; what seems best is tried first.",
+    help="Minutes after which nothing more is begun; the most promising settings are tried first.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
@@ -70,7 +70,7 @@ _DEFAULT = Effort()
     "--apply",
     "applied",
     is_flag=True,
-    help="Store the recommendation as the index's defaults and build what it needs; of a table, "
+    help="Store the recommendation as the index's defaults and build what it needs; with --table, "
     "save the model and create the index.",
 )
 @click.option("--name", help="Name of that model and index.")
@@ -104,11 +104,11 @@ def tune(
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Find what reaches a recall the fastest: settings of INDEX, or codes for --table.
+    """Find the settings of INDEX, or codes for --table, that reach a recall the fastest.
 
     Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end:
-    first the exact scan and pgvector's own HNSW and binary_quantize, then codes. Of a table larger
-    than the sample recall, times and bytes are estimates. Exit code 1 where nothing reaches the
+    first the exact scan, pgvector's HNSW and binary_quantize, then codes. If the table is larger
+    than the sample, recall, times and bytes are estimates. Exit code 1 if nothing reaches the
     recall within the limits.
     """
     _check_usage(index, table, column, id_column, metric, applied, name)
@@ -134,7 +134,7 @@ def tune(
                 on_step=note,
             )
         made = None
-        # Results are not lost if applying fails, nor if the disk is full.
+        # Print first, so that results are not lost if applying fails or the disk is full.
         if not as_json:
             _print(advice, applied)
         try:
@@ -182,9 +182,7 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
         )
         return None
     if chosen != advice.recommended:
-        note(
-            f"an index by its own model cannot be that; applied is the best it can: {chosen.label}"
-        )
+        note(f"the index cannot do that by its own model; applied its best setting: {chosen.label}")
     try:
         made = apply(connection, advice, name=name, progress=True)
     except BaseException as error:
@@ -230,4 +228,4 @@ def _print(advice: Advice, applied: bool) -> None:
         how = "the same command with --apply"
     elif chosen.kind == "codes" and advice.index is None:
         how = "the same command with --apply --name NAME"
-    note(f"to have it: {how}")
+    note(f"to apply it: {how}")

@@ -182,7 +182,7 @@ def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
     possible /= np.linalg.norm(possible, axis=1, keepdims=True)
     nearest = np.linalg.norm(made[:, None] - possible, axis=2)
     assert nearest.min(axis=1).max() < 1e-6
-    # Where j and k are the same, the row is x_i itself.
+    # If j and k are the same, the row is x_i itself.
     assert set(nearest.argmin(axis=1)) == {0, 1, 2, 3, 5, 6, 7}
     np.testing.assert_array_equal(made, data.between(own, others, 200, np.random.default_rng(0)))
 

@@ -1,4 +1,4 @@
-"""Other people's libraries: SQLAlchemy, alembic, LangChain, pandas, each loaded only by its user.
+"""Support for SQLAlchemy, alembic, LangChain and pandas; each library is loaded only if it is used.
 
 Imports any room but `server`; no room imports it. Read the `__init__` of the library that you use.
 """

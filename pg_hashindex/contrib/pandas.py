@@ -22,8 +22,8 @@ def to_frame(hits: Sequence[Hit]) -> "pandas.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Columns ``id`` (int64 where keys are integers, else object) and ``distance`` (float64). Both
-        are there without an answer too, ``id`` as object then.
+        Columns ``id`` (int64 where keys are integers, else object) and ``distance`` (float64).
+        Without answers the frame has both columns, ``id`` as object.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What every room needs of PostgreSQL: connections, transactions, locks, the schema, jobs.
+"""PostgreSQL as every room uses it: connections, transactions, locks, the schema, jobs.
 
 Imports nothing of ours but `errors`. Read `connection.connect` first, then `schema.upgrade`.
 """

@@ -1,9 +1,9 @@
 """Vectors in pgvector's binary form, decoded many at once.
 
-The form is the dimension and an unused number, 16 bits each, and then the values, all of them
-big-endian: floats of 32 bits of a vector, of 16 bits of a halfvec. An object for each vector costs
-far more than its numbers do: cursors give the bytes as they are, and NumPy takes the numbers of a
-block of vectors from them.
+A vector begins with its dimension and an unused number, 16 bits each. Its values follow: floats of
+32 bits in a vector, of 16 bits in a halfvec. All numbers are big-endian. A Python object for each
+vector would cost far more than its numbers: cursors return the bytes, and NumPy decodes a block of
+vectors at once.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from psycopg.types.string import ByteaBinaryLoader
 
 __all__ = ["decode_vectors", "dimension_of", "keep_binary"]
 
-# About this many values are decoded at a time: what stays in the processor's cache.
+# Values decoded at a time: so many stay in the processor's cache.
 _BLOCK_VALUES = 100_000
-# Of the dimension and the unused number.
+# Bytes of the dimension and the unused number.
 _HEADER_BYTES = 4
 
 
@@ -28,11 +28,11 @@ def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
     Parameters
     ----------
     cursor : psycopg.Cursor or psycopg.ServerCursor
-        Of a connection that was prepared.
+        A cursor of a connection that `prepare` has seen.
     """
-    # A domain comes as the type that it is of.
+    # PostgreSQL sends a domain as its base type.
     for name in ("vector", "halfvec"):
-        # What its caller has not registered comes as bytes anyway.
+        # In binary, types that the caller has not registered come as bytes anyway.
         found = cursor.connection.adapters.types.get(name)
         if found is not None:
             cursor.adapters.register_loader(found.oid, ByteaBinaryLoader)
@@ -51,14 +51,14 @@ def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
     vectors : sequence of bytes
         n vectors in binary form, each of dimension d.
     out : float32 (n, d)
-        Where their numbers go.
+        The array for their numbers.
     """
     if not len(vectors):
         return
     dimension = out.shape[1]
     bytes_each = len(vectors[0]) - _HEADER_BYTES
     numbers = ">f4" if bytes_each == 4 * dimension else ">f2"
-    # Dimension and unused number together are as long as one value, or as two.
+    # The dimension and the unused number are together as long as one float32 or two float16.
     header = _HEADER_BYTES // np.dtype(numbers).itemsize
     step = max(1, _BLOCK_VALUES // dimension)
     for start in range(0, len(vectors), step):

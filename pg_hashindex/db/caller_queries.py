@@ -1,6 +1,6 @@
-"""Tables and queries that a caller names as a source of lines: found, described, never trusted.
+"""Tables and queries that a caller names as a source of lines; none of them is trusted.
 
-They run in a read-only transaction, and by the extended protocol, which takes one statement alone.
+They run in a read-only transaction and by the extended protocol, which takes a single statement.
 """
 
 import re
@@ -31,18 +31,18 @@ def find_query(connection: Connection, what: str, query: str) -> sql.Composable:
     ----------
     connection : psycopg.Connection
     what : str
-        What it is of, for messages.
+        The subject of messages.
     query : str
         As the caller wrote it.
 
     Raises
     ------
     InvalidInputError
-        If it begins as no query does, and there is no such table.
+        If it does not begin like a query, and there is no such table.
     """
-    # A word of SQL's begins a query; anything else is the name of a table or a view.
+    # A query begins with a keyword of SQL; anything else is the name of a table or a view.
     if _QUERY.match(_without_blank(query)):
-        # A comment at the end must not take the bracket along.
+        # The line break keeps a comment at the end from hiding the bracket.
         return sql.SQL("({}\n)").format(sql.SQL(query.rstrip("; \t\r\n")))
     try:
         relation, _, _ = find_relation(connection, query)
@@ -73,8 +73,8 @@ def _without_blank(query: str) -> str:
 
 
 def columns_of(connection: Connection, relation: sql.Composable) -> Sequence[Column]:
-    """Describe the columns of what `find_query` found; none of its lines is read."""
-    # Raw, and with a parameter: that is what the extended protocol is for.
+    """Describe the columns of a source that `find_query` returned, without reading its lines."""
+    # A raw cursor with a parameter uses the extended protocol.
     described = execute(
         connection, sql.SQL("SELECT * FROM {} known LIMIT $1").format(relation), [0]
     )
@@ -86,13 +86,13 @@ def exact_text(name: str, column: Column) -> sql.Composable:
     value = sql.Identifier(name)
     if column.type_code not in _FRACTIONAL:
         return value
-    # 1.00 is the integer 1; a cast would make one of 1.5 too.
+    # 1.00 is the integer 1, but a plain cast would round 1.5 too.
     return sql.SQL("trim_scale({}::numeric)::text").format(value)
 
 
 @contextmanager
 def errors_naming(what: str, source: TableSource) -> Iterator[None]:
-    """Say in PostgreSQL's messages which query they are of, and what keys in it were cast to."""
+    """Add to PostgreSQL's messages which query failed, and to which type its keys were cast."""
     try:
         with translated_errors():
             yield

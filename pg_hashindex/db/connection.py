@@ -56,17 +56,18 @@ __all__ = [
 
 Connection = psycopg.Connection[Any]
 
-#: Selects the schema and the version of pgvector.
+#: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
     "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
     "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
-#: Under it psycopg looks types up, so that nothing of somebody else's is called.
+#: psycopg looks types up under this path, so that it calls no function of other users.
 OWN_PATH: LiteralString = "SET LOCAL search_path TO pg_catalog, pg_temp"
-#: Takes what ``SHOW search_path`` gave.
+#: Restores the value that ``SHOW search_path`` returned.
 RESTORED_PATH: LiteralString = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
-#: A type's name in full, and what registers it: register_vector of pgvector finds bare names alone.
+#: A type's full name, and the function that registers it: pgvector's register_vector finds only
+#: bare names.
 Type = tuple[sql.Identifier, Callable[[psycopg.BaseConnection[Any], Any], None]]
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
@@ -146,7 +147,7 @@ def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
 
 
 def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) -> bool:
-    """Check the shape of rows and the server, and say whether types are to be registered.
+    """Check the shape of rows and the server; return whether types have to be registered.
 
     Raises
     ------
@@ -170,7 +171,7 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
 def types_of(
     connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
 ) -> list[Type]:
-    """Check pgvector, and return the types that are to be registered.
+    """Check pgvector, and return the types to register.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def types_of(
         (sql.Identifier("pg_catalog", "bit"), register_bit_info),
         (sql.Identifier(schema, "halfvec"), register_halfvec_info),
         (sql.Identifier(schema, "sparsevec"), register_sparsevec_info),
-        # The last: it tells that all are registered.
+        # This type is registered last, so if it is known, all are.
         (sql.Identifier(schema, "vector"), register_vector_info),
     ]
 
@@ -216,7 +217,7 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
     else:
         readable = not _is_ambiguous(url)
     if not readable:
-        # libpq's message repeats what it cannot read, be it the password.
+        # libpq's message repeats the part that it cannot read, which may be the password.
         raise ConnectionFailedError(
             "cannot connect to the database: its URL cannot be read; write it as "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters such as @ : / %"
@@ -228,7 +229,7 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
         for name, value in parts.items():
             if name not in _SHOWN and len(str(value)) > 2:
                 reason = reason.replace(str(value), "...")
-        # The error itself, too, may say what is secret.
+        # The error itself may hold a secret too.
         raise ConnectionFailedError(
             f"cannot connect to {_without_secrets(parts)}: {reason}; "
             "check the URL and that the server runs"
@@ -241,16 +242,16 @@ def _libpq(url: str) -> str:
 
 
 def _is_ambiguous(url: str) -> bool:
-    """Say whether libpq may take a part of the password for a host, a port or a database.
+    """Return whether libpq may take a part of the password for a host, a port or a database.
 
-    It does where an @ or a / in it is not escaped.
+    It does so if an @ or a / in the password is not escaped.
     """
     _, separator, rest = url.partition("://")
     before, _, after = rest.partition("@")
     return bool(separator) and "@" in rest and ("@" in after or any(c in before for c in "/?#"))
 
 
-# All else may hold a secret: password, sslpassword, oauth_client_secret, options.
+# Other parts may hold a secret: password, sslpassword, oauth_client_secret, options.
 _SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
 
 
@@ -268,7 +269,7 @@ def execute(
 ) -> psycopg.RawCursor[tuple[Any, ...]]:
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
-    To psycopg's other cursors a % in a name is the start of a placeholder.
+    psycopg's other cursors would take a % in a name for a placeholder.
 
     Parameters
     ----------
@@ -288,7 +289,7 @@ def execute(
 
 
 def is_distributed(connection: Connection, table: str) -> bool:
-    """Return whether Citus distributes a table; False where it, or our schema, is not installed.
+    """Return whether Citus distributes a table; False if Citus or our schema is not installed.
 
     Parameters
     ----------
@@ -367,7 +368,8 @@ def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
     Parameters
     ----------
     index : IndexRow, optional
-        What the block is about: where a part of it is missing, the message leads to its repair.
+        The index that the block works on: if a part of it is missing, the message leads to its
+        repair.
     """
     try:
         yield
@@ -379,7 +381,7 @@ def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
         raise
 
 
-# SQLSTATEs of our own functions, where PostgreSQL has none that would say it.
+# SQLSTATEs of our own, for errors that PostgreSQL has none for.
 _OURS: dict[str, type[HashIndexError]] = {
     "42X01": UnknownModelError,
     "42X02": UnknownIndexError,
@@ -388,7 +390,7 @@ _OURS: dict[str, type[HashIndexError]] = {
     "0AX01": OldServerError,
 }
 
-# SQLSTATEs that our own functions raise too, and that PostgreSQL raises for arguments of theirs.
+# SQLSTATEs that our functions raise too, and that PostgreSQL raises for their arguments.
 _INVALID_INPUT = frozenset(
     {
         "22003",  # numeric_value_out_of_range
@@ -399,7 +401,7 @@ _INVALID_INPUT = frozenset(
         "2201B",  # invalid_regular_expression
         "22023",  # invalid_parameter_value
         "22P02",  # invalid_text_representation
-        "42601",  # syntax_error: names and conditions that the caller wrote
+        "42601",  # syntax_error: in names and filters of the caller
         "42602",  # invalid_name
         "42702",  # ambiguous_column
         "42703",  # undefined_column
@@ -423,28 +425,28 @@ _OUR_COLUMNS = frozenset(
     for column in table.columns.keys()  # noqa: SIM118
 )
 
-# The functions of one index, as a context names them; ours take other arguments.
+# Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
     r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
 
 
 def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
-    """Return the name of the index that something is a part of that does not exist."""
+    """Return the name of the index whose part does not exist."""
     return _index_of(index if index is not None and _is_missing(index, message) else None, context)
 
 
 def _index_of(index: "IndexRow | None", context: str) -> str | None:
-    """Return the name of an index, or of the one whose function an error came from."""
+    """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
         return index.swap_of or index.name
-    # Where triggers run, the index may be another one.
+    # In a trigger, it may be another index.
     found = _OWN_FUNCTION.search(context)
     return None if found is None else found[2].replace('""', '"')
 
 
 def _is_of_schema(state: str, message: str) -> bool:
-    """Say whether something that does not exist is a part of schema hashindex."""
+    """Return whether the missing object is a part of schema hashindex."""
     words = message.replace('"', " ").split()
     if state == "42703":
         return not _OUR_COLUMNS.isdisjoint(words)
@@ -453,7 +455,7 @@ def _is_of_schema(state: str, message: str) -> bool:
 
 
 def _is_missing(index: "IndexRow", message: str) -> bool:
-    """Say whether something that does not exist is a table, column or function of an index."""
+    """Return whether the missing object is a table, column or function of an index."""
     kind, _, rest = message.removesuffix(" does not exist").partition(" ")
     name = rest.strip('"')
     if kind == "column":
@@ -479,14 +481,14 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return _OURS[state](message)
     if state == "22000":
         name = _index_of(index, diagnosis.context or "")
-        # pgvector says how dimensions differ, not where.
+        # pgvector's message has the dimensions, but not the column.
         advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
         return InvalidInputError(message + advice)
     if state in {"42P01", "42703", "42883", "3F000"}:
         name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
         if name is not None:
             return InvalidInputError(
-                f"{message}; what index {name!r} consists of was renamed or dropped: run "
+                f"{message}; a part of index {name!r} was renamed or dropped: run "
                 f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
     if _is_of_schema(state, diagnosis.message_primary or ""):
@@ -500,7 +502,7 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return MissingRightsError(message + remedy)
     if state in {"42710", "42P07", "42701", "42723", "23505"}:
         return DuplicateNameError(message)
-    # From PostgreSQL 18 on a foreign key ON DELETE RESTRICT has a state of its own.
+    # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own.
     if state in {"23503", "23001", "2BP01", "55006"}:
         return InUseError(message)
     if state == "25006":
@@ -509,7 +511,7 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return InvalidInputError(message)
     if state in _INVALID_INPUT:
         return InvalidInputError(message)
-    # Of class 57: the server shuts down, has crashed, or is not up yet.
+    # Class 57: the server shuts down, has crashed, or is not up yet.
     if state in {"57P01", "57P02", "57P03"} or (
         isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}
     ):

@@ -1,9 +1,9 @@
-"""Long runs, and how far they are: rows of ``hashindex.job`` that other sessions see meanwhile.
+"""Long runs and their progress, which other sessions see in ``hashindex.job``.
 
-A run's session holds an advisory lock whose number its row has. A row that says that it runs, and
-whose process does not hold it, is of a process or a server that was killed: the view
-``hashindex.jobs`` calls it dead. Rows are written in short transactions of their own, or not at
-all: what keeps a run from being recorded, a missing right say, never keeps it from running.
+The session of a run holds an advisory lock, and the run's row has the lock's number. If a row says
+"running" but its process does not hold the lock, the process or the server was killed, and the view
+``hashindex.jobs`` calls the job dead. Rows are written in short transactions of their own. If that
+fails, because a right is missing say, the run continues without a record.
 """
 
 import shlex
@@ -29,13 +29,13 @@ __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
 JobKind = Literal["encode", "swap", "tune", "rebalance", "repair"]
 JobState = Literal["running", "dead", "done", "failed"]
 
-# Seconds between two writes of a row, but for those that begin a phase.
+# Seconds between two writes of a row; the start of a phase is written at once.
 _BEAT = 1.0
 _KEPT = 1000
 _MESSAGE_CHARACTERS = 1000
 
-# We wait for nobody, nor for the disk but at the end: a crash would make a dead job of one that is
-# done.
+# Writes wait for no lock. Only the last one waits for the disk: without, a crash would make a
+# finished job look dead.
 _SETTINGS: LiteralString = """
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'
 """
@@ -50,8 +50,8 @@ _MAY_RECORD: LiteralString = """
            has_table_privilege('hashindex.job', 'DELETE')
 """
 
-# $1 are kinds and $2 is a subject; NULL stands for all. The state of a job that ends in this moment
-# is looked at again.
+# $1 are kinds and $2 is a subject; NULL stands for all. The state is checked again, since a job may
+# end at this moment.
 _END_DEAD: LiteralString = """
     UPDATE hashindex.job j SET state = 'failed', message = $3, ended_at = clock_timestamp()
     WHERE j.state = 'running' AND ($1::text[] IS NULL OR j.kind = ANY ($1::text[]))
@@ -96,18 +96,17 @@ _LIST: LiteralString = """
 
 
 class Job:
-    """A run, as a context manager; its record begins with its first phase.
+    """A run, as a context manager; its record begins with the first phase.
 
-    Inside of another job of the same connection it is a part of that one, and its phases are shown
-    as phases of the other.
+    A job inside another one on the same connection is a part of it: the outer job shows its phases.
 
-    Dead jobs of the same kind and subject are those that this one goes on with: they are marked as
-    failed. A repair goes on with those of any kind.
+    A job continues the dead jobs of its kind and subject, which are marked as failed. A repair
+    continues dead jobs of any kind.
 
     Parameters
     ----------
     connection : psycopg.Connection
-        What is said inside of a transaction is not written.
+        Progress inside a transaction is not written.
     kind : {"encode", "swap", "tune", "rebalance", "repair"}
     subject : str
         Name of the index, or of the table.
@@ -117,9 +116,9 @@ class Job:
         self.connection, self.kind, self.subject = connection, kind, subject
         self._around: Job | None = None
         self._token: Token[Job | None] | None = None
-        # The last phase that it named itself, not a job inside of it.
+        # The last phase of this job itself, not of a job inside it.
         self._own_phase: str | None = None
-        # What follows is of the outermost job alone: the record, and what it says.
+        # Only the outermost job uses the following: its record and message.
         self._phase: str | None = None
         self._done = 0
         self._total: int | None = None
@@ -159,23 +158,23 @@ class Job:
                 message = str(error).strip() or type(error).__name__
             self._end(message)
         elif error is None:
-            # Where there was nothing to do, nothing is left of what a dead one was at.
+            # There was nothing to do, so dead jobs of this work have nothing left to continue.
             self._briefly(self._end_dead)
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Say what is done from now on.
+        """Begin a phase.
 
         Parameters
         ----------
         name : str
         total : int, optional
-            How many rows it is about, where that is known.
+            Its number of rows, if known.
         """
         self._own_phase = name
         self._outermost._begin_phase(name, total)
 
     def expect(self, total: int) -> None:
-        """Say how many rows the phase is about, once that is known."""
+        """Set the number of rows of the phase, once it is known."""
         job = self._outermost
         job._total = total
         job._write()
@@ -185,13 +184,13 @@ class Job:
         job = self._outermost
         job._done += rows
         if job._total is not None:
-            # It may have been an estimate, and writers go on.
+            # The total may be an estimate, and writers add rows.
             job._total = max(job._total, job._done)
         if time.monotonic() >= job._next_beat:
             job._write()
 
     def _go_on(self) -> None:
-        """Return to what was done before a job inside of this one."""
+        """Return to the phase before the inner job began."""
         job = self._outermost
         if self._own_phase is not None:
             if job._phase != self._own_phase:
@@ -204,7 +203,7 @@ class Job:
         self._write()
 
     def _write(self) -> None:
-        """Write how far the job is; the first time begins the record."""
+        """Write the job's progress; the first call begins the record."""
         self._next_beat = time.monotonic() + _BEAT
         if self._phase is None or not self._may_record or not self._is_idle():
             return
@@ -219,7 +218,7 @@ class Job:
                 self._id = None if row is None else row[0]
 
         if self._id is None:
-            # What went wrong once would go wrong each second.
+            # A write that failed once would fail each second.
             self._may_record = self._briefly(begin) and self._may_record
             written = self._may_record
         else:
@@ -237,15 +236,16 @@ class Job:
         values = [self._id, self._phase, self._done, self._total, state, message]
         try:
             self._briefly(lambda: self._execute(_END, values), durable=True)
-            # After its end is to be seen: a row without a lock is dead until then.
+            # The lock is released after the end is written: a running row without a lock counts as
+            # dead.
             self._briefly(lambda: self._execute("SELECT pg_advisory_unlock($1)", [self._lock]))
         except HashIndexError:
-            # Whatever ended the job says more than this.
+            # The error that ended the job says more than this one.
             if error is None:
                 raise
 
     def _end_dead(self) -> None:
-        """Mark the dead jobs that this one goes on with as failed, where it may record at all."""
+        """Mark the dead jobs that this one continues as failed, if it may write to the table."""
         rights = self._execute(_MAY_RECORD).fetchone()
         self._may_record, may_prune = rights or (False, False)
         if self._may_record:
@@ -267,7 +267,7 @@ class Job:
         )
 
     def _briefly(self, work: Callable[[], object], *, durable: bool = False) -> bool:
-        """Do something in a short transaction; return whether that went well."""
+        """Run statements in a short transaction; return whether that succeeded."""
         if not self._is_idle():
             return False
         try:
@@ -275,7 +275,7 @@ class Job:
                 self.connection.execute(_SETTINGS if durable else _SETTINGS + _IN_HASTE)
                 work()
         except psycopg.Error as error:
-            # A cancelled statement is meant for the run.
+            # A cancelled statement was meant to stop the run.
             if self.connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
                 with translated_errors():
                     raise
@@ -303,7 +303,7 @@ class JobRow:
     rows_total : int or None
     rows_per_second : float or None
     time_left : timedelta or None
-        Of this phase, while it runs.
+        Estimated for this phase, while it runs.
     started_at, heartbeat_at : datetime
     ended_at : datetime or None
     role : str
@@ -314,7 +314,7 @@ class JobRow:
     is_index : bool
         Whether there is an index of the subject's name.
     next_model : str or None
-        What the index is being swapped to.
+        The new model, while the index is being swapped.
     """
 
     id: int
@@ -337,7 +337,7 @@ class JobRow:
 
     @property
     def resume(self) -> str | None:
-        """The command that goes on with it where it is dead; None where there is none."""
+        """The command that continues the job if it is dead; None if there is none."""
         if self.state != "dead" or not self.is_index or self.kind == "tune":
             return None
         if self.kind == "swap":
@@ -377,7 +377,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
 
 
 def end_dead(connection: Connection) -> int:
-    """Give up every dead job: mark it as failed, so that it is listed no more.
+    """Mark every dead job as failed, so that it is no longer listed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Locks: of work that one session does at a time, and of changes to tables that are in use."""
+"""Locks for work that one session does at a time, and for changes to tables in use."""
 
 import math
 import secrets
@@ -14,7 +14,7 @@ from .connection import Connection, execute
 
 __all__ = ["PATIENCE", "claim", "hold", "only_one", "patiently", "release"]
 
-# A lock that is waited for stands in the way of all who come after.
+# All later requests queue behind a lock that somebody waits for.
 _LOCK_MS = 100
 _PAUSE = 0.4
 
@@ -28,7 +28,7 @@ _LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
 _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
 
-# Who is changing the index's row is waited for.
+# Wait for sessions that are changing the index's row.
 _WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR KEY SHARE"
 _CLAIM: LiteralString = """
     INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
@@ -52,16 +52,16 @@ def hold(connection: Connection) -> int:
 
 
 def claim(connection: Connection, work: str, name: str) -> bool:
-    """Have this session do some work, unless another one is at it; return whether it may.
+    """Claim some work for this session; return False if another session does it.
 
     Parameters
     ----------
     connection : psycopg.Connection
     work : {"access", "encode", "repair", "swap", "tune"}
     name : str
-        Of the index, or of the scratch schema.
+        The name of the index or of the scratch schema.
     """
-    # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+    # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
         execute(connection, _WAIT, [name])
         lock = hold(connection)
@@ -72,7 +72,7 @@ def claim(connection: Connection, work: str, name: str) -> bool:
 
 
 def release(connection: Connection, work: str, name: str) -> None:
-    """Say that this session is done with the work that it claimed."""
+    """Release the work that this session claimed."""
     with connection.transaction():
         execute(connection, _RELEASE, [work, name])
 
@@ -86,16 +86,16 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
     connection : psycopg.Connection
         Not inside a transaction.
     work : {"access", "encode", "repair", "swap"}
-        ``hashindex.health`` and ``hashindex.exchange`` know it by that.
+        ``hashindex.health`` and ``hashindex.exchange`` use these names.
     name : str
-        Of the index.
+        The name of the index.
     busy : str
-        What to say where another session is at it.
+        The message if another session does this work.
 
     Raises
     ------
     InUseError
-        If another session is.
+        If another session does this work.
     """
     if not claim(connection, work, name):
         raise InUseError(busy)
@@ -124,18 +124,17 @@ def patiently(
 ) -> Result:
     """Make a change in a transaction of its own, and never keep others waiting for a lock.
 
-    Inside a transaction of the caller's it is a savepoint: what was locked in a try that failed is
-    given back as well.
+    Inside a transaction of the caller it is a savepoint; a failed attempt releases its locks.
 
     Parameters
     ----------
     connection : psycopg.Connection
     change : callable
-        Runs statements on that connection; called again where a lock was not to be had.
+        Runs statements on that connection; called again if a lock was not available.
     table : str
-        Whose users are waited for, as SQL writes it, for the message.
+        The table to be locked, as SQL writes it, for the message.
     patience : float, optional
-        Seconds to go on trying for; `PATIENCE` by default.
+        Seconds to try again for; `PATIENCE` by default.
 
     Returns
     -------
@@ -145,9 +144,9 @@ def patiently(
     Raises
     ------
     InvalidInputError
-        If the patience is no number of seconds.
+        If patience is not a number of seconds.
     InUseError
-        If transactions went on holding locks for so long.
+        If transactions held locks for so long.
     """
     patience = PATIENCE if patience is None else patience
     if not 0 <= patience < math.inf:
@@ -159,7 +158,7 @@ def patiently(
                 before = connection.execute(_LIMIT).fetchone()
                 connection.execute(_SET_LIMIT, [f"{_LOCK_MS}ms"])
                 made = change()
-                # A setting of a savepoint outlives it.
+                # A setting made in a savepoint outlives it.
                 connection.execute(_SET_LIMIT, before)
                 return made
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:

@@ -36,26 +36,26 @@ from .connection import translated_errors
 
 __all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
 
-# alembic.op and alembic.context are module-wide: one run at a time in a process. It is taken after
-# the database's lock, and never held while waiting for that.
+# alembic.op and alembic.context are module-wide, so a process does one run at a time. This lock is
+# taken after the database's lock, and never held while waiting for that one.
 _ALEMBIC = threading.RLock()
 
-# Files below 100 make what the tables need, the others what needs the tables.
+# Files below 100 run before the tables are made, which need them; the others run after.
 _FIRST_AFTER_TABLES = 100
 
 
 @dataclass(frozen=True)
 class SchemaStatus:
-    """What is installed in a database, against what this release would install.
+    """The schema in a database, compared with the schema of this release.
 
     Parameters
     ----------
     installed : bool
-        Whether there is a schema ``hashindex`` of ours at all.
+        Whether schema ``hashindex`` exists and is ours.
     revision, head : str or None
-        The alembic revision there, and the latest.
+        The alembic revision of the database, and the latest.
     functions, packaged_functions : str or None
-        The fingerprint of ``sql/`` there, and of this release.
+        The fingerprint of ``sql/`` in the database, and in this release.
     """
 
     installed: bool
@@ -113,7 +113,7 @@ def downgrade(connection: sa.Connection) -> None:
     with translated_errors():
         if not status(connection).installed:
             return
-        # Waits for an upgrade or for another downgrade, and is for the owner alone.
+        # This waits for an upgrade or another downgrade, and only the owner may do it.
         _run(
             connection,
             "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
@@ -128,13 +128,14 @@ def downgrade(connection: sa.Connection) -> None:
             )
         _run(
             connection,
-            # It calls a function.
+            # The view and the triggers call functions.
             "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
         )
-        # In one statement, since some call others; without CASCADE, which could reach the user's.
+        # In one statement, since some depend on others; without CASCADE, which could drop objects
+        # of the user.
         functions = connection.scalar(
             sa.text(
                 "SELECT string_agg(p.oid::regprocedure::text, ', ') FROM pg_catalog.pg_proc p "
@@ -178,7 +179,7 @@ def status(connection: sa.Connection) -> SchemaStatus:
 
 
 def superuser(connection: sa.Connection) -> str | None:
-    """Return the owner of the schema where it is a superuser, as whom triggers ought not to run."""
+    """Return the owner of the schema if it is a superuser, as which triggers should not run."""
     with translated_errors():
         name: str | None = connection.scalar(
             sa.text(
@@ -206,9 +207,9 @@ def script() -> str:
 
 
 def statements() -> str:
-    """Return what `script` runs without its transaction, for one of the caller's.
+    """Return the statements of `script` without its transaction, to run in one of the caller.
 
-    As in `upgrade`, search_path and role are as before afterwards.
+    As after `upgrade`, search_path and role are as before.
     """
     keep = "SELECT pg_catalog.set_config('{}', pg_catalog.current_setting('{}'), true);"
     path = ("hashindex.path_before", "search_path")
@@ -239,7 +240,7 @@ def _statements() -> list[str]:
 
 
 def _run(connection: sa.Connection, statements: str) -> None:
-    # Without parameters the driver sends the text as it is: several statements, % signs and all.
+    # Without parameters the driver sends the text unchanged: several statements, with % signs.
     connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
 
 
@@ -262,7 +263,7 @@ def _functions(*, before_tables: bool) -> list[str]:
 
 
 def _naming_pgvector(text: str) -> str:
-    """Put the schema of pgvector, which the database knows, in the place of ``{ext}``."""
+    """Replace ``{ext}`` by the schema of pgvector, which the database knows."""
     if "{ext}" not in text:
         return text
     return (
@@ -273,7 +274,7 @@ def _naming_pgvector(text: str) -> str:
 
 
 def _templates() -> str:
-    """Return a function of SQL that gives the templates of ``sql/templates`` by their names."""
+    """Return the SQL of a function that returns a template of ``sql/templates`` by its name."""
     files = sorted((_folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name)
     cases = "\n".join(
         f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8')}$template$"

@@ -14,9 +14,9 @@ from .connection import Connection, is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 
-# Beyond this many rows a sample of pages costs far less than a look at every row.
+# With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
-# Of a table of fewer, counting the rows is cheap.
+# Counting the rows of a smaller table is cheap.
 _SMALL_TABLE = 10_000
 _FETCH_ROWS = 1_000
 
@@ -25,7 +25,7 @@ _NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uui
 
 
 class TableRow(NamedTuple):
-    """What is read of a row: the vector in binary form, label and key as text."""
+    """A row: its vector in binary form, its label and key as text."""
 
     vector: bytes
     label: str | list[str | None] | None
@@ -76,9 +76,9 @@ class TableSource:
     vector_type : str
         The type of that column: ``vector`` or ``halfvec``.
     key, key_type : str or None
-        The key and its type, where asked for: the type that a domain is of, without a length.
+        The key and its base type, without a length, if a key is read.
     key_collation : psycopg.sql.Identifier, optional
-        What a key of text is compared by.
+        The collation of a key of text.
     labels : str or None
         The column of labels.
     several : bool
@@ -121,7 +121,7 @@ class TableSource:
             )
         found = replace(found, vector_type=vector_type)
         if estimate < _SMALL_TABLE:
-            # Never analysed, or small: then counting is cheap, or the only way to know.
+            # The table was never analysed, or is small: count its rows.
             found = replace(found, estimate=found.count(sql.SQL("true")))
         return found
 
@@ -131,7 +131,7 @@ class TableSource:
             "SELECT id_column FROM hashindex._find_key(%s::regclass, %s)", [self.name, column]
         ).fetchone()
         assert row is not None  # noqa: S101
-        # Without its length: a cast to varchar(4) would make one key of two.
+        # Without a length: a cast to varchar(4) could make two keys equal.
         key_type, _ = self._type_of(row[0])
         return replace(
             self, key=row[0], key_type=key_type, key_collation=self._collation_of(row[0])
@@ -211,7 +211,7 @@ class TableSource:
         key = sql.SQL("({})::{}").format(value, sql.SQL(self.key_type or ""))
         if self.key_collation is None:
             return key
-        # A column of another collation could not be compared with the key at all.
+        # PostgreSQL cannot compare two columns of different collations.
         return sql.SQL("({} COLLATE {})").format(key, self.key_collation)
 
     def key_text(self, key: sql.Composable) -> sql.Composable:
@@ -242,14 +242,15 @@ class TableSource:
         ----------
         condition : psycopg.sql.Composable
         share : float
-            All where it is 1 or more; else about that part of the rows, whole pages of a large
-            table.
+            The part of the rows to read, roughly; 1 or more reads all. A large table is sampled by
+            whole pages.
         seed : int
-            Of the draw.
+            The seed of the draw.
         """
         sample: sql.Composable = sql.SQL("")
         if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
-            # Citus takes TABLESAMPLE on one shard alone. Each draws by itself, so the seed is lost.
+            # Citus takes TABLESAMPLE only on a single shard. Each shard draws by itself, so the
+            # seed has no effect.
             condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
         elif share < 1:
             sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
@@ -259,7 +260,7 @@ class TableSource:
             )
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
-            # An array may be one of arrays: their elements then.
+            # An array may have several dimensions; unnest gives its elements.
             label = sql.SQL(
                 "ARRAY(SELECT pg_catalog.unnest({}::text[]))" if self.several else "{}::text"
             ).format(sql.Identifier(self.labels))
@@ -294,9 +295,9 @@ class TableSource:
         ----------
         condition : psycopg.sql.Composable
         rows : int
-            How many at the most.
+            The most rows to draw.
         total : int
-            How many there are, roughly.
+            How many rows there are, roughly.
         seed : int
         bar : tqdm
             Counts the rows that are read.
@@ -312,15 +313,15 @@ class TableSource:
             found = self._reservoir(condition, rows, share, seed, bar)
             if len(found) >= rows or share >= 1:
                 return found
-            # Short by chance, or because many rows have no vector.
+            # The sample is short by chance, or because many rows have no vector.
             share *= max(2.0, 1.2 * rows / max(len(found), 1))
             bar.n = before
 
     def _reservoir(
         self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any
     ) -> list[TableRow]:
-        # The table may be far larger than its statistics say: keep a uniform part of what comes,
-        # never all of it.
+        # The table may be far larger than its statistics say: keep a uniform part of its rows,
+        # never all of them.
         kept: list[TableRow] = []
         rng = np.random.default_rng(seed)
         for seen, row in enumerate(self.read(condition, share, seed)):

@@ -63,7 +63,8 @@ model = sa.Table(
     sa.Column("network", JSONB),
     # Levels kept of each projection: 2 are its sign, 4 take two bits.
     sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
-    # How the projections of its training rows were spread, to see later rows drift from them.
+    # The distribution of the projections of the training rows; `health` compares later rows with
+    # it.
     sa.Column("profile", JSONB),
     sa.Column("bit_weights", VECTOR),
     sa.UniqueConstraint("name", "version"),
@@ -79,15 +80,16 @@ model = sa.Table(
         "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[])",
         "bit_weights",
     ),
-    # The last layer says that Python goes on, so that whatever evaluates layers meets it.
+    # The last layer of a model with a network has kind 'network', so that SQL which evaluates
+    # layers refuses it.
     sa.CheckConstraint(
         "(network IS NOT NULL) = ((layers[cardinality(layers)]).kind = 'network')", "network"
     ),
     comment="trained hash models; a saved model never changes",
 )
 
-# The numbers of a network's arrays, which may be hundreds of megabytes. The revision has them
-# stored without compression, which would cost time and save nothing.
+# The numbers of a network's arrays, which may be hundreds of megabytes. The revision stores them
+# uncompressed: compression would cost time and save nothing.
 model_part = sa.Table(
     "model_part",
     metadata,
@@ -121,31 +123,33 @@ index = sa.Table(
     ),
     sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", "name"),
     sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
-    # Of the searches: the path in use, the one that is being built, and their defaults.
+    # For searches: the access path in use, the one being built, and the defaults.
     sa.Column("access", sa.Text, nullable=False, server_default="scan"),
     sa.Column("building", sa.Text),
     sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
     sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
     sa.Column("probes", sa.Integer),
-    # Rows of the table when its landmarks were trained, and their table in schema hashindex.
+    # The number of rows when the landmarks were trained, and the table of landmarks in schema
+    # hashindex.
     sa.Column("trained_rows", sa.BigInteger),
     sa.Column("landmark_table", sa.Text),
-    # Columns of the table that are kept beside the codes, as filter_1, filter_2, ...
+    # Columns of the table that are copied beside the codes, as filter_1, filter_2, ...
     sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
-    # Another one for each creation, build and swap: a snapshot that sees another one than a search
-    # function knows is too old for its codes.
+    # Each creation, build and swap sets a new value. If a snapshot sees another value than the
+    # search function has, the snapshot is too old for the codes.
     sa.Column("generation", sa.BigInteger, nullable=False),
-    # While landmarks are built: the generation to come, the place in the table up to which it was
-    # read, and what changes when rows get other places.
+    # While landmarks are built: the next generation, the place up to which the table was read, and
+    # a mark that changes when rows move to other places.
     sa.Column("next_generation", sa.BigInteger),
     sa.Column("built_pages", sa.BigInteger),
     sa.Column("built_from", sa.Text),
-    # Substrings of the codes that have a b-tree, for lookup.
+    # The number of substrings of the codes that have a b-tree, for lookup.
     sa.Column("chunks", sa.Integer),
-    # What names of its codes, landmarks, triggers and indexes are made of; its own name at first.
+    # The names of its codes, landmarks, triggers and indexes contain this; at first it is the
+    # index's name.
     sa.Column("storage", sa.Text, nullable=False),
-    # While an index changes its model there is another row for what is to come, being built or
-    # ready; afterwards for what was before, until it is pruned.
+    # While a swap is under way, another row describes the new codes (next or ready). After it, that
+    # row describes the old codes (previous) until they are pruned.
     sa.Column("swap_of", sa.ForeignKey("hashindex.index.name")),
     sa.Column("swap_state", sa.Text),
     # Deferrable, so that two indexes can exchange theirs in one statement.
@@ -215,7 +219,7 @@ recall_history = sa.Table(
     comment="recall and latency of indexes as they were measured over time",
 )
 
-# Which of them still run, the view hashindex.jobs knows: the session holds a lock while it does.
+# The view hashindex.jobs knows which of them still run: the session of a running job holds a lock.
 job = sa.Table(
     "job",
     metadata,

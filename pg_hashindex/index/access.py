@@ -1,12 +1,12 @@
 """Encoding an index and building the access path that it is searched by.
 
-What a table that Citus distributes needs otherwise is chosen here and nowhere else: `encode`,
-`build_access`, `rebalance` and `verifier_of` take `citus` for it.
+Tables that Citus distributes need other functions. Only this module chooses them: `encode`,
+`build_access`, `rebalance` and `verifier_of` call `citus` for such tables.
 
-Until all of an access path is there, searches go by the path before. PostgreSQL's indexes over the
-codes are made CONCURRENTLY: writers go on, and each is committed by itself, so a run that was cut
-off goes on with the next. What it leaves behind of the one that it was at is INVALID: it is
-dropped, and made again.
+Searches use the previous access path until the new one is complete. PostgreSQL's indexes over the
+codes are made CONCURRENTLY, so writers do not wait, and each is committed by itself, so an
+interrupted run continues with the next one. The index that it was building is left INVALID, and is
+dropped and built again.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
 from .building import WHY_OUTSIDE, Rebalanced, _Build, build_landmarks, drop_unused, only_builder
@@ -33,7 +33,7 @@ _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
 """
 
-# Decided once: the b-trees of a run that was cut off are of the same chunks.
+# Decided once, so that an interrupted run continues with b-trees of the same chunks.
 _SET_CHUNKS: LiteralString = """
     UPDATE hashindex.index i
     SET chunks = hashindex._lookup_chunks({bits}, (SELECT pg_catalog.count({code}) FROM {codes}))
@@ -59,7 +59,7 @@ def encode(
     progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
-    """Encode what has no code, then build the access path asked for; see `HashIndex.encode`."""
+    """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
 
     def encode_missing(row: IndexRow) -> int:
         fill = citus.encode_shards if row.distributed else encoding.encode_missing
@@ -67,14 +67,14 @@ def encode(
 
     with Job(index.connection, "encode", index.name):
         landmarks = is_building(index, "landmarks")
-        # Building landmarks reads every row, and codes those that SQL can code.
+        # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
         built = build_access(index, progress=progress, rows_per_second=rows_per_second)
         if landmarks:
-            # A partition may have been attached while the others were read. The codes are in
-            # another table by now.
-            # Outside of a transaction, a connection that is not in autocommit mode begins one.
+            # A partition may have been attached while the others were read. The build has replaced
+            # the table of codes. Without this block, a connection that is not in autocommit mode
+            # would begin a transaction.
             with translated_errors(index), index.connection.transaction():
                 now = read_row(index.connection, index.name)
             written += encode_missing(now)
@@ -90,13 +90,13 @@ def configure(
     probes: int | None = None,
     patience: float | None = None,
 ) -> None:
-    """Change how searches go by default; see `HashIndex.configure`."""
+    """Change the defaults of searches; see `HashIndex.configure`."""
     candidates = None if candidates is None else as_count("candidates", candidates)
     probes = None if probes is None else as_count("probes", probes)
     values = [index.name, access, ranking, candidates, probes]
     statements: list[tuple[LiteralString, list[Any]]] = [
         ("SELECT hashindex.configure_index(%s, %s, %s, %s, %s)", values),
-        # In a transaction of its own: it waits for searches under way.
+        # In a transaction of its own, since it waits for running searches.
         ("SELECT hashindex.drop_unused(%s)", [index.name]),
     ]
     with translated_errors():
@@ -115,7 +115,7 @@ def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:
 
 
 def verifier_of(index: IndexRow) -> type[Verifier]:
-    """Return what compares the codes of an index with its rows."""
+    """Return the object that compares the codes of an index with its rows."""
     return citus.ShardVerifier if index.distributed else Verifier
 
 
@@ -126,19 +126,19 @@ def _build_of(index: IndexRow) -> type[_Build]:
 def build_access(
     index: IndexRow, *, progress: bool = False, rows_per_second: float | None = None
 ) -> int:
-    """Build the access path that is asked for, and have searches go by it.
+    """Build the access path that the index is configured for, and have searches use it.
 
-    Does nothing where none is, or where landmarks are and the table has no row to train them on.
-    Needs a connection that is not inside a transaction.
+    Does nothing if there is none to build, or if it is landmarks and the table has no row to train
+    them on. Needs a connection that is not inside a transaction.
 
     Parameters
     ----------
     index : IndexRow
-        What the database holds of it counts: it may have been configured since it was opened.
+        Its row in the database counts: it may have been configured since it was opened.
     progress : bool
         Whether to draw a bar on stderr.
     rows_per_second : float, optional
-        How many rows to read for landmarks at the most. PostgreSQL builds its indexes as it does.
+        The most rows to read for landmarks. PostgreSQL builds its own indexes at full speed.
 
     Returns
     -------
@@ -152,9 +152,9 @@ def build_access(
     InUseError
         If another session is building it.
     DatabaseStateError
-        If the index was dropped, made anew or configured otherwise meanwhile.
+        If the index was dropped, made again or configured otherwise meanwhile.
     """
-    pace = Pace(rows_per_second)
+    throttle = Throttle(rows_per_second)
     # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
     with (
         translated_errors(index),
@@ -162,7 +162,7 @@ def build_access(
         index.noticing_drops(),
     ):
         if _building(index) is None:
-            # A build that was cut off at its very end has left the tables of before.
+            # A build that was interrupted at its very end has left the previous tables.
             drop_unused(index)
             return 0
         with only_builder(index), Job(index.connection, "encode", index.name) as job:
@@ -172,11 +172,13 @@ def build_access(
                 return 0
             try:
                 if path == "landmarks":
-                    return build_landmarks(index, job, pace, progress, kind=_build_of(index)) or 0
+                    return (
+                        build_landmarks(index, job, throttle, progress, kind=_build_of(index)) or 0
+                    )
                 built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()
-                # What is missing may be what another session has taken down.
+                # The missing part may be one that another session has dropped.
                 if _building(index) != path:
                     raise _configured_otherwise(index, path) from error
                 raise
@@ -187,7 +189,7 @@ def build_access(
 
 
 def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> bool:
-    """Build what is not there; return whether all is."""
+    """Build missing indexes; return whether all are there."""
     if path == "lookup":
         _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
     rows = _execute(index, _INDEXES, name=True).fetchall()
@@ -202,10 +204,10 @@ def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> b
         if not valid:
             _execute(index, "{ddl}", ddl=sql.SQL(create))
         if attach is not None:
-            # Does nothing where it is attached already.
+            # Does nothing if it is attached already.
             _execute(index, "{ddl}", ddl=sql.SQL(attach))
     if path == "lookup":
-        # For what the planner knows of chunks: it keeps statistics of the expressions in indexes.
+        # The planner needs statistics of the chunks, which are expressions in indexes.
         _execute(index, "ANALYZE {codes}", codes=index.codes)
     return True
 
@@ -227,7 +229,7 @@ def _configured_otherwise(index: IndexRow, path: Access) -> DatabaseStateError:
 
 
 def is_building(index: IndexRow, path: Access) -> bool:
-    """Return whether an access path is asked for and not yet in use."""
+    """Return whether an access path waits to be built."""
     with translated_errors(index), index.connection.transaction():
         return _building(index) == path
 

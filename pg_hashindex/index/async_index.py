@@ -31,13 +31,14 @@ __all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
 
 AsyncConnection = psycopg.AsyncConnection[Any]
 
-# Connections on which types are being registered, or where that was cut off between two of them.
-# Transaction blocks of several tasks on one connection would nest into each other.
+# Connections on which types are being registered, or where that was interrupted between two of
+# them. Tasks register one after another, since their transaction blocks on one connection would
+# nest.
 _unfinished: WeakKeyDictionary[AsyncConnection, asyncio.Lock] = WeakKeyDictionary()
 
 
 async def prepare_async(connection: AsyncConnection) -> None:
-    """Check the server and register pgvector's types, as `database.prepare` does.
+    """Check the server and register pgvector's types, as `pg_hashindex.db.connection.prepare` does.
 
     Does nothing the second time. The first time it opens a transaction block, during which no other
     task may open one on this connection.
@@ -71,10 +72,10 @@ async def prepare_async(connection: AsyncConnection) -> None:
 class AsyncHashIndex:
     """An index, searched on a psycopg.AsyncConnection; made by `open`, not by hand.
 
-    Answers, errors, and what happens when the index is swapped are those of `HashIndex`, by which
-    indexes are made and kept. Several tasks may search at the same time; psycopg sends what they
-    ask on one connection one after another. What is computed in Python, the code of a query of an
-    index that is encoded there, is computed in another thread.
+    Answers and errors are those of `HashIndex`, also after a swap; `HashIndex` makes and maintains
+    indexes. Several tasks may search at the same time; on one connection psycopg sends their
+    searches one after another. If Python encodes the queries of an index, it does so in another
+    thread.
     """
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
@@ -90,7 +91,7 @@ class AsyncHashIndex:
         Parameters
         ----------
         connection : psycopg.AsyncConnection
-            Best in autocommit mode: a search is no transaction then.
+            Best in autocommit mode, where a search leaves no transaction open.
         name : str
 
         Raises
@@ -155,7 +156,7 @@ class AsyncHashIndex:
         return self._row
 
     async def _model(self, row: IndexRow) -> Model:
-        """Read the model of the index once, however many tasks want it."""
+        """Read the model of the index once, also for several tasks."""
         async with self._loading:
             if "loaded_model" not in vars(row):
                 vars(row)["loaded_model"] = await store.load_async(self.connection, row.model_name)

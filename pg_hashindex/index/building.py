@@ -1,14 +1,14 @@
-"""Landmarks built beside searches and writers: the table is read once, its codes are put in order.
+"""Landmarks built beside searches and writers: read the table once, and put its codes in order.
 
-As pg_repack does, a build writes a second codes table. Triggers log the keys that are written from
-the moment before the first row is read, and the build applies them at its end, so nobody waits but
-for two short locks. ``sql/142`` has what happens in the database.
+As pg_repack does, a build writes a second codes table. Before the first row is read, triggers begin
+to log the keys that are written, and at its end the build applies them. So others wait only for two
+short locks. ``sql/142`` is the part in SQL.
 
 Rows are read in the order of their place (ctid), partition after partition, each block in a
-transaction of its own. A block's codes are written together with the place where it ended, so a
-run that was cut off goes on there. Another thread reads the next block while the codes and
-landmarks of this one are computed. A table that was rewritten (VACUUM FULL, TRUNCATE), or has other
-partitions, has its rows in other places, and is read again from the start.
+transaction of its own. A block's codes are written together with the place where it ended, so an
+interrupted run continues there. Another thread reads the next block while the codes and landmarks
+of this one are computed. If the table was rewritten (VACUUM FULL, TRUNCATE) or its partitions
+changed, its rows have other places, and it is read again from the start.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
@@ -48,25 +48,25 @@ __all__ = [
 #: For `outside_transactions`.
 WHY_OUTSIDE = "an access path is built in many transactions"
 
-# What a halfvec holds at most.
+# The largest number of a halfvec.
 _LARGEST = 65504.0
-# The same rows each time: landmarks are as reproducible as the table is.
+# A fixed seed: equal tables get equal landmarks.
 _SEED = 0
 
-# Rows of a block: 16 MB of vectors.
+# The most rows and numbers of a block: 16 MB of vectors.
 _BLOCK_VALUES = 4_000_000
 _BLOCK_ROWS = 20_000
 
 # How often a build begins again because the table was emptied or rewritten.
 _MOST_STARTS = 5
-# So few keys are applied under the lock that the change to the new codes takes.
+# The most keys to apply under the lock that the change to the new codes takes.
 _FEW_KEYS = 1000
 _MOST_APPLIED = 100
 
-# Where a build is, as one number: partition, page, line; or all read and put in order.
+# The progress of a build as one number: partition, page, line; or all read and put in order.
 _START, _IN_ORDER = 0, -1
 
-# The leaf partitions, or the table itself, with the files that they are in.
+# The leaf partitions, or the table itself, with their files.
 _LEAVES: LiteralString = """
     SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -77,7 +77,7 @@ _LEAVES: LiteralString = """
     ORDER BY c.oid
 """
 
-# In the order of place: a scan by ctid, of one process, that begins at the first page.
+# One process scans by ctid from the first page, so rows come in the order of their place.
 _IN_ORDER_OF_PLACE: LiteralString = (
     "SET LOCAL synchronize_seqscans TO off; "
     "SET LOCAL max_parallel_workers_per_gather TO 0; SET LOCAL enable_seqscan TO off"
@@ -88,7 +88,7 @@ _ROWS: LiteralString = """
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
-# The codes that Python has written: a row without one is left to the encoder.
+# With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
     SELECT b.{id}, b.ctid, c.code, b.{column} FROM ONLY {leaf} b
     CROSS JOIN LATERAL (SELECT k.code FROM {codes} k WHERE k.id = b.{id} OFFSET 0) c
@@ -115,7 +115,7 @@ _EXTENSION_SCHEMA: LiteralString = """
 
 
 class Rebalanced(NamedTuple):
-    """What was done.
+    """The result of a rebalance.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Rebalanced(NamedTuple):
         Rows that were put in order.
     landmarks_before : int
     landmarks : int
-        As many as the rows call for.
+        The new number, which depends on the rows.
     """
 
     rows: int
@@ -132,23 +132,23 @@ class Rebalanced(NamedTuple):
 
 
 def build_landmarks(
-    index: IndexRow, job: Job, pace: Pace, progress: bool, *, kind: type["_Build"]
+    index: IndexRow, job: Job, throttle: Throttle, progress: bool, *, kind: type["_Build"]
 ) -> int | None:
-    """Train landmarks, put codes in their order, and have searches go by them.
+    """Train landmarks, put codes in their order, and have searches use them.
 
-    Goes on where a run before has stopped.
+    Continues where a previous run has stopped.
 
     Parameters
     ----------
     index : IndexRow
         On a connection in autocommit mode.
     job : Job
-    pace : Pace
-        Of reading the table.
+    throttle : Throttle
+        Limits how fast the table is read.
     progress : bool
         Whether to draw bars on stderr.
     kind : type
-        `_Build`, or that of a distributed table.
+        `_Build`, or its subclass for a distributed table.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def build_landmarks(
     DatabaseStateError
         If the index was configured otherwise meanwhile, or dropped.
     """
-    return kind(index, job, pace, progress).run()
+    return kind(index, job, throttle, progress).run()
 
 
 def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
@@ -176,7 +176,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
         only_builder(index),
     ):
         index.check_current()
-        # As it is now: it may have been configured since it was opened.
+        # Read again: the index may have been configured since it was opened.
         row = index.connection.execute(
             "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
         ).fetchone()
@@ -186,7 +186,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
                 "landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = kind(index, job, Pace(None), progress, access="landmarks", building=None)
+            build = kind(index, job, Throttle(None), progress, access="landmarks", building=None)
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
@@ -210,7 +210,7 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 
 
 def drop_unused(index: IndexRow) -> None:
-    """Drop tables that an index no longer goes by, which waits for searches under way.
+    """Drop tables that an index no longer uses; wait for running searches.
 
     Raises
     ------
@@ -232,29 +232,31 @@ class _Leaf(NamedTuple):
 
 
 class _MovedError(Exception):
-    """Rows have got other places than those that a build goes by."""
+    """The rows of the table have moved to other places during a build."""
 
 
 class _Build:
-    """One run, of an index that is to have these values in the catalog all the while."""
+    """One run; the index must keep these values in the catalog meanwhile."""
 
     def __init__(
         self,
         index: IndexRow,
         job: Job,
-        pace: Pace,
+        throttle: Throttle,
         progress: bool,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
     ) -> None:
-        self.index, self.job, self.pace, self.progress = index, job, pace, progress
+        self.index, self.job, self.throttle, self.progress = index, job, throttle, progress
         self.connection = index.connection
         self._access, self._building = access, building
-        #: Whether rows are near a landmark by their direction.
+        #: Whether only directions count when rows are compared with landmarks.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._block_rows = pace.batch(max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension)))
+        self._block_rows = throttle.batch_size(
+            max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
+        )
         self._names: dict[str, sql.Composable] = {
             "name": sql.Literal(index.qualified_table),
             "table": index.table,
@@ -264,7 +266,7 @@ class _Build:
         }
 
     def run(self) -> int | None:
-        """Build landmarks; return the rows, None where there is none to train on."""
+        """Build landmarks; return the number of rows, None if there is none to train on."""
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:
@@ -287,7 +289,7 @@ class _Build:
         )
 
     def count_landmarks(self) -> int:
-        """Count the landmarks that the index goes by."""
+        """Count the landmarks that the index uses."""
         row = self._execute(
             "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [self.index.name]
         ).fetchone()
@@ -298,11 +300,11 @@ class _Build:
         return int(count)
 
     def _left_off(self) -> int | None:
-        """Return the place that a run before has come to, None where there is none."""
+        """Return the place that a previous run has reached, None if there was no run."""
         row = self._execute(
             "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, "
             "to_regclass($2) IS NOT NULL FROM hashindex.index i "
-            # A swap since the index was opened has given its name other tables.
+            # If the index was swapped since it was opened, its name stands for other tables.
             "WHERE i.name = $1 AND i.storage = $3",
             [
                 self.index.name,
@@ -320,7 +322,7 @@ class _Build:
         row = self._execute(
             "SELECT EXISTS (SELECT FROM {landmarks}), EXISTS (SELECT FROM {staged})"
         ).fetchone()
-        # A crash empties what is unlogged, the log of keys too.
+        # A crash empties unlogged tables, the log of keys too.
         return place if row == (True, True) or (row == (True, False) and place == _START) else None
 
     def _set_generation(self, generation: int) -> None:
@@ -330,7 +332,7 @@ class _Build:
             self._names[name] = sql.Identifier("hashindex", table)
 
     def _begin(self) -> bool:
-        """Train landmarks, and have triggers log what is written; False without a row."""
+        """Train landmarks, and have triggers log written keys; return False if there is no row."""
         self.job.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
         sample = self._sample(rows)
@@ -392,7 +394,7 @@ class _Build:
             raise self._configured_otherwise()
 
     def _lock_table(self) -> None:
-        # Whoever has waited for a lock must see what was written until then.
+        # After waiting for the lock, the transaction must see what was written until then.
         self._execute(
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
             "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
@@ -410,17 +412,17 @@ class _Build:
             target.write(landmarks_in_copy_format(centres))
 
     def _read_rows(self, place: int) -> bool:
-        """Write landmark and code of every row; False where the rows have got other places."""
+        """Write landmark and code of every row; return False if rows have moved to other places."""
         leaves = self._leaves()
         (began_with,) = self._execute(
             "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
         ).fetchone()
         if _fingerprint(leaves) != began_with:
             return False
-        # As the database rounded them, so that triggers and blocks assign alike.
+        # Rounded as in the database, so that triggers and blocks assign alike.
         centres = self._read(sql.SQL(_CENTRES).format(**self._names), coded=False).vectors
         landmarks = Landmarks(centres, spherical=self._spherical)
-        # A run that goes on has not seen all rows, and leaves landmarks as they were trained.
+        # A continued run has not seen all rows, so it does not move the landmarks.
         means = ListMeans(landmarks) if place == _START else None
         (rows,) = self._execute(
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
@@ -452,7 +454,7 @@ class _Build:
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)
-                # Until it has its result, the connection is the other thread's.
+                # The other thread uses the connection until its result is there.
                 coming = reader.submit(self._next_block, leaves, place) if more else None
                 computed = None
                 if read is not None and len(read):
@@ -463,7 +465,7 @@ class _Build:
                     self._write(computed, ended)
                     bar.update(len(read))
                     self.job.advance(len(read))
-                    self.pace.keep(len(read), self.job.advance)
+                    self.throttle.wait(len(read), self.job.advance)
                 if coming is None:
                     return
                 read = following
@@ -481,7 +483,7 @@ class _Build:
         with self.connection.transaction():
             self._execute(_IN_ORDER_OF_PLACE)
             block = self._read(query, coded=coded)
-            # Read under the lock that the rows were read under.
+            # Read under the same lock as the rows.
             if self._leaves() != leaves:
                 raise _MovedError
         if len(block) < self._block_rows:
@@ -498,7 +500,7 @@ class _Build:
     def _write(self, rows: bytes, place: int) -> None:
         copy = sql.SQL("COPY {staged} (id, landmark, code) FROM STDIN (FORMAT binary)")
         with self.connection.transaction():
-            # What a crash takes is in tables that it empties.
+            # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")
             with (
                 self.connection.cursor() as cursor,
@@ -519,7 +521,7 @@ class _Build:
         self.job.phase("indexing landmarks")
         with self.connection.transaction():
             if means is not None:
-                # Nobody reads them yet.
+                # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(means.centres())
             (indexed,) = self._execute(
@@ -539,7 +541,7 @@ class _Build:
             self._keep_place(_IN_ORDER)
 
     def _take_over(self) -> int | None:
-        """Apply what was written meanwhile; return the rows, None where the table was emptied."""
+        """Apply logged keys; return the number of rows, None if the table was emptied."""
         self.job.phase("applying what was written meanwhile")
         for _ in range(_MOST_APPLIED):
             with self.connection.transaction():
@@ -612,5 +614,5 @@ class _Build:
 
 
 def _fingerprint(leaves: list[_Leaf]) -> str:
-    """Return what changes when the rows of a table get other places."""
+    """Return a text that changes when the rows of a table move to other places."""
     return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The catalog of indexes: rows of ``hashindex.index``, and what the database holds for each."""
+"""The catalog of indexes: rows of ``hashindex.index``, and the size and state of each index."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -40,7 +40,7 @@ __all__ = [
 Layout = Literal["table", "column"]
 Access = Literal["scan", "lookup", "landmarks", "hnsw"]
 Ranking = Literal["hamming", "asymmetric", "weighted"]
-#: What a row beside that of an index stands for, while or after its model is swapped.
+#: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
 
 _CATALOG: LiteralString = """
@@ -55,8 +55,8 @@ _CATALOG: LiteralString = """
 """
 _NAMED: LiteralString = "WHERE i.name = $1"
 
-# An index that was dropped and made anew has the same names, and codes of another kind. Codes that
-# an index was swapped from are still the same ones, under another name.
+# An index that was dropped and made again has the same names, but other codes. Codes that a swap
+# replaced are still the same ones, under another name.
 _CURRENT: LiteralString = """
     EXISTS (
         SELECT FROM hashindex.index i
@@ -92,7 +92,7 @@ _LISTS_BYTES: LiteralString = """
     ), 0)::bigint
 """
 
-# Landmarks, the b-tree of the codes by landmark, and what a build under way has made so far.
+# Landmarks, the b-tree of the codes by landmark, and the tables of an unfinished build.
 _LANDMARK_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(
@@ -144,7 +144,7 @@ _DISTRIBUTED_SUMMARY: LiteralString = "SELECT * FROM hashindex._distributed_summ
 
 @dataclass(frozen=True)
 class IndexSummary:
-    """How far an index is encoded, and what it takes.
+    """How many rows of an index are encoded, and its size.
 
     Parameters
     ----------
@@ -156,11 +156,11 @@ class IndexSummary:
         Size on disk of the codes with their key index (layout ``table``), or of the bits alone
         (layout ``column``).
     access_bytes : int
-        Size on disk of what the access path adds, of one that is being built too.
+        Size on disk of the access path, also of one that is being built.
     vector_bytes : int
         Size of the vectors themselves.
     waiting : int
-        Rows whose vector is not NULL and that have no code.
+        Rows that have a vector but no code.
     """
 
     rows: int
@@ -172,7 +172,7 @@ class IndexSummary:
 
 
 def long_list(mean: float) -> float:
-    """Return the codes above which a list is long, where lists have so many on average."""
+    """Return the number of codes above which a list is long, given the mean of all lists."""
     return max(4 * mean, 200)
 
 
@@ -185,7 +185,7 @@ class ListSummary:
     landmarks : int
     codes : int
     longest : int
-        Codes of the longest list.
+        Codes in the longest list.
     unlisted : int
         Codes that are in no list yet.
     trained_rows : int
@@ -200,26 +200,26 @@ class ListSummary:
 
     @property
     def mean(self) -> float:
-        """Codes of a list, on average."""
+        """The mean number of codes in a list."""
         return self.codes / max(1, self.landmarks)
 
     @property
     def in_order(self) -> bool:
-        """Whether a rebalance would find little to do."""
+        """Whether the lists need no rebalance."""
         return self.longest <= long_list(self.mean)
 
 
 class HasRow(Protocol):
-    """An index, as a `HashIndex` or as a row that was read of it."""
+    """An index: a `HashIndex`, or its row in the catalog."""
 
     @property
     def row(self) -> "IndexRow":
-        """What the catalog says of the index."""
+        """The index's row in the catalog."""
 
 
 @dataclass(frozen=True)
 class IndexRow:
-    """What the catalog says of an index, and the connection it was read with."""
+    """An index's row in the catalog, and the connection that it was read on."""
 
     connection: Connection
     name: str
@@ -262,7 +262,7 @@ class IndexRow:
 
     @property
     def encoded_in(self) -> EvaluatedIn:
-        """Where codes are made: by triggers in SQL, or by `HashIndex.encode` in Python alone."""
+        """Who makes codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
         return "sql" if self.network is None else "python"
 
     @property
@@ -287,14 +287,14 @@ class IndexRow:
 
     @property
     def binary_ids(self) -> bool:
-        """Whether psycopg reads the key's type in binary; of other types it takes the text."""
+        """Whether psycopg reads the key's type in binary; other types are read as text."""
         types = self.connection.adapters.types
         return types.get(self.id_type.partition("(")[0]) is not None
 
     @property
     def code_of_row(self) -> sql.Composed:
         """SQL for the code of a row of the searched table, which is called b; NULL without one."""
-        # By name, since a build gives an index another code table.
+        # By the index's name, since a build gives it another table of codes.
         return sql.SQL("hashindex.code_of({name}, b.{id}::text)").format(
             name=sql.Literal(self.name), id=sql.Identifier(self.id_column)
         )
@@ -305,7 +305,7 @@ class IndexRow:
         return store.load(self.connection, self.model_name)
 
     def after(self, before: "IndexRow | None") -> "IndexRow":
-        """Return the row read before if it is the same, else this one with the loaded model."""
+        """Return this row, with the loaded model of the row before if the model is the same."""
         if before is None or before.model_id != self.model_id:
             return self
         if before == self:
@@ -317,7 +317,7 @@ class IndexRow:
     @property
     def distributed(self) -> bool:
         """Whether Citus distributes the searched table among shards."""
-        # Outside of a transaction, a connection that is not in autocommit mode would begin one.
+        # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with translated_errors(self), self.connection.transaction():
             return is_distributed(self.connection, self.qualified_table)
 
@@ -334,7 +334,7 @@ class IndexRow:
         )
 
     def check_current(self) -> None:
-        """Check that the index was not dropped, or made anew otherwise, since this was read.
+        """Check that the index was not dropped or made again since this row was read.
 
         Raises
         ------
@@ -344,17 +344,17 @@ class IndexRow:
             row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
         if row is None or not row[0]:
             raise DatabaseStateError(
-                f"index {self.name!r} was made anew meanwhile, or dropped; run the command again"
+                f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
             )
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
-        """Where something is missing inside the block, say so if it went with the index itself.
+        """Raise an error that says so if the block fails since the index itself is gone.
 
         Raises
         ------
         DatabaseStateError
-            If the index was dropped, or made anew.
+            If the index was dropped or made again.
         """
         try:
             yield
@@ -379,7 +379,7 @@ class IndexRow:
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
-        # Citus counts one table at a time, and knows the sizes of its own.
+        # Citus counts one table at a time, and only its own functions know the sizes of its tables.
         statement = _DISTRIBUTED_SUMMARY if self.distributed else _SUMMARY[self.layout]
         with translated_errors(self):
             cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
@@ -401,7 +401,7 @@ class IndexRow:
         return row
 
     def lists(self) -> ListSummary | None:
-        """Count what is in the lists of landmarks; reads all codes. None without landmarks."""
+        """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
             if row is None or row[0] is None:
@@ -417,7 +417,7 @@ class IndexRow:
 
     @property
     def codes(self) -> sql.Identifier:
-        """The table that codes are in now: a build gives an index another one."""
+        """The current table of codes: a build gives an index another one."""
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
@@ -459,14 +459,14 @@ def read_rows(
     with translated_errors():
         prepare(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
-        # Outside of autocommit mode it begins a transaction, which it ends.
+        # Not in autocommit mode, the statement begins a transaction, which this block ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
             rows = RawCursor(connection, row_factory=dict_row).execute(_CATALOG + which, values)
             return [IndexRow(connection=connection, **row) for row in rows]
 
 
 def read_row(connection: Connection, name: str) -> IndexRow:
-    """Read what the catalog says of an index now.
+    """Read an index's row in the catalog.
 
     Raises
     ------
@@ -480,13 +480,13 @@ def read_row(connection: Connection, name: str) -> IndexRow:
 
 
 async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) -> IndexRow:
-    """Read what the catalog says of an index now; see `read_row`."""
+    """Read an index's row in the catalog; see `read_row`."""
     with translated_errors():
         cursor = AsyncRawCursor(connection, row_factory=dict_row)
         row = await (await cursor.execute(_CATALOG + _NAMED, [name])).fetchone()
     if row is None:
         raise _unknown(name)
-    # A search takes only settings and adapters from it, which both kinds of connections have.
+    # A search needs only its settings and adapters, which both kinds of connections have.
     return IndexRow(connection=cast(Connection, connection), **row)
 
 

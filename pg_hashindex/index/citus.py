@@ -1,10 +1,9 @@
 """Indexes on tables that Citus distributes; ``sql/155_citus.sql`` makes the changes.
 
-Rows are encoded where they are: one statement goes to all shards, and each node encodes what it has
-in some pages of each. A batch is a transaction, so a run that was cut off goes on, and a writer
-waits for one batch at the most. The statement reads a snapshot and locks no row, so a row may be
-deleted while its code is written. Therefore a run ends by waiting for every writer of that time,
-and takes such codes away.
+Each node encodes its own rows: one statement goes to all shards, and encodes the rows in some pages
+of each. A batch is a transaction, so an interrupted run can continue, and a writer waits for one
+batch at the most. The statement reads a snapshot and locks no row, so a row may be deleted while
+its code is written. Therefore a run ends by waiting for all writers, and then deletes such codes.
 """
 
 import time
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from ..db.connection import execute, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
-from ..db.pace import Pace
+from ..db.throttle import Throttle
 from ..errors import InUseError, InvalidInputError
 from .building import _Build, drop_unused
 from .catalog import IndexRow
@@ -29,14 +28,15 @@ from .verifying import Verifier
 
 __all__ = ["ShardBuild", "ShardVerifier", "distribute", "encode_shards"]
 
-# Pages of each shard in the first batch; the next ones are to take about so many seconds.
+# Pages of each shard in the first batch, and the seconds that each later batch should take.
 _FIRST_PAGES = 32
 _BATCH_SECONDS = 1.0
 
-# How often rows without a code are looked for: where shards move, rows come into other pages.
+# The most passes over the table. When shards move, their rows come into other pages, and another
+# pass is needed.
 _MOST_PASSES = 10
 
-# {entry} is the index as it is, or as it will be with the landmarks that are being built.
+# {entry} is the index as it is now, or with the landmarks that are being built.
 _ENCODE: LiteralString = """
     SELECT hashindex._encode_shards({entry}, $2, $3) FROM hashindex.index i WHERE i.name = $1
 """
@@ -54,7 +54,7 @@ _MISSING_IN_COLUMN: LiteralString = """
     SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
 """
 
-# Whoever has it knows that every transaction which wrote to the table before has ended.
+# When the lock is granted, all transactions that wrote to the table before have ended.
 _LOCK: LiteralString = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
 
 _MOST_PAGES: LiteralString = """
@@ -76,13 +76,13 @@ def encode_shards(
     progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
-    """Encode the rows of a distributed table without a code, each node its own.
+    """Encode rows without a code of a distributed table; each node encodes its own.
 
     Parameters
     ----------
     index : IndexRow
     batch_rows, progress, rows_per_second
-        As `HashIndex.encode`; batches are of pages here.
+        As `HashIndex.encode`, but batches are pages here.
 
     Returns
     -------
@@ -92,9 +92,9 @@ def encode_shards(
     Raises
     ------
     InvalidInputError
-        If a number of rows a batch is asked for.
+        If batch_rows is given.
     InUseError
-        If transactions keep the table in use for a minute, or shards go on being moved.
+        If transactions keep the table in use for a minute, or shards keep moving.
     """
     with encoding_job(index, batch_rows) as job:
         if batch_rows is not None:
@@ -104,7 +104,7 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
-        return _Shards(index).encode(job, Pace(rows_per_second), progress=progress)
+        return _Shards(index).encode(job, Throttle(rows_per_second), progress=progress)
 
 
 class _Shards:
@@ -121,8 +121,8 @@ class _Shards:
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 
-    def encode(self, job: Job, pace: Pace, *, progress: bool) -> int:
-        """Encode what is missing, some pages of all shards at a time; return how many rows."""
+    def encode(self, job: Job, throttle: Throttle, *, progress: bool) -> int:
+        """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
         with tqdm(
@@ -136,18 +136,18 @@ class _Shards:
                         f"{_MOST_PASSES} passes over all shards; run the command again when no "
                         "shards are being moved"
                     )
-                for done in self._pass(pace):
+                for done in self._pass(throttle):
                     written += done
                     bar.update(done)
                     job.advance(done)
-                    pace.keep(done, job.advance)
+                    throttle.wait(done, job.advance)
                 missing = self.missing()
         if self.index.layout == "table":
             job.phase("waiting for writers")
             self.change((_LOCK, None))
             with self.connection.transaction():
                 self.execute(_PRUNE, [self.index.name])
-            # In a transaction of its own: Citus does not mix it with what this node runs itself.
+            # In a transaction of its own, since Citus does not mix it with local statements.
             with self.connection.transaction():
                 self.execute("ANALYZE {codes}")
         return written
@@ -159,10 +159,10 @@ class _Shards:
             return int(self.execute(statement).fetchone()[0])
 
     def change(self, *statements: tuple[LiteralString, list[Any] | None]) -> None:
-        """Run statements that take locks on all nodes, and keep nobody waiting for them."""
+        """Run statements that lock on all nodes, without keeping others waiting."""
 
         def run() -> None:
-            # Each node is to wait as long as this one, and no longer.
+            # Other nodes wait for locks as long as this one, and no longer.
             self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
             self.execute("SET LOCAL lock_timeout TO 200")
             for statement, values in statements:
@@ -175,7 +175,7 @@ class _Shards:
         query = sql.SQL(statement).format(**self._names)
         return execute(self.connection, query, values)
 
-    def _pass(self, pace: Pace) -> Iterator[int]:
+    def _pass(self, throttle: Throttle) -> Iterator[int]:
         """Go over the pages of all shards once; yield how many rows each batch encoded."""
         with self.connection.transaction():
             (pages,) = self.execute(_MOST_PAGES, [self.index.qualified_table]).fetchone()
@@ -191,12 +191,12 @@ class _Shards:
             seconds = max(time.monotonic() - began, 1e-3)
             size = max(1, min(4 * size, int(size * _BATCH_SECONDS / seconds)))
             if done:
-                size = max(1, min(size, size * pace.batch(10 * done) // done))
+                size = max(1, min(size, size * throttle.batch_size(10 * done) // done))
             yield done
 
 
 class ShardBuild(_Build):
-    """Landmarks of a distributed table, on every node, and codes that are made beside those in use.
+    """Landmarks of a distributed table on every node, with new codes beside those in use.
 
     Triggers write both until the landmarks are in use.
     """
@@ -217,16 +217,16 @@ class ShardBuild(_Build):
         coming = self._names["codes_in_order"]
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
-        shards.encode(self.job, self.pace, progress=self.progress)
+        shards.encode(self.job, self.throttle, progress=self.progress)
         self.job.phase("taking landmarks into use")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
-        # Who began before still writes to the codes that go now.
+        # Transactions that began before still write to the old codes, which are dropped now.
         shards.change((_LOCK, None))
         drop_unused(self.index)
         return int(rows)
 
     def _codes_are_there(self) -> bool:
-        """Return whether a run before was cut off while it made codes."""
+        """Return whether a previous run was interrupted while it made codes."""
         row = self._execute(
             "SELECT i.next_generation, to_regclass(format('hashindex.%I', "
             "(hashindex._next_of(i)).code_table)) IS NOT NULL FROM hashindex.index i "
@@ -246,17 +246,17 @@ class ShardBuild(_Build):
             ).fetchone()
             self._set_generation(generation)
             self._write_landmarks(centres)
-        # By connections alone, to this node too: Citus does not mix them with what it runs itself.
+        # Use connections to this node too, since Citus does not mix them with local execution.
         with self.connection.transaction():
             self._execute("SET LOCAL citus.enable_local_execution TO off")
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
 
 class ShardVerifier(Verifier):
-    """The codes of a distributed table: compared where they are, and made again by encoding."""
+    """The codes of a distributed table, compared on their nodes."""
 
     def drop_gone(self) -> int:
-        """Take codes away whose row is gone or has no vector; return how many."""
+        """Delete codes whose row is gone or has no vector; return how many."""
         self.job.phase("removing codes without rows")
         if self.index.layout == "table":
             return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
@@ -267,7 +267,7 @@ class ShardVerifier(Verifier):
         )
 
     def verify(self, table: str) -> int:
-        """Take codes away that are not those of their rows; return how many."""
+        """Delete codes that differ from a fresh encoding of their rows; return how many."""
         self.job.phase("verifying codes")
         statement: LiteralString = """
             DELETE FROM {codes} c USING {table} b WHERE b.{id} = c.id AND b.{column} IS NOT NULL
@@ -288,6 +288,6 @@ class ShardVerifier(Verifier):
         )
 
     def list_missing(self) -> int:
-        """Take codes away that are in no list of a landmark; return how many."""
+        """Delete codes that are in no list of a landmark; return how many."""
         self.job.phase("looking for rows in no list")
         return int(self._execute("DELETE FROM {codes} WHERE landmark IS NULL").rowcount)

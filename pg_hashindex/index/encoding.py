@@ -1,29 +1,29 @@
 """Bulk encoding: rows that have a vector but no code, in batches, beside live writes.
 
-Each batch is two short transactions, so that neither a lock nor a snapshot of ours is ever held for
-long: one reads a page of rows in the order of the key; their codes are computed outside of any; one
-writes them by one INSERT (or UPDATE, for codes in a column), to which keys and codes go as arrays.
-What makes it safe beside writers:
+A batch is two short transactions, so that no lock or snapshot is held for long. The first reads
+rows in the order of the key. Their codes are computed outside of any transaction. The second writes
+the codes by one INSERT (or UPDATE, for codes in a column), with keys and codes as arrays.
 
-- The triggers exist before the first batch. Where they encode, whatever is written later has its
-  code already, and an INSERT that meets one does nothing.
-- Where the model is evaluated in Python, they only take codes away, and nobody but us writes new
-  ones: a code of what the page held, written after the row's vector changed, would stay. So the
-  page holds each row's ``xmin`` too, the transaction that wrote this version of the row. The INSERT
-  writes codes only where it is still the same, under a lock on the row. An update that committed
-  before the lock has another xmin. One that comes later waits for us, and its trigger then finds
-  our code and takes it away; where its snapshot is too old to see the code, the trigger fails.
-- A row may be deleted, or its vector set to NULL, after its page was read. The INSERT therefore
+This is why it is safe beside writers:
+
+- The triggers exist before the first batch. If they encode, rows that are written later have their
+  codes already, and our INSERT skips such rows.
+- If Python evaluates the model, triggers only delete codes, and only the encoder writes new ones. A
+  code of the old vector, written after the row's vector changed, would be wrong for good. So the
+  encoder also reads each row's ``xmin``, the transaction that wrote this version of the row, and
+  the INSERT writes a code only if xmin is unchanged, under a lock on the row. An update that
+  committed before the lock has another xmin. A later update waits for the lock, and its trigger
+  then deletes our code; if its snapshot is too old to see the code, the trigger fails.
+- A row may be deleted, or its vector set to NULL, after its batch was read. The INSERT therefore
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
-- It never waits for a writer (SKIP LOCKED), so it can be in no deadlock. Rows that it left out are
-  found by the next pass; the work is done when no row is missing.
-- The index may be dropped and made anew with another model, under the same names. Codes are written
-  only while it is the one that we know.
-- Batches commit without waiting for the disk. After a crash some may be gone, which leaves rows
-  without codes, as if they had not been reached; the last transaction of all waits for the others.
+- The INSERT never waits for a writer (SKIP LOCKED), so it cannot deadlock. The next pass finds the
+  rows that it left out; the work is done when no row is missing.
+- The index may be dropped and made again with another model, under the same names. Codes are
+  written only if it is still the same index.
+- Batches commit without waiting for the disk. A crash may lose some, which leaves rows without
+  codes, as if they had not been reached. The last transaction waits until all are on disk.
 
-A model that knows the rows of its training alone has no codes for others. They go on waiting, and
-the work is done without them.
+A model that knows only its training rows has no codes for others. These stay without codes.
 """
 
 import time
@@ -34,11 +34,11 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 from tqdm import tqdm
 
+from ..db.batches import RowBatch, read_batch
 from ..db.connection import check_idle, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one
-from ..db.pace import Pace
-from ..db.pages import Page, read_page
+from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError
 from ..models.codes import CodeArray, CodeArrayDumper
 from .catalog import IndexRow, Layout
@@ -46,27 +46,29 @@ from .catalog import IndexRow, Layout
 __all__ = ["PRUNE", "encode_missing", "encoding_job"]
 
 _BATCH_ROWS = 10_000
-# Fewer rows of long vectors: about 16 MB a batch, of which several copies are made.
+# Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
+# rows.
 _BATCH_VALUES = 4_000_000
-# A statement's parameters may have a gigabyte, with the longest keys and codes.
+# More rows could exceed a gigabyte, the limit of a statement's parameters.
 _MOST_BATCH_ROWS = 100_000
 
-# A network may take 30 ms a row or 30 us: batches start small, and grow to about so many seconds.
+# A network may take 30 ms a row or 30 us: batches start small, and grow until they take about two
+# seconds.
 _FIRST_NETWORK_ROWS = 32
 _NETWORK_SECONDS = 2.0
 
-# Passes that may find changed rows again, where writers make new work as fast as we do it.
+# The most passes, since writers may change rows as fast as they are encoded.
 _MOST_PASSES = 10
 
-# Pages that are read to say how many rows there are to be encoded, of tables with twice as many.
+# Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
 
-# Seconds that rows may stay locked by others, without any progress, before we give up.
+# Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
-# $1 is a key, $2 the most rows. Bounded on both sides of the anti-join, so that no page looks at
-# what earlier ones did.
-_PAGE: dict[Layout, LiteralString] = {
+# $1 is a key, $2 the most rows. Both sides of the anti-join are bounded, so that no batch reads the
+# codes of earlier ones.
+_ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, {version} FROM {table} b
         WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
@@ -83,7 +85,7 @@ _PAGE: dict[Layout, LiteralString] = {
     """,
 }
 
-# The keys alone are compared first, in the two indexes: where no row is missing, none is read.
+# Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
 _FIRST_MISSING: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text FROM (
@@ -101,7 +103,7 @@ _FIRST_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
-# To count all that is missing takes as long as encoding a few rows in a hundred.
+# Counting all missing rows takes as long as encoding a few percent of them.
 _PAGES_OF_TABLE: LiteralString = """
     SELECT greatest(
         pg_relation_size({table_name}::regclass),
@@ -109,7 +111,7 @@ _PAGES_OF_TABLE: LiteralString = """
     )::bigint / current_setting('block_size')::integer
 """
 
-# $1 is how many pages in a hundred are read.
+# $1 is the percentage of pages to read.
 _SAMPLED_MISSING: dict[Layout, LiteralString] = {
     "table": """
         SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
@@ -121,10 +123,10 @@ _SAMPLED_MISSING: dict[Layout, LiteralString] = {
     """,
 }
 
-# $1, $2 and $3 are the keys, versions and codes of a page; a cast of the third to bit[] would cut
-# each code down to one bit. What is asked of the index holds until the end: our lock on where the
-# codes go keeps it from being dropped, and is taken before the statement's snapshot. Of several
-# arrays unnest is PostgreSQL's own under any search_path; pg_catalog.unnest takes one.
+# $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
+# each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
+# table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
+# any search_path; pg_catalog.unnest takes only one.
 _WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
@@ -151,9 +153,9 @@ _WRITE: dict[Layout, LiteralString] = {
     """,
 }
 
-# Rows that went with a detached partition, or while triggers were off. Who does not see every row
-# must not take the others for gone. An array: DELETE with the condition itself would read both
-# tables where the two indexes say it all.
+# Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
+# does not see every row must not do this. The keys are put into an array, since DELETE with a plain
+# NOT EXISTS would read both tables instead of their two indexes.
 PRUNE: LiteralString = """
     DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
         SELECT k.id FROM {codes} k
@@ -172,7 +174,7 @@ def encode_missing(
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
     with encoding_job(index, batch_rows) as job:
-        return _Encoder(index, batch_rows, Pace(rows_per_second), job).run(progress)
+        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run(progress)
 
 
 @contextmanager
@@ -181,7 +183,7 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     check_idle(index.connection, "encoding commits batch by batch")
-    # A second encoder would do the same work again, not harm.
+    # A second encoder would do no harm, but the same work again.
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
     with (
         translated_errors(index),
@@ -192,8 +194,8 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
         yield job
 
 
-class _Batch(NamedTuple):
-    """What became of a page: rows by number, and the first one that is still to be done, if any."""
+class _Progress(NamedTuple):
+    """The result of a batch: numbers of rows, and the key of the first one left out, if any."""
 
     written: int
     unknown: int
@@ -203,17 +205,19 @@ class _Batch(NamedTuple):
 class _Encoder:
     """One run over one index."""
 
-    def __init__(self, index: IndexRow, batch_rows: int | None, pace: Pace, job: Job) -> None:
-        self.index, self.pace, self.job = index, pace, job
+    def __init__(
+        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, job: Job
+    ) -> None:
+        self.index, self.throttle, self.job = index, throttle, job
         self.connection = index.connection
-        # Outside of a transaction of ours, a connection that is not in autocommit mode begins one.
+        # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with self.connection.transaction():
             index.check_current()
             self.model = index.loaded_model
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
-        self.most_rows = pace.batch(self.most_rows)
+        self.most_rows = throttle.batch_size(self.most_rows)
         self.adapts = batch_rows is None and index.network == "torch"
         self.batch_rows = (
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
@@ -261,7 +265,7 @@ class _Encoder:
                     bar.update(done)
                     self.job.advance(done)
                 if self.index.encoded_in == "sql":
-                    # Rows may have come without a code, in a partition that was attached say.
+                    # There may be new rows without a code, in an attached partition say.
                     left_over = self._first_missing()
                 elif written > before:
                     passes += 1
@@ -279,12 +283,13 @@ class _Encoder:
                 self._execute(PRUNE)
                 self._execute("ANALYZE {codes}")
             if written:
-                # Something of our own to commit, whoever we are: that waits for all before it.
+                # Any role may write this message, and its commit waits until all earlier ones are
+                # on disk.
                 self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
         return written
 
     def _count_missing(self, *, exactly: bool) -> int:
-        """Count the rows to be encoded, of a large table from some of its pages."""
+        """Count the rows to be encoded; estimate them from some pages of a large table."""
         with self.connection.transaction():
             if not exactly:
                 (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
@@ -305,60 +310,60 @@ class _Encoder:
             f"{written} codes were written, run the encoding again when they have ended"
         )
 
-    def _pass(self, start: str) -> Iterator[_Batch]:
+    def _pass(self, start: str) -> Iterator[_Progress]:
         """Walk over the table once from a key on."""
         comparison = ">="
         while True:
             asked, began = self.batch_rows, time.monotonic()
             with self._transaction():
-                page = read_page(
+                batch = read_batch(
                     self.connection,
-                    self._query(_PAGE[self.index.layout], comparison=sql.SQL(comparison)),
+                    self._query(_ROWS[self.index.layout], comparison=sql.SQL(comparison)),
                     [start, asked],
                     rows=asked,
                     dimension=self.model.dimension,
                     table=self.index.qualified_table,
                 )
-            if len(page):
-                known = self._known(page)
+            if len(batch):
+                known = self._known(batch)
                 written = self._write(known) if len(known) else 0
                 left_over = known.ids[0] if written < len(known) else None
-                yield _Batch(written, len(page) - len(known), left_over)
-            if len(page) < asked:
+                yield _Progress(written, len(batch) - len(known), left_over)
+            if len(batch) < asked:
                 return
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
-            self.pace.keep(len(page), self.job.advance)
-            start, comparison = page.ids[-1], ">"
+            self.throttle.wait(len(batch), self.job.advance)
+            start, comparison = batch.ids[-1], ">"
 
-    def _known(self, page: Page) -> Page:
+    def _known(self, batch: RowBatch) -> RowBatch:
         """Leave out the rows that the model has no code for."""
         if self.model.network is None or self.model.network.kind != "rows":
-            return page
-        return page.select(self.model.network.knows(page.vectors))
+            return batch
+        return batch.select(self.model.network.knows(batch.vectors))
 
-    def _write(self, page: Page) -> int:
-        """Compute and write the codes of a page; return how many rows have got one."""
-        codes = CodeArray(self.model.encode(page.vectors), self.model.n_bits)
-        versions = page.versions if self.index.encoded_in == "python" else None
+    def _write(self, batch: RowBatch) -> int:
+        """Compute and write the codes of a batch; return how many were written."""
+        codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
+        versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
             written: int = self._execute(
-                _WRITE[self.index.layout], [page.ids, versions, codes]
+                _WRITE[self.index.layout], [batch.ids, versions, codes]
             ).rowcount
             if not written:
                 self.index.check_current()
             elif self.index.layout == "table":
-                # Under the landmarks that there may be by now.
+                # Landmarks may have been built meanwhile.
                 self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
         return written
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self.connection.transaction():
-            # Locking the newest version of a row, whatever the session's default level is. A page
-            # in the order of the key index: a hash of all codes would be made for each.
-            # A commit waits for no disk: codes that a crash takes are found to be missing.
+            # READ COMMITTED, to lock the newest version of a row. No hash join, which would hash
+            # all codes for each batch. No wait for the disk: later runs find codes that a crash
+            # lost.
             self._execute(
                 "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
                 "SET LOCAL enable_hashjoin TO off; SET LOCAL synchronous_commit TO off"
@@ -371,7 +376,7 @@ class _Encoder:
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+        # A raw cursor, since the others take a % in a name for a placeholder.
         cursor = RawCursor(self.connection)
         cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
         return cursor.execute(self._query(statement), values)

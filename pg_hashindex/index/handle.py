@@ -1,4 +1,4 @@
-"""Indexes: a connection and a name, and what is done with them."""
+"""The handle of an index: a connection and a name."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ __all__ = [
 class HashIndex:
     """An index: its name, on a connection.
 
-    What the catalog says of it is read when it is needed, so that a swap, a repair or another
-    session's `configure` is followed by itself. It is there as attributes too: ``index.model``,
-    ``index.access`` and the other fields of `row`, each of which asks the database.
+    The index's row in the catalog is read when it is needed, so the handle follows a swap, a
+    repair, or a `configure` of another session. Fields of the row are attributes of the handle:
+    ``index.model``, ``index.access`` and so on; each access queries the database.
 
     Made by `create` or `open`, not by hand.
     """
@@ -60,7 +60,7 @@ class HashIndex:
     def __init__(self, connection: Connection, name: str, row: IndexRow | None = None) -> None:
         self.connection = connection
         self.name = name
-        # Searches are written by it, until one of them fails.
+        # Searches use this row of the catalog until one of them fails.
         self._row = row
 
     def __repr__(self) -> str:
@@ -106,9 +106,9 @@ class HashIndex:
     ) -> Self:
         """Create an index: codes, triggers and a search function, in one transaction.
 
-        Rows written from now on are encoded by the triggers; `encode` brings in those that are
-        there already. Of a model with a network, which only Python evaluates, `encode` brings in
-        those written from now on too: the triggers take away the codes of rows that change.
+        Triggers encode rows that are written from now on; `encode` encodes the existing rows. If
+        the model has a network, which only Python evaluates, the triggers only delete codes of
+        changed rows, and `encode` has to be called for new and changed rows too.
 
         Parameters
         ----------
@@ -128,20 +128,21 @@ class HashIndex:
         layout : {"table", "column"}
             Codes in a compact table of their own, or in a new column of the user's table.
         access : {"scan", "lookup", "landmarks", "hnsw"}
-            How searches find candidates; any but "scan" is built by `encode`, and used from then
-            on. See `configure`.
+            How searches find candidates. `encode` builds any access path but "scan", and searches
+            use it from then on. See `configure`.
         ranking : {"hamming", "asymmetric", "weighted"}, optional
-            How candidates are ordered; "weighted" where the model's bits have weights,
-            "asymmetric" where SQL evaluates the model, else "hamming" by default.
+            How candidates are ordered. By default "weighted" if the model's bits have weights, else
+            "asymmetric" if SQL evaluates the model, else "hamming".
         filter_columns : sequence of str
-            Columns of the table that are kept beside the codes. A filter on these alone leaves
-            rows out before any of them is looked up.
+            Columns of the table that are copied beside the codes. A filter on only these drops rows
+            before they are read from the table.
         trust_owner : bool
-            Whether to take a table of another role than the administrator, which owns schema
-            ``hashindex``. The owner of a table can run code with the rights of those who read it.
+            Whether to accept a table of a role other than the administrator, the owner of schema
+            ``hashindex``. A table's owner can run code with the rights of roles that read the
+            table.
         patience : float, optional
-            Seconds to go on trying for, while transactions keep the table in use; 60 by default.
-            As `drop`, it waits for no lock for longer than a moment.
+            Seconds to try again for, while transactions keep the table in use; 60 by default. No
+            attempt waits for a lock for longer than a moment.
 
         Returns
         -------
@@ -150,7 +151,7 @@ class HashIndex:
         Raises
         ------
         InUseError
-            If they did for so long. Nothing is changed then.
+            If transactions kept the table in use for so long. Nothing is changed then.
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
@@ -182,7 +183,7 @@ class HashIndex:
 
     @property
     def row(self) -> IndexRow:
-        """What the catalog says of the index now.
+        """The index's row in the catalog.
 
         Raises
         ------
@@ -200,7 +201,7 @@ class HashIndex:
     def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
         """Find the nearest rows: candidates by code, then the exact distance.
 
-        Where the index is encoded in Python, the query's code is computed here; the first search
+        If Python evaluates the index's model, the query's code is computed here; the first search
         reads the model.
 
         Parameters
@@ -209,16 +210,15 @@ class HashIndex:
         k : int
             Answers wanted.
         candidates : int, optional
-            Rows kept by code before the exact order; the index's own number, or k where that is
-            more, by default.
+            Rows kept by code before the exact order; by default the index's own number, at least k.
         probes : int, optional
-            Landmarks whose lists are read, 1 to 1000, where access is by landmarks; the index's
-            own number by default. Where they leave fewer than k rows, more are read.
+            Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
+            number by default. If these lists have fewer than k rows, more are read.
         where : sqlalchemy condition, optional
-            On columns of the searched table: only rows that it holds for are searched.
+            A filter on columns of the searched table: only rows that meet it are searched.
         filter : str, optional
-            The same as SQL text, such as ``"section = 'games'"``. It is run as it is, with the
-            caller's rights: text of users belongs into ``where``, which quotes it.
+            A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
+            caller's rights; pass text from users by ``where``, which quotes it.
 
         Returns
         -------
@@ -229,8 +229,8 @@ class HashIndex:
         Raises
         ------
         InvalidInputError
-            If the query, k, candidates or the condition cannot be used, or the model has codes
-            only of the rows that it was trained on and the query is none of them.
+            If the query, k, candidates or the filter cannot be used, or the model knows only its
+            training rows and the query is none of them.
         UnknownIndexError
             If the index was dropped.
         """
@@ -253,8 +253,8 @@ class HashIndex:
         Raises
         ------
         InvalidInputError
-            If there is no such row, or it has no vector; else as `search`, but a row that has a
-            code is always known.
+            If there is no such row, or it has no vector; else as `search`, except that any row with
+            a code can be searched for.
         UnknownIndexError
             If the index was dropped.
         """
@@ -263,7 +263,7 @@ class HashIndex:
     def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
         """Find every row whose code differs from the query's in no more than radius bits.
 
-        Fast by access path ``lookup``, while the radius is small; a scan of all codes elsewhere.
+        Fast with access path ``lookup`` and a small radius; else a scan of all codes.
 
         Parameters
         ----------
@@ -274,14 +274,14 @@ class HashIndex:
         Returns
         -------
         list of Hit
-            ``(id, distance)``, where the distance is the number of bits that differ; the nearest
-            first, ties by the key.
+            ``(id, distance)``, nearest first, ties by the key; the distance is the number of
+            different bits.
 
         Raises
         ------
         InvalidInputError
-            If the query or the radius cannot be used, or the model has codes only of the rows that
-            it was trained on and the query is none of them.
+            If the query or the radius cannot be used, or the model knows only its training rows and
+            the query is none of them.
         UnknownIndexError
             If the index was dropped.
         """
@@ -311,7 +311,7 @@ class HashIndex:
         return self._ask(Within(like=True, row_id=row_id, radius=radius))
 
     def _ask(self, asked: Search | Within) -> list[Hit]:
-        """Run the one statement of a search; once more if it was written by a row of before."""
+        """Run the statement of a search; a second time if the index's row has changed meanwhile."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):
             row = self.row
@@ -354,27 +354,27 @@ class HashIndex:
         progress: bool = False,
         rows_per_second: float | None = None,
     ) -> int:
-        """Encode every row that has a vector but no code; then build the access path asked for.
+        """Encode every row that has a vector but no code; then build the access path.
 
-        Each batch is committed, so a run that was cut off goes on where it stopped; writers go on
-        meanwhile. Needs a connection that is not inside a transaction. A model that has codes only
-        of the rows that it was trained on leaves the others without; `waiting` counts them.
+        Each batch is committed, so an interrupted run can be continued; writers do not wait. Needs
+        a connection that is not inside a transaction. If the model knows only its training rows,
+        other rows stay without a code; `waiting` counts them.
 
         Parameters
         ----------
         batch_rows : int, optional
-            Rows of a batch, 100,000 at most; 10,000, fewer where vectors are long, by default. Of
-            a neural network as many as it encodes in about two seconds.
+            Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long; with a
+            neural network, as many as it encodes in about two seconds.
         progress : bool
             Whether to draw a bar on stderr.
         rows_per_second : float, optional
-            Rows to encode, and to read for landmarks, in a second at the most; as many as there can
-            be by default. PostgreSQL builds its own indexes as fast as it does.
+            The most rows to encode, or to read for landmarks, in a second; no limit by default.
+            PostgreSQL builds its own indexes at full speed.
 
         Returns
         -------
         int
-            Codes written: those of all rows where landmarks are built and SQL evaluates the model.
+            Codes written. If landmarks are built and SQL evaluates the model, all rows are encoded.
 
         Raises
         ------
@@ -384,10 +384,10 @@ class HashIndex:
         InUseError
             If another session is encoding this index, or building its access path.
         DatabaseStateError
-            If others keep rows locked for a minute; or if meanwhile the index was dropped or made
-            anew, or configured otherwise while its access path was built.
+            If others keep rows locked for a minute; or if the index was meanwhile dropped, made
+            again, or configured otherwise while its access path was built.
         """
-        # Whoever searches does not wait for what k-means needs.
+        # Load SciPy, which k-means needs, before searches have to wait.
         from . import access
 
         return access.encode(
@@ -403,9 +403,9 @@ class HashIndex:
         probes: int | None = None,
         patience: float | None = None,
     ) -> Self:
-        """Change how searches go by default; what is None stays as it is.
+        """Change the defaults of searches; None leaves a setting as it is.
 
-        Another access path is built by `encode`. Until it is ready, searches go by the one before.
+        `encode` builds another access path. Until it is ready, searches use the previous one.
 
         Parameters
         ----------
@@ -413,14 +413,14 @@ class HashIndex:
             All codes; substrings of codes in b-trees; lists of codes around landmarks (layout
             ``table`` alone); pgvector's HNSW over the codes.
         ranking : {"hamming", "asymmetric", "weighted"}, optional
-            The order of candidates: by differing bits; by how far the query's projection is from 0
-            at them; by the weights that the model gives its bits.
+            The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
+            them by the query's projection; "weighted" by the weights that the model gives its bits.
         candidates : int, optional
             Rows kept by code before the exact order.
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000.
         patience : float, optional
-            As `drop`: what searches no longer go by is dropped.
+            As `drop`, since tables that searches no longer use are dropped.
 
         Returns
         -------
@@ -449,7 +449,7 @@ class HashIndex:
     def rebalance(self, *, progress: bool = False) -> Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
-        Searches and writers go on meanwhile, by what there was before.
+        Searches and writers do not wait; searches use the old landmarks meanwhile.
 
         Parameters
         ----------
@@ -468,7 +468,7 @@ class HashIndex:
         InUseError
             If another session is building or rebalancing the access path.
         DatabaseStateError
-            If the index was dropped or made anew meanwhile.
+            If the index was dropped or made again meanwhile.
         """
         from . import access
 
@@ -489,25 +489,25 @@ class HashIndex:
     ) -> Swapped:
         """Give the index another model, while it is searched and its table is written to.
 
-        The new codes are made beside the old ones, which takes as long as `encode`; a run that was
-        cut off goes on where it stopped when it is called again. Both are then compared on the same
-        queries, and the searches of the index go by the new ones from one moment to the next. The
-        old codes are kept fresh until `prune`, so that `rollback` can return to them.
+        The new codes are made beside the old ones, which takes as long as `encode`; call it again
+        to continue an interrupted run. Then the recall of both is measured on the same queries, and
+        searches change to the new codes at once. Triggers keep the old codes up to date until
+        `prune`, so that `rollback` can return to them.
 
         Parameters
         ----------
         model : str
             ``name`` or ``name:version``, of the same dimension.
         access : {"scan", "lookup", "landmarks", "hnsw"}, optional
-            How searches will find candidates; as now by default.
+            How searches will find candidates; unchanged by default.
         tolerance : float
-            By how much recall may fall, 0 to 1.
+            How much recall may fall, 0 to 1.
         force : bool
-            Whether to take the new codes however much it falls.
+            Whether to take the new codes even if recall falls by more.
         k : int
             Answers that are compared.
         queries : int or QuerySet
-            Rows drawn from the table to be searched for; or saved queries.
+            How many rows to draw from the table as queries; or saved queries.
         rows_per_second : float, optional
             As `encode`.
         random_state : int
@@ -523,8 +523,8 @@ class HashIndex:
         Raises
         ------
         LowerRecallError
-            If recall would fall by more than the tolerance. The index stays as it is; the new codes
-            stay beside, to be taken by ``force`` or dropped by `repair` with ``undo``.
+            If recall would fall by more than the tolerance. The index stays as it is, and the new
+            codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
         UnknownModelError, InvalidInputError
             If the model cannot serve the index.
         InUseError
@@ -547,9 +547,9 @@ class HashIndex:
         )
 
     def rollback(self) -> str:
-        """Return to the codes that the index had before the last swap: at once, they are fresh.
+        """Return at once to the codes that the index had before the last swap.
 
-        Those that it has now become the previous ones: another rollback returns to them.
+        The codes that it has now become the previous ones; another rollback returns to them.
 
         Returns
         -------
@@ -573,7 +573,7 @@ class HashIndex:
         Returns
         -------
         str
-            The model that they were made with, as ``name:version``.
+            The model of the dropped codes, as ``name:version``.
 
         Raises
         ------
@@ -587,10 +587,10 @@ class HashIndex:
         return swapping.prune(self.row)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
-        """Let a role search by the codes of the index; without, it is answered by exact distance.
+        """Let a role search by the codes of the index; other roles get exact searches of the table.
 
-        Roles that may read key and vector when the index is made have it, unless the table has row
-        security.
+        Roles that may read key and vector when the index is made have this right, unless the table
+        has row security.
 
         Parameters
         ----------
@@ -598,15 +598,15 @@ class HashIndex:
             Its name as it is, without quotes; ``public`` for everybody. It must hold SELECT on the
             key and the vectors of the table.
         reveal_codes : bool
-            Whether it may read the codes of all rows where row security hides some from it. Codes,
-            landmarks and models tell roughly what vectors are.
+            Whether to let the role read the codes of all rows even though row security hides some
+            rows from it. Codes, landmarks and models roughly reveal vectors.
 
         Raises
         ------
         InvalidInputError
             If there is no such role.
         DatabaseStateError
-            If it may not read key and vector, or the table has row security.
+            If the role may not read key and vector, or the table has row security.
         MissingRightsError
             If the caller does not administer the schema.
         """
@@ -631,8 +631,8 @@ class HashIndex:
     def distribute(self) -> None:
         """Bring the index to the shards of its table, which Citus distributes.
 
-        `create` does so by itself where the table is distributed already. Codes are distributed
-        beside their rows, empty: `encode` makes them. May be run again.
+        `create` does so by itself where the table is distributed already. The new tables of codes
+        are empty, each beside its rows; `encode` fills them. May be run again.
 
         Raises
         ------
@@ -645,21 +645,21 @@ class HashIndex:
         distribute(self.row)
 
     def check(self, *, full: bool = False) -> Health:
-        """Look for what is wrong with the index, or could be better; change nothing.
+        """Check the index, and change nothing.
 
-        Needs SELECT on the table, its codes and the catalog. Where row security hides rows from the
-        caller, it looks at the others.
+        Needs SELECT on the table, its codes and the catalog. If row security hides rows from the
+        caller, only the others are checked.
 
         Parameters
         ----------
         full : bool
-            Whether to look at all rows, which takes minutes for millions, not at a sample.
+            Whether to check all rows, which takes minutes for millions, instead of a sample.
 
         Returns
         -------
         Health
-            The finding of each check, with what to do about it. Where the table or the codes are
-            not there, only checks of such things are.
+            The finding of each check, with advice. If the table or the codes are missing, only
+            checks that need neither are done.
 
         Raises
         ------
@@ -673,20 +673,20 @@ class HashIndex:
         return health.check(self.row, full=full)
 
     def repair(self, *, full: bool = False, undo: bool = False, progress: bool = False) -> Repaired:
-        """Bring the index back into order, after whatever happened to it and to its table.
+        """Repair the index after changes that its triggers did not see.
 
-        It makes functions, triggers, codes and parts of the access path anew that are missing, and
-        enables triggers; takes codes away whose rows are gone, and those that may be wrong since
-        triggers were away; encodes; and finishes a swap. Where all is well it changes nothing. Each
-        step is committed, so a run that was cut off can be run again.
+        It makes missing functions, triggers, codes and parts of the access path again, and enables
+        triggers; deletes codes whose rows are gone, and codes that may be wrong since triggers were
+        missing; encodes rows without a code; and finishes a swap. If all is well it changes
+        nothing. Each step is committed, so an interrupted run can be repeated.
 
         Parameters
         ----------
         full : bool
-            Whether to compare every code with a fresh encoding; else some of them, and those of
-            tables whose triggers were away.
+            Whether to compare every code with a fresh encoding; else a sample, and all codes of
+            tables whose triggers were missing.
         undo : bool
-            Whether to give a swap up that was begun, instead of finishing it.
+            Whether to give up an unfinished swap instead of finishing it.
         progress : bool
             Whether to draw bars on stderr.
 
@@ -698,8 +698,8 @@ class HashIndex:
         Raises
         ------
         InvalidInputError
-            If the table, the vector column or the key is not there any more, or of another type or
-            dimension; `rebind` names others, `drop` drops the index.
+            If the table, the vector column or the key is gone, or has another type or dimension;
+            `rebind` names others, `drop` drops the index.
         InUseError
             If another session is repairing or encoding it, or transactions kept the table in use
             for a minute.
@@ -716,17 +716,17 @@ class HashIndex:
         id_column: str | None = None,
         progress: bool = False,
     ) -> Repaired:
-        """Say which table and columns the index is of, after they were renamed; and repair it.
+        """Name the table and columns of the index after they were renamed, and repair it.
 
-        Every code is compared with a fresh encoding, so that another table or column may take the
-        place of the one before, too.
+        Every code is compared with a fresh encoding, so the index may also move to another table or
+        column.
 
         Parameters
         ----------
         table : str, optional
-            The table that is searched, as SQL writes it; the name that it had by default.
+            The searched table, as SQL writes it; by default the name that the catalog has.
         column, id_column : str, optional
-            Its vector and key column, by bare names; those that it had by default.
+            Its vector and key column, by bare names; by default those that the catalog has.
         progress : bool
             Whether to draw bars on stderr.
 
@@ -738,8 +738,8 @@ class HashIndex:
         Raises
         ------
         InvalidInputError
-            If nothing is named, what is named is not there, or the type of the key or the dimension
-            of the vectors is another one. Nothing is changed then.
+            If no name is given, a named object does not exist, or the type of the key or the
+            dimension of the vectors differs. Nothing is changed then.
         InUseError
             As `repair`.
         """
@@ -752,18 +752,17 @@ class HashIndex:
     def drop(self, *, patience: float | None = None) -> None:
         """Drop the index with its codes and triggers; the table and the model stay.
 
-        It waits for no lock for longer than a moment, so that nobody who uses the table waits
-        behind it, and tries again.
+        No attempt waits for a lock for longer than a moment, so that nobody queues behind it.
 
         Parameters
         ----------
         patience : float, optional
-            Seconds to go on trying for, while transactions keep the table in use; 60 by default.
+            Seconds to try again for, while transactions keep the table in use; 60 by default.
 
         Raises
         ------
         InUseError
-            If they did for so long. Nothing is changed then.
+            If transactions kept the table in use for so long. Nothing is changed then.
         """
         drop_index(self.row, patience=patience)
 
@@ -782,10 +781,10 @@ def search(
     k: int = 10,
     **asked: Unpack[Asked],
 ) -> list[Hit]:
-    """Find the rows nearest to a vector by an index that is named.
+    """Find the rows nearest to a vector, by the name of an index.
 
-    The index is opened for it, which takes a query more, and where its codes are computed in Python
-    the model is read too: for many searches open it once, with `HashIndex.open`.
+    Each call opens the index, which costs a query, and reads the model if Python evaluates it. For
+    many searches open the index once, with `HashIndex.open`.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Searches: what is asked, the one statement that asks it, and the answers.
+"""Searches: their arguments, their one statement, and their answers.
 
-`HashIndex` and `AsyncHashIndex` run the same statements. One function writes them and one reads
-their rows; the two classes differ in ``await`` alone. A search by a row's key reads the row first,
-by a statement of its own.
+`HashIndex` and `AsyncHashIndex` run the same statements: one function writes a statement, another
+one reads its rows. The two classes differ only in ``await``. A search by a row's key first reads
+the row, by a separate statement.
 """
 
 import operator
@@ -45,14 +45,14 @@ _DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
 class Hit(NamedTuple):
-    """One answer: the row's key, and its distance to the query: exact, or in bits of `within`."""
+    """One answer: the row's key and its exact distance; for `within`, the distance in bits."""
 
     id: Any
     distance: float
 
 
 class Asked(TypedDict, total=False):
-    """What a search may be asked beside its query; see `HashIndex.search`."""
+    """The arguments of a search beside its query; see `HashIndex.search`."""
 
     candidates: int | None
     probes: int | None
@@ -74,34 +74,35 @@ class Statement(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """A vector that is asked about, or the key of a row whose neighbours are."""
+    """A search's query: a vector, or the key of a row."""
 
     query: Any = None
     row_id: Any = None
-    #: Whether the vector is that of the row, which is read by a statement before the search.
+    #: Whether the vector was read from the row, by the statement before the search.
     like: bool = False
     #: The row's key as the table has it.
     key: Any = None
-    #: The query's code, of an index that Python encodes.
+    #: The query's code, if Python evaluates the index's model.
     code: Bit | None = None
 
     def needs_row_of_now(self, row: IndexRow) -> bool:
         """Whether to read the index's row again before the search, and not only when it fails.
 
-        After a swap each code that Python makes by an old row fails, which ends a transaction.
+        After a swap, a code that Python made by the old model is refused, and that aborts a
+        transaction.
         """
         connection = row.connection
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         return self.like or (row.encoded_in == "python" and not (idle and connection.autocommit))
 
     def row_statement(self, row: IndexRow) -> Statement:
-        """Write the statement that reads the row: its key, its vector, and the code it has."""
+        """Write the statement that reads the row's key, vector and code."""
         query = sql.SQL(
             "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
         ).format(
             id=sql.Identifier(row.id_column),
             column=sql.Identifier(row.column_name),
-            # Not every reader may read it.
+            # Not every reader may read codes.
             code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
             table=row.table,
             type=sql.SQL(row.key_type),
@@ -110,7 +111,7 @@ class _Question:
         return Statement((query, [str(self.row_id)]), options)
 
     def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
-        """Return the same question about the vector that `row_statement` has read.
+        """Return the same search, with the vector that `row_statement` has read.
 
         Raises
         ------
@@ -128,29 +129,29 @@ class _Question:
         )
 
     def wants_code(self, row: IndexRow) -> bool:
-        """Whether the code of the query is to be computed by `encoded`."""
+        """Whether `encoded` has to compute the code of the query."""
         return row.encoded_in == "python" and self.code is None
 
     def encoded(self, row: IndexRow, model: Model) -> Self:
-        """Return the same question with the code of its vector.
+        """Return the same search, with the code of its vector.
 
         Raises
         ------
         InvalidInputError
-            If the model has codes only of the rows that it was trained on, and the query is none.
+            If the model knows only its training rows, and the query is none of them.
         """
         vector = as_query(self.query, row.dimension).to_numpy()[None]
         if model.network is not None and not model.network.knows(vector).all():
             raise InvalidInputError(
-                f"index {row.name!r} has no code for this query: model {row.model!r} has codes of "
-                "the rows that it was trained on alone, and the query is none of them; search for "
-                "the neighbours of a row that has a code, or index with a model that hashes new "
-                "vectors"
+                f"index {row.name!r} has no code for this query: model {row.model!r} has "
+                "codes only of the rows that it was trained on, and the query is none of them; "
+                "search for the neighbours of a row that has a code, or index with a model that "
+                "hashes new vectors"
             )
         return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
 
     def _code(self, row: IndexRow, params: list[Any]) -> sql.SQL:
-        """Write the query's code, and add the parameters that it takes."""
+        """Write SQL for the query's code, and add its parameters."""
         if row.encoded_in == "sql":
             return sql.SQL("NULL")
         first = len(params) + 1
@@ -180,7 +181,7 @@ class Search(_Question):
         candidates = None if self.candidates is None else as_count("candidates", self.candidates)
         probes = None if self.probes is None else as_count("probes", self.probes)
         if self.like:
-            # One more of each for the row itself, which would always be found.
+            # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
         restriction = self.filter
         if self.where is not None:
@@ -331,7 +332,7 @@ def filter_text(
             )
     statement = where.compile(dialect=_DIALECT)
     assert isinstance(statement, SQLCompiler)  # noqa: S101
-    # IN lists and the like get their parameters, and what their values go through, only here.
+    # Lists of IN get their parameters, and the conversion of their values, only here.
     expanded = statement.construct_expanded_state()
     processors = {**statement._bind_processors, **expanded.processors}
     values = {

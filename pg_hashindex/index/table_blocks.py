@@ -1,8 +1,8 @@
 """Blocks of a table's rows by COPY in binary form: keys as their bytes, vectors as an array.
 
-A key goes back to the server as it came from there, so its type does not matter. Where all rows of
-a block are as long as each other, as with keys of numbers or uuids, NumPy takes a block apart, and
-puts one together, as a whole.
+Keys go back to the server as the bytes that came, so their type does not matter. If all rows of a
+block are equally long, as with keys of numbers or uuids, NumPy reads and writes the block as one
+array.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ __all__ = [
     "read_block",
 ]
 
-#: Keys in binary form: of one length (n, length), or each of its own.
+#: Keys in binary form: an array (n, length) if they are equally long, else one bytes object each.
 Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
@@ -43,7 +43,7 @@ _KEY = _COUNT_BYTES + _LENGTH_BYTES
 
 
 class WrongDimensionError(Exception):
-    """A vector has another dimension than the others; which one, the server has to be asked."""
+    """A vector has another dimension than the others; a query of the server finds which one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Block:
     keys : uint8 (n, length) or sequence of bytes
     vectors : float32 (n, d)
     codes : uint8 (n, width) or None
-        Where the query has a column of them.
+        The codes, if the query has a column of them.
     last : tuple of int
         Page and line of the last row; (0, 0) without rows.
     """
@@ -98,7 +98,7 @@ def read_block(
         for data in source:
             rows.append(bytes(data))
     if rows and rows[0].startswith(_SIGNATURE):
-        # The first row comes in one message with what is before it.
+        # The first message holds the header and the first row.
         rows[0] = rows[0][len(_HEADER) :]
     rows = [row for row in rows if row and row != _TRAILER]
     code_part = (
@@ -108,7 +108,7 @@ def read_block(
 
 
 class _Parser:
-    """What is known of a row but for the length of its key, from the row's end."""
+    """The bytes of a row that do not depend on its key, counted from the row's end."""
 
     def __init__(self, dimension: int, code_part: int) -> None:
         self._dimension, self._code_part = dimension, code_part
@@ -119,7 +119,7 @@ class _Parser:
             codes = np.empty((0, 0), np.uint8) if self._code_part else None
             return Block([], vectors, codes, (0, 0))
         key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
-        # What is after the key is equally long in all rows, if their vectors are.
+        # The part after the key is equally long in all rows if their vectors are.
         tail = len(rows[0]) - _KEY - key
         number = (tail - self._vector_start()) // self._dimension
         if number not in (2, 4) or tail != self._vector_start() + number * self._dimension:
@@ -142,7 +142,7 @@ class _Parser:
         return self._block(keys, tails, np.dtype(">f4" if number == 4 else ">f2"))
 
     def _vector_start(self) -> int:
-        """Return where in what is after the key the numbers of the vector begin."""
+        """Return the place, after the key, where the numbers of the vector begin."""
         ctid = _LENGTH_BYTES + _CTID_BYTES
         return ctid + self._code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
 
@@ -217,7 +217,7 @@ def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
     Parameters
     ----------
     centres : float32 (m, d)
-        Of landmarks 0 to m - 1; written as halfvec, which holds 65504 at most.
+        Centres of landmarks 0 to m - 1, written as halfvec, which holds 65504 at most.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Codes held against fresh encodings of their rows; those that are wrong are taken away.
+"""Compare codes with fresh encodings of their rows, and delete wrong ones.
 
-A row without a code is what encoding looks for, so taking one away is safe beside writers: it goes
-only while it is still the one that was looked at.
+`encode` makes deleted codes again. A code is deleted only if it is still the one that was compared,
+so this is safe beside writers.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
+from ..db.batches import RowBatch, read_batch
 from ..db.connection import execute
 from ..db.jobs import Job
-from ..db.pages import Page, read_page
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
@@ -26,12 +26,12 @@ _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 _SAMPLE_ROWS = 1_000
 
-# Nearer to the edge of a level, SQL and NumPy may round a projection to different sides. In root
-# mean squares of a row's projections.
+# If a projection is nearer than this to the edge of a level, SQL and NumPy may round it to
+# different sides. In units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
-_PAGE: dict[Layout, LiteralString] = {
+_ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, c.code::text FROM {table} b JOIN {codes} c ON c.id = b.{id}
         WHERE ($1::text IS NULL OR b.{id} > $1::text::{type}) AND b.{column} IS NOT NULL
@@ -50,7 +50,7 @@ _COUNT: dict[Layout, LiteralString] = {
     "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
 }
 
-# $1 is a percentage, $2 the most rows. Of pages of the codes, where there are some.
+# $1 is the percentage of pages, $2 the most rows. With layout table, pages of the codes are drawn.
 _SAMPLE: dict[Layout, LiteralString] = {
     "table": """
         SELECT b.{id}::text, b.{column}, c.code::text
@@ -116,7 +116,7 @@ class Verifier:
         }
 
     def drop_gone(self) -> int:
-        """Take codes away whose row is gone or has no vector; return how many."""
+        """Delete codes whose row is gone or has no vector; return how many."""
         self.job.phase("removing codes without rows")
         taken = 0
         if self.index.layout == "table":
@@ -125,7 +125,7 @@ class Verifier:
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
     def verify(self, table: str) -> int:
-        """Take codes away that are not those of their rows; return how many.
+        """Delete codes that differ from a fresh encoding of their rows; return how many.
 
         Parameters
         ----------
@@ -140,58 +140,58 @@ class Verifier:
             total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
         ) as bar:
             while True:
-                page = self._page(_PAGE, [last, size], size, table=sql.SQL(table))
-                wrong = self._wrong(page)
-                found = page.select(wrong)
+                batch = self._read(_ROWS, [last, size], size, table=sql.SQL(table))
+                wrong = self._wrong(batch)
+                found = batch.select(wrong)
                 taken += self._take(found.ids, found.versions)
-                bar.update(len(page))
-                self.job.advance(len(page))
-                if len(page) < size:
+                bar.update(len(batch))
+                self.job.advance(len(batch))
+                if len(batch) < size:
                     return taken
-                last = page.ids[-1]
+                last = batch.ids[-1]
 
     def sample(self) -> tuple[int, int]:
-        """Look at some codes; return how many are not those of their rows, and of how many."""
+        """Compare a sample of codes; return how many are wrong, and how many were compared."""
         (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
         part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
-        page = self._page(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
-        return int(self._wrong(page).sum()), len(page)
+        batch = self._read(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
+        return int(self._wrong(batch).sum()), len(batch)
 
     def list_missing(self) -> int:
-        """List rows that have a code and are in no list of a landmark; return how many."""
+        """Put rows with a code but without a landmark into lists; return how many."""
         self.job.phase("looking for rows in no list")
         row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
         return int(row[0])
 
     def _take(self, ids: Sequence[str], stored: Sequence[str | None]) -> int:
-        # A statement about no row fires triggers too.
+        # A statement that changes no row would fire triggers too.
         if not ids:
             return 0
         return int(self._execute(_TAKE[self.index.layout], [list(ids), list(stored)]).rowcount)
 
-    def _wrong(self, page: Page) -> NDArray[np.bool_]:
-        """Say which codes differ from fresh ones by more than rounding."""
-        wrong = np.ones(len(page), dtype=bool)
+    def _wrong(self, batch: RowBatch) -> NDArray[np.bool_]:
+        """Return which codes differ from fresh ones by more than rounding."""
+        wrong = np.ones(len(batch), dtype=bool)
         known = wrong.copy()
-        if self.model.network is not None and len(page):
-            known = self.model.network.knows(page.vectors)
+        if self.model.network is not None and len(batch):
+            known = self.model.network.knows(batch.vectors)
         if not known.any():
             return wrong
-        seen = page.select(known)
+        seen = batch.select(known)
         stored = as_bits([code or "" for code in seen.versions])
         projections = self.model.project(seen.vectors)
         wrong[known] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 
-    def _page(
+    def _read(
         self,
         statement: dict[Layout, LiteralString],
         values: Sequence[Any],
         rows: int,
         **names: sql.Composable,
-    ) -> Page:
+    ) -> RowBatch:
         with self.connection.transaction():
-            return read_page(
+            return read_batch(
                 self.connection,
                 self._query(statement[self.index.layout], **names),
                 values,
@@ -218,7 +218,7 @@ def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
     Parameters
     ----------
     texts : sequence of str
-        At least one; of zeros and ones, all of one length.
+        At least one text of zeros and ones; all equally long.
 
     Returns
     -------
@@ -235,18 +235,18 @@ def differing(
     stored: NDArray[np.bool_],
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Say which codes are not those of their rows, but for bits that rounding may decide.
+    """Return which codes are wrong, apart from bits that rounding may decide.
 
     Parameters
     ----------
     model : Model
     projections : floating (n, n_projections)
-        Of the rows.
+        The projections of the rows.
     stored : bool (n, n_bits)
         Their codes.
     tolerance : float
-        How near to the edge of a level rounding decides, in root mean squares of a row's
-        projections.
+        The distance to the edge of a level below which rounding decides, in units of the root mean
+        square of a row's projections.
 
     Returns
     -------

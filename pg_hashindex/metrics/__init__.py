@@ -1,12 +1,11 @@
-"""Measures of codes, as the papers take them; arrays only, no database.
+"""Measures of codes, as in the papers; on arrays, without a database.
 
-Rankings are by Hamming distance over all rows, or by the weighted one. A measure of many queries
-is the mean of theirs, taken in blocks of queries.
+Rankings are of all rows, by Hamming distance or a weighted one. A measure of many queries is the
+mean over the queries, computed in blocks.
 
-Many rows are at the same distance. Measures of rankings take ``ties``: with "order", tied rows
-stand in row order, as the original programs and a stable sort have it; with "average", the measure
-is its expectation over all orders of the tied rows, and does not depend on the order of the
-database.
+Many rows have the same distance. Measures of rankings take ``ties``: with "order", tied rows stand
+in row order, as in the original programs; with "average", the measure is its expectation over all
+orders of the tied rows, and does not depend on the order of the database.
 """
 
 from .classification import neighbour_error

@@ -1,4 +1,4 @@
-"""What all measures share: blocks of queries, distances, the k smallest of a line, and checks."""
+"""Parts that measures share: blocks of queries, distances, the k smallest of a line, and checks."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,12 +19,12 @@ __all__ = [
     "query_blocks",
 ]
 
-# About this many pairs of a query and a row are worked on at a time.
+# Pairs of a query and a row in a block.
 _BLOCK_PAIRS = 1 << 21
 
 
 def query_blocks(n_queries: int, n: int) -> Iterator[slice]:
-    """Yield slices of the queries, each few enough for an array (n_queries, n) in memory."""
+    """Yield slices of the queries, so small that an array (n_queries, n) fits in memory."""
     size = max(1, _BLOCK_PAIRS // max(n, 1))
     for start in range(0, n_queries, size):
         yield slice(start, min(start + size, n_queries))
@@ -53,7 +53,7 @@ def as_vectors(
 def distances_from(
     X: NDArray[np.floating], metric: Metric
 ) -> Callable[[NDArray[np.floating]], NDArray[np.float64]]:
-    """Return a function for the distances of queries to rows; norms are computed once."""
+    """Return a function that computes distances of queries to rows; it computes norms once."""
     if metric == "l2":
         return lambda queries: squared_distances(queries, X)
     if metric not in ("ip", "cosine"):
@@ -69,7 +69,8 @@ def distances_from(
         query_norms = np.linalg.norm(Q, axis=1)
         if not query_norms.all():
             raise InvalidInputError("a query is the zero vector, which has no cosine distance")
-        # The zero vector has no cosine distance either; in the database it comes last.
+        # A zero vector among the rows has no cosine distance either; like the database, put it
+        # last.
         products /= query_norms[:, None] * np.where(norms > 0, norms, 1)
         products[:, norms == 0] = np.inf
         return products

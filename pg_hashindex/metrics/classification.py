@@ -21,8 +21,8 @@ def neighbour_error(
 ) -> float:
     """Compute how often the majority of the k first rows has another label than the query.
 
-    Tied rows stand in row order. Where classes have as many votes, the one whose first row is
-    nearest wins.
+    Tied rows stand in row order. If classes have equally many votes, the one with the nearest row
+    wins.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def neighbour_error(
     labels : array-like (n,) of integers, 0 or more
     k : int
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def neighbour_error(
     wrong = 0
     for block in query_blocks(len(query_codes), max(len(codes), k * k)):
         votes = given[_first_rows(ranking_distances(query_codes[block], codes, weights), k)]
-        # How many of the k agree with each of them; argmax takes the nearest of the winners.
+        # For each of the k, how many have its label; argmax takes the nearest of the winners.
         agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
         winner = votes[np.arange(len(votes)), agreeing.argmax(axis=1)]
         wrong += int(np.count_nonzero(winner != expected[block]))

@@ -1,6 +1,6 @@
 """Measures of whole rankings: average precision, precision and recall at a rank.
 
-Where tied rows may stand in any order, average precision is its expectation.
+If tied rows may stand in any order, average precision is an expectation.
 
 A group of t tied rows, r of them relevant, stands behind T rows, R of them relevant. Its i-th row
 is relevant with probability r / t, and if it is, i - 1 other rows of the group stand before it,
@@ -54,7 +54,7 @@ Ties = Literal["order", "average"]
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Where the relevant rows of some queries stand in their rankings.
+    """The ranks of the relevant rows of some queries.
 
     A ranking is a list of groups of tied rows; within a group every order is as likely. Where
     ties are in row order, each row is a group of its own. Groups without relevant rows are left
@@ -66,7 +66,7 @@ class Hits:
         Rows in each ranking.
     n_relevant : intp (n_queries,)
     query : intp (n_groups,)
-        Whose ranking the group is of.
+        The query whose ranking has the group.
     start : intp (n_groups,)
         Rows ranked before it.
     size : intp (n_groups,)
@@ -86,7 +86,7 @@ class Hits:
     count: NDArray[np.intp]
 
     def found(self, at: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Count the relevant rows of the first ranks; where ties are cut, the expected number.
+        """Count the relevant rows among the first ranks; if a rank cuts ties, the expected number.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Hits:
         if not len(self.query):
             return np.zeros((n_queries, len(at)))
         wanted = np.arange(n_queries)[:, None] * width + at
-        # The last group that starts before that rank; groups of earlier queries are none.
+        # The last group of the same query that starts before that rank.
         group = np.searchsorted(self.query * width + self.start, wanted) - 1
         own = (group >= 0) & (self.query[group] == np.arange(n_queries)[:, None])
         seen = np.minimum(at - self.start[group], self.size[group])
@@ -109,7 +109,7 @@ class Hits:
         return np.where(own, found, 0.0)
 
 
-#: What a measure makes of some queries: one value, or one line of values, for each.
+#: A measure: returns a value, or a line of values, for each query.
 Measure: TypeAlias = Callable[[Hits], NDArray[np.float64]]
 
 
@@ -132,8 +132,8 @@ def mean_over_queries(
     measures : sequence of callables
     ties : {"order", "average"}
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def _hits(
 def _single_rows(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> Hits:
     n_queries, n = relevant.shape
     flags = np.empty_like(relevant)
-    # Line by line: one line and its order stay in the processor's cache, a block does not.
+    # Line by line, since a line and its order fit in the processor's cache, but a block does not.
     for line in range(n_queries):
         np.take(relevant[line], _order(distances[line]), out=flags[line], mode="clip")
     n_relevant = np.count_nonzero(flags, axis=1)
@@ -207,10 +207,10 @@ def _single_rows(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) ->
 def _order(distances: NDArray[np.generic]) -> NDArray[np.intp]:
     """Sort the rows of one line by distance, ties in row order."""
     if distances.dtype == np.uint16:
-        # Of 16 bits NumPy's stable sort is a radix sort, which takes time linear in the rows.
+        # NumPy's stable sort of 16 bits is a radix sort, which takes linear time.
         return np.argsort(distances, kind="stable")
-    # Of float64 it is several times slower than the unstable sort and, after that, one of the
-    # tied rows: by the number of their group, then their own.
+    # For float64 the stable sort is slower than the unstable sort and a second sort of tied rows,
+    # by the number of their group and then their own.
     order = np.argsort(distances)
     group = np.cumsum(_starts_group(distances[order]))
     keys = group.astype(np.uint64) << np.uint64(32) | order.astype(np.uint64)
@@ -244,7 +244,7 @@ def _groups_of_numbers(distances: NDArray[np.generic], relevant: NDArray[np.bool
     n_queries, n = relevant.shape
     order = np.argsort(distances, axis=1)
     flags = np.take_along_axis(relevant, order, axis=1)
-    # Over all lines at once: each line starts a group.
+    # All lines at once; each line starts a group.
     first = np.flatnonzero(_starts_group(np.take_along_axis(distances, order, axis=1)))
     size = np.diff(first, append=n_queries * n)
     count = np.add.reduceat(flags.ravel(), first, dtype=np.intp)
@@ -287,7 +287,7 @@ def _expected_sum(
     count: NDArray[np.integer],
 ) -> NDArray[np.float64]:
     """Sum the precision at the relevant rows of each group, in expectation."""
-    # Differences of sums would cost a row of its own, without ties, some digits for nothing.
+    # Groups of a single row are computed directly, since differences of sums lose digits.
     H = np.where(size == 1, 1 / (start + 1), harmonic[start + size] - harmonic[start])
     others = (count - 1) / np.maximum(size - 1, 1)
     result: NDArray[np.float64] = (
@@ -321,7 +321,7 @@ def _log_binomial(n: int, k: NDArray[np.intp] | int) -> NDArray[np.float64]:
     return result
 
 
-# How many ranks a curve has unless told otherwise.
+# Ranks of a curve by default.
 _CURVE_RANKS = 100
 
 
@@ -331,7 +331,7 @@ class Curve(NamedTuple):
     Attributes
     ----------
     at : intp (m,)
-        How far: numbers of rows, or Hamming radii.
+        Numbers of rows retrieved, or Hamming radii.
     precision, recall : float64 (m,)
         Means over the queries. Recall over ``at`` is the papers' recall curve, precision over
         recall their precision-recall curve.
@@ -368,7 +368,7 @@ def mean_average_precision(
     ties : {"order", "average"}
         Tied rows in row order, or the expectation over all their orders.
     weights : array-like (n_bits,), optional
-        What each bit counts in distances; all the same by default.
+        The weight of each bit in distances; equal by default.
 
     Returns
     -------
@@ -406,8 +406,8 @@ def precision_at_k(
     k : int
     ties : {"order", "average"}
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The recall of searches that rank candidates by true distance, for one number of them or any."""
+"""The recall of searches that re-rank candidates, for one or any number of candidates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from .ranking import ranking_distances
 
 __all__ = ["CodeRanks", "recall_at_k"]
 
-# Distances this near, as a part of the query's greatest, are ties that rounding has split.
+# Distances closer than this part of the query's largest one count as equal.
 _ROUNDING = 1e-12
 
 _BLOCK_ROWS = 4096
@@ -45,14 +45,14 @@ def recall_at_k(
     k : int
     metric : {"l2", "cosine", "ip"}
     weights : array-like (n_bits,) or (m,), optional
-        What each bit counts in distances, all the same by default; of m codes for each query what
-        each code counts, as `Model.ranking_codes` gives them.
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
     float
-        A row that is returned counts if it is no farther than the k-th of the exact answer, so
-        that ties do no harm.
+        A returned row counts as correct if it is no farther than the k-th exact answer, so ties do
+        not matter.
     """
     Q, rows = as_vectors(queries, X)
     for what, given, wanted in (("query", query_codes, Q), ("row", codes, rows)):
@@ -68,7 +68,7 @@ def recall_at_k(
         finite = np.abs(np.where(np.isinf(distances), 0, distances))
         farthest = np.partition(distances, k - 1, axis=1)[:, k - 1, None]
         farthest = farthest + _ROUNDING * finite.max(axis=1, keepdims=True)
-        # Of the candidates that near, the k first by distance are returned.
+        # The search returns the first k candidates by distance.
         good = np.count_nonzero(kept & (distances <= farthest), axis=1)
         found += int(np.minimum(good, k).sum())
     return found / (k * len(Q))
@@ -80,13 +80,13 @@ class CodeRanks:
     Parameters
     ----------
     orders : mapping
-        Codes of queries, uint8 (m, c, width), and the weights (c,) of each, by a name.
+        By name: codes of the queries, uint8 (m, c, width), and the weight of each code (c,).
     packed : uint8 (n, ceil(n_bits / 8))
         Codes of the rows.
     neighbours : intp (m, j)
         Numbers of rows.
     right : bool or float64 (m, j)
-        Which of them are right answers, or for how many right ones each stands.
+        Which of them are right answers, or for how many right answers each counts.
     k : int
         Answers of a query, at most j.
     """
@@ -107,7 +107,7 @@ class CodeRanks:
         }
 
     def recall(self, candidates: float, order: str) -> float:
-        """Return the recall of a search that keeps so many rows by code, expected over ties.
+        """Return the expected recall, over ties, of a search that keeps this number of candidates.
 
         Parameters
         ----------
@@ -125,15 +125,16 @@ def _places(
     packed: NDArray[np.uint8],
     neighbours: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count for each neighbour the rows before it, and those at its own distance."""
+    """Count, for each neighbour, the rows before it and those at the same distance."""
     before, same = np.zeros(neighbours.shape, np.int64), np.zeros(neighbours.shape, np.int64)
     n_bits = 8 * packed.shape[1]
     for first in range(0, len(asked), _QUERIES):
         bits = np.unpackbits(asked[first : first + _QUERIES], axis=2).astype(np.float32)
-        # |x - u| of bits x and u is u + x (1 - 2 u): the distance is a constant and x times these.
-        # They are whole, and their sums below 2**24, so that float32 adds them exactly.
+        # |x - u| of bits x and u is u + x (1 - 2 u), so the distance is a constant plus a product
+        # with x. The factors are integers, and their sums are below 2**24, which float32 adds
+        # exactly.
         factors = np.einsum("k,qkn->nq", weights.astype(np.float32), 1 - 2 * bits)
-        # The least that there can be counts as 0.
+        # The least possible distance counts as 0.
         start = -np.minimum(factors, 0).sum(axis=0)
         width = int(np.abs(factors).sum(axis=0).max()) + 1
         n_part = len(start)

@@ -13,11 +13,11 @@ from .blocks import as_vectors, check_count, distances_from, mark_nearest, query
 
 __all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
 
-# About this many values of the rows are held as float64 at a time.
+# Values of the rows that are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
-# Rows kept beyond the k-th, of which those at its distance are as good.
+# Rows kept beyond the k-th, since rows at its distance are right answers too.
 _MORE = 16
-# What float64 products are off by, as a part of the squares that they are made of.
+# The error of products in float64, relative to the squares of the vectors.
 _ROUNDING = 1e-12
 
 
@@ -55,14 +55,14 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _as_labels(y: ArrayLike) -> Any:
-    """Return an array or, as it came, a sparse one: scipy.sparse has no types of its own."""
+    """Return an array; leave a sparse one as it is, since scipy.sparse has no types."""
     return scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else np.asarray(y)
 
 
 def _share_a_label(left: Any, right: Any) -> NDArray[np.bool_]:
     """Multiply booleans (n_queries, c) and (n, c), dense or sparse, in blocks of queries."""
     result = np.empty((left.shape[0], right.shape[0]), dtype=bool)
-    # As float32, which counts exactly this far, the products are a matrix product.
+    # float32 counts exactly up to 2**24, and is multiplied by BLAS.
     columns = right.T.astype(np.float32)
     for block in query_blocks(*result.shape):
         shared = left[block].astype(np.float32) @ columns
@@ -134,7 +134,7 @@ class NearestRows:
     Attributes
     ----------
     n_rows : int
-        Seen so far.
+        The number of rows added so far.
     """
 
     def __init__(self, queries: NDArray[np.float32], k: int, metric: Metric) -> None:
@@ -144,11 +144,11 @@ class NearestRows:
         self._far = np.full((len(queries), 0), np.inf)
         self._numbers = np.full((len(queries), 0), -1)
         self._scale = np.full(len(queries), float(metric == "cosine"))
-        # Rows at the distance of the k-th that are not kept.
+        # The number of rows at the distance of the k-th that are not kept.
         self._more = np.zeros(len(queries), np.int64)
 
     def add(self, rows: NDArray[np.float32]) -> None:
-        """See more rows (b, d); they are numbered on."""
+        """Add rows (b, d); their numbers continue."""
         rows = rows.astype(np.float64)
         far = distances_from(rows, self._metric)(self._queries)
         if self._metric != "cosine":
@@ -160,7 +160,7 @@ class NearestRows:
         far = np.concatenate([self._far, far], axis=1)
         numbers = np.concatenate([self._numbers, numbers], axis=1)
         most = min(self.k + _MORE, far.shape[1])
-        # In order of the rows among equals, as far as the partition does not choose.
+        # Equal rows stand in row order, except that the partition chooses among them.
         places = np.argpartition(far, most - 1, axis=1)[:, :most]
         places.sort(axis=1)
         near = np.take_along_axis(far, places, axis=1)
@@ -177,16 +177,17 @@ class NearestRows:
         Returns
         -------
         numbers : intp (m, j)
-            k or a few more, the nearest first.
+            The numbers of k rows or a few more, nearest first.
         right : bool (m, j)
-            Those no farther than the k-th: of rows at its distance any will do.
+            Which of them are no farther than the k-th; any row at its distance is right.
         """
         return self._numbers, self._far <= self._last(self._far) + self._rounding
 
     def weights(self) -> NDArray[np.float64]:
-        """Return for how many rows each of those found stands (m, j).
+        """Return for how many rows each of the nearest ones counts (m, j).
 
-        More than 1 where more rows are at the distance of the k-th than are kept, and for these.
+        Rows at the distance of the k-th count for more than 1 if not all rows at this distance are
+        kept.
         """
         ties = np.abs(self._far - self._last(self._far)) <= self._rounding
         kept = np.maximum(ties.sum(axis=1), 1)
@@ -200,11 +201,11 @@ class NearestRows:
     def _last(self, far: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the distance of the k-th row (m, 1)."""
         last: NDArray[np.float64] = far[:, [min(self.k, far.shape[1]) - 1]]
-        # Where fewer have a distance, the others are no answers.
+        # If fewer than k rows have a distance, the others are no answers.
         return np.where(np.isfinite(last), last, np.finfo(np.float64).max)
 
     def _count_more(self, before: NDArray[np.float64], far: NDArray[np.float64]) -> None:
-        """Count ties that are not kept; those before where the k-th row is as far as it was."""
+        """Count ties that are not kept; add earlier ones if the k-th distance is unchanged."""
         last = self._last(self._far)
         if before.shape[1] >= self.k:
             nearer = (last < self._last(before) - self._rounding)[:, 0]

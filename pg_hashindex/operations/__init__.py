@@ -1,4 +1,4 @@
-"""Keeping indexes in order: check, repair, rebind, swap, and the report.
+"""Maintenance of indexes: check, repair, rebind, swap, and the report.
 
 Imports `quality`, `index` and what is below them. Read `health.check` first, then `repair.repair`.
 """

@@ -1,8 +1,8 @@
-"""How an index is: what ``hashindex.health`` finds in the database, and what its codes tell.
+"""The health of an index: the checks of ``hashindex.health`` in the database, and checks of codes.
 
-``sql/170_health.sql`` looks at what an index consists of, and holds codes against rows by their
-keys. Here codes are compared with a fresh encoding of their rows, projections with those of the
-training, and bits with each other.
+``sql/170_health.sql`` checks the parts of an index, and that each row has its code. This module
+compares codes with a fresh encoding of their rows, projections with those at training, and bits
+with each other.
 """
 
 import shlex
@@ -31,12 +31,13 @@ __all__ = ["Finding", "Health", "Status", "check"]
 Status = Literal["ok", "warning", "broken"]
 
 _SAMPLE_ROWS = 1_000
-# A network may take 30 ms for each.
+# Fewer rows, since a network may take 30 ms for each.
 _NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
-# In root mean squares of a row's projections: as near to the edge of a level, rounding may decide.
+# So near to the edge of a level, rounding may decide. In units of the root mean square of a row's
+# projections.
 _NEAR_EDGE = 1e-3
-# Chance alone makes bits of fewer codes alike.
+# With fewer codes, bits are alike by chance.
 _ENOUGH_CODES = 100
 
 _FINDINGS: LiteralString = """
@@ -57,7 +58,7 @@ _EVERY: LiteralString = (
     "SELECT b.{column}, {row_code}::text FROM {table} b {join} WHERE b.{column} IS NOT NULL"
 )
 
-# Pages are drawn, and codes from these.
+# Draw pages, and then codes from these.
 _CODES: LiteralString = """
     SELECT c.{code}::text FROM {codes} c TABLESAMPLE SYSTEM ({share})
     WHERE c.{code} IS NOT NULL ORDER BY random() LIMIT {most}
@@ -65,7 +66,8 @@ _CODES: LiteralString = """
 
 _SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
 
-# How many rows have each drawn code. bit has no hash: the first 64 are compared as a number before.
+# Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
+# compared as a number first.
 _ALIKE: LiteralString = """
     SELECT d.number, pg_catalog.count(*)
     FROM (SELECT k.code::pg_catalog."bit" AS code, k.code::bit(64)::bigint AS head, k.number
@@ -78,21 +80,21 @@ _ALIKE: LiteralString = """
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The result of a check.
 
     Parameters
     ----------
     check : str
         Its name.
     status : {"ok", "warning", "broken"}
-        "warning" where answers are right, but could be better or faster, or will not stay right;
-        "broken" where they are wrong or missing.
+        "warning" if answers are right, but could be better or faster, or may become wrong; "broken"
+        if answers are wrong or missing.
     value : float or None
-        The number that the check goes by; None where there was nothing to look at.
+        The number that the status depends on; None if there was nothing to check.
     detail : str
-        In words.
+        The finding in words.
     advice : str or None
-        What to do about it.
+        What to do about the finding.
     """
 
     check: str
@@ -104,14 +106,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Health:
-    """What all checks of an index found.
+    """The findings of all checks of an index.
 
     Parameters
     ----------
     name : str
-        Of the index.
+        The name of the index.
     full : bool
-        Whether all rows were looked at, not a sample.
+        Whether all rows were checked, not a sample.
     findings : tuple of Finding
     """
 
@@ -135,19 +137,19 @@ class Health:
 
 
 def check(index: HasRow, *, full: bool = False) -> Health:
-    """Look at an index, and change nothing; see `HashIndex.check`."""
+    """Check an index, and change nothing; see `HashIndex.check`."""
     index = index.row
     with translated_errors():
         cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
-        # Codes are not looked at where the table or they themselves are gone.
+        # Codes are not checked if the table or the codes are missing.
         if any(finding.check == "rows_without_code" for finding in findings):
             findings += _Codes(index, full).findings()
     return Health(index.name, full, tuple(findings))
 
 
 class _Codes:
-    """What the codes of an index tell, by a sample or all of them."""
+    """Checks of the codes of an index, by a sample or all of them."""
 
     def __init__(self, index: IndexRow, full: bool) -> None:
         self.index, self.full = index, full
@@ -158,7 +160,7 @@ class _Codes:
             model = self.index.loaded_model
         except (DatabaseStateError, InvalidInputError) as error:
             damaged = [
-                Finding(name, "warning", None, str(error), "train the model anew")
+                Finding(name, "warning", None, str(error), "train the model again")
                 for name in ("wrong_codes", "projection_drift", "bit_drift")
             ]
             return damaged + self._of_bits(None)
@@ -170,11 +172,11 @@ class _Codes:
         counts: NDArray[np.int64] | int = 0
         try:
             for vectors, codes, mismatched in self._blocks():
-                # A vector of another dimension has no code that would be right.
+                # For a vector of another dimension no code is right.
                 coded, wrong = coded + mismatched, wrong + mismatched
                 known = np.ones(len(vectors), dtype=bool)
                 if model.network is not None and model.network.kind == "rows":
-                    # The model has no code of other rows, and nothing to say.
+                    # The model has no codes for these rows, so nothing can be compared.
                     known = model.network.knows(vectors)
                 projections = model.project(vectors[known])
                 rows += len(projections)
@@ -190,7 +192,7 @@ class _Codes:
             status: Status = "warning"
             detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
             if model.network is not None:
-                # Torch is not installed here, most likely.
+                # Most likely torch is not installed here.
                 status, detail = "ok", f"the model cannot be evaluated here: {error}"
             return [
                 Finding(name, status, None, detail, advice if status != "ok" else None)
@@ -210,14 +212,14 @@ class _Codes:
             wrong / coded,
             f"{wrong} of {coded} codes are not what the model gives their rows",
             f"find out what wrote past the triggers; pg-hashindex index repair {self.named} "
-            "--full makes wrong codes anew",
+            "--full makes wrong codes again",
         )
 
     def _projections(
         self, profile: Profile | None, counts: NDArray[np.int64] | int, rows: int
     ) -> Finding:
         if profile is None:
-            detail = "how projections were spread was not stored at training"
+            detail = "the distribution of projections was not stored at training"
             return Finding("projection_drift", "ok", None, detail, None)
         if isinstance(counts, int):
             return Finding("projection_drift", "ok", None, "there are no rows to look at", None)
@@ -235,15 +237,15 @@ class _Codes:
         if not drifts:
             return Finding(name, "ok", value, detail, None)
         advice = (
-            "rows are no longer like those of the training: train a model on them, and swap it: "
+            "rows have drifted from the training rows: train a model on them, and swap it: "
             f"pg-hashindex index swap {self.named} --model MODEL"
         )
         return Finding(name, "warning", value, detail, advice)
 
     def _of_bits(self, model: Model | None) -> list[Finding]:
-        """Look at the bits of codes that are drawn: what each of them tells, and what together."""
+        """Check the bits of drawn codes: the entropy of each, and how they correlate."""
         n_bits = self.index.n_bits
-        # A share of 100,000 codes errs by 0.002.
+        # A share among 100,000 codes has an error of 0.002.
         wanted = min(2_000, max(200, 1_000_000 // n_bits))
         if self.full:
             wanted = min(100_000, 50_000_000 // n_bits)
@@ -288,7 +290,7 @@ class _Codes:
         if n_bits > most:
             numbers = np.sort(np.random.default_rng().choice(n_bits, most, replace=False))
         ones = bits.sum(axis=0)
-        # A bit that never changes is alike to none.
+        # A bit that never changes correlates with none.
         numbers = numbers[(ones[numbers] > 0) & (ones[numbers] < n)]
         first, second = np.triu_indices(len(numbers), 1)
         if not len(first):
@@ -296,7 +298,7 @@ class _Codes:
             return Finding("correlation", "ok", None, detail, None)
         values = bits[:, numbers].astype(np.float32)
         counts = ones[numbers].astype(np.float64)
-        # Whole numbers below 2**24, so float32 has them exactly.
+        # The sums are integers below 2**24, which float32 holds exactly.
         both = (values.T @ values)[first, second].astype(np.float64)
         scale = np.sqrt(counts * (n - counts))
         correlation = (both * n - counts[first] * counts[second]) / (scale[first] * scale[second])
@@ -315,7 +317,7 @@ class _Codes:
         if n < _ENOUGH_CODES or greatest <= 0.95:
             return Finding("correlation", "ok", greatest, detail, None)
         advice = (
-            "bits that are nearly copies tell nothing more: train a model of fewer bits, or by "
+            "bits that are nearly copies add nothing: train a model of fewer bits, or by "
             "another method, and swap it"
         )
         return Finding("correlation", "warning", greatest, detail, advice)
@@ -339,7 +341,7 @@ class _Codes:
         )
 
     def _duplicates(self, codes: list[str]) -> Finding:
-        """Count the rows that have a drawn code, among all codes, or three million of more."""
+        """Count the rows that have a drawn code, among all codes or a sample of three million."""
         share = self._share(40_000)
         distinct, times = np.unique(codes, return_counts=True)
         query = self._query(_ALIKE, share=share)
@@ -367,7 +369,7 @@ class _Codes:
         return Finding("duplicates", "warning", shared, detail, advice)
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int]]:
-        """Yield vectors and codes, and how many codes are those of vectors of another dimension."""
+        """Yield vectors and codes, and the number of codes whose vectors have another dimension."""
         cursor = RawCursor(self.index.connection)
         keep_binary(cursor)
         if self.full:
@@ -397,7 +399,7 @@ class _Codes:
         return ids
 
     def _share(self, pages: int) -> float:
-        """Return how much of the codes is looked at, in percent: about so many pages, or all."""
+        """Return the percentage of codes to read: about this number of pages, or all."""
         codes = self.index.codes.as_string(self.index.connection)
         row = execute(self.index.connection, _SHARE, [codes, float(pages)]).fetchone()
         return 100.0 if row is None or self.full else 100.0 * float(row[0])

@@ -1,8 +1,8 @@
-"""Bringing an index back into order, step by step; ``sql/147_repair.sql`` makes the changes.
+"""Repair an index step by step; ``sql/147_repair.sql`` makes the changes.
 
-Each step is one transaction that finds for itself whether there is something to do. A run that was
-cut off has done some of them, and the next one does the others. A table or a column that is not
-there any more may have been renamed or dropped: nobody guesses which, `rebind` is told.
+Each step is a transaction that finds out by itself whether there is something to do, so the next
+run continues an interrupted one. A missing table or column may have been renamed or dropped. The
+repair does not guess which: the user calls `rebind` with the new names.
 """
 
 import shlex
@@ -24,7 +24,7 @@ __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repa
 
 _WHY_OUTSIDE = "a repair is made in many transactions"
 
-# $2 is a table, $3 and $4 are columns; NULL stands for what stays.
+# $2 is a table, $3 and $4 are columns; NULL leaves a name as it is.
 _REBIND: LiteralString = """
     UPDATE hashindex.index x
     SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
@@ -52,7 +52,7 @@ _TRIGGERS = {
     "missing": "made triggers{who} on {tables}, which were missing",
 }
 
-# To tell whether CREATE OR REPLACE has changed any.
+# The texts of functions, to find out whether CREATE OR REPLACE has changed any.
 _FUNCTIONS: LiteralString = """
     SELECT pg_catalog.string_agg(pg_catalog.pg_get_functiondef(f), '' ORDER BY f::text)
     FROM hashindex.index i, hashindex._functions_of(i) f WHERE i.name = $1
@@ -65,15 +65,15 @@ _CREATE_FUNCTIONS: LiteralString = """
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair did.
+    """The result of a repair.
 
     Parameters
     ----------
     name : str
     done : tuple of str
-        What was changed, a sentence each; empty where all was well.
+        The changes, a sentence each; empty if all was well.
     left : tuple of str
-        What is not in order still, and what to do about it.
+        What is still wrong, and what to do about it.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Repaired:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Something that was made for an index that is no more.
+    """An object that was made for an index that no longer exists.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Orphan:
 
 
 def list_orphans(connection: Connection) -> list[Orphan]:
-    """Return what belongs to no index, and what runs of tune have left that were killed.
+    """Return objects that belong to no index, and those that killed runs of tune left behind.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def rebind(
     """Name the table or columns of an index, and repair it; see `HashIndex.rebind`."""
     names = (table, column, id_column)
     if not any(names):
-        raise InvalidInputError("name the table, the column or the key that the index is of now")
+        raise InvalidInputError("name the table, the column or the key that the index has now")
     return _run(index.row, names, full=False, undo=False, progress=progress)
 
 
@@ -207,7 +207,7 @@ class _Repairer:
             self._refuse_faults(index)
         for index in self._rows():
             self.job.phase(f"looking at {index.name}")
-            # Nobody knows what was written while triggers were away.
+            # It is unknown which rows were written while triggers were missing.
             unseen = self._restore(index)
             if self.full:
                 unseen = [index.qualified_table]
@@ -215,7 +215,7 @@ class _Repairer:
         self._finish_swap()
 
     def _rows(self) -> list[IndexRow]:
-        """Return the index, and what stands beside it while or after its model is swapped."""
+        """Return the index, and the row beside it during or after a swap."""
         found = [read_row(self.connection, self.index.name)]
         sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
         for states in sides:
@@ -230,7 +230,7 @@ class _Repairer:
             self._refuse_faults(index)
             assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])
-            # The codes may be those of other rows, or of another column.
+            # The codes may be those of another table or column.
             execute(self.connection, _MARK_TRIGGERS, [index.name, row[0], False])
 
     def _refuse_faults(self, index: IndexRow) -> None:
@@ -239,10 +239,10 @@ class _Repairer:
             raise InvalidInputError(f"{fault}; {advice}")
 
     def _restore(self, index: IndexRow) -> list[str]:
-        """Make what is missing; return the tables whose triggers were."""
+        """Make missing parts; return the tables whose triggers were missing."""
         name, who = [index.name], _named(index)
         if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
-            self.done.append(f"made the codes{who} anew, which were missing")
+            self.done.append(f"made the codes{who} again, which were missing")
         self.done += [
             f"{row[0]}{who}"
             for row in self._patiently(index, "SELECT hashindex._restore_access($1)", name)
@@ -253,7 +253,7 @@ class _Repairer:
             execute(self.connection, _CREATE_FUNCTIONS, name)
             if execute(self.connection, _FUNCTIONS, name).fetchone() == before:
                 raise Rollback
-            self.done.append(f"made the functions{who} anew")
+            self.done.append(f"made the functions{who} again")
         triggers = self._patiently(index, _RESTORE_TRIGGERS, name)
         for what, said in _TRIGGERS.items():
             tables = list(dict.fromkeys(row[1] for row in triggers if row[0] == what))
@@ -277,7 +277,7 @@ class _Repairer:
             wrong, looked_at = verifier.sample()
             if wrong:
                 self.left.append(
-                    f"{wrong} of {looked_at} codes{who} that were looked at are not those of their "
+                    f"{wrong} of {looked_at} codes{who} that were checked are not those of their "
                     f"rows: pg-hashindex index repair {shlex.quote(self.index.name)} --full"
                 )
         if index.swap_state in ("next", "ready"):

@@ -1,8 +1,8 @@
-"""Another model for an index that is being searched; ``sql/146_swap.sql`` makes the changes.
+"""Swap the model of an index that is in use; ``sql/146_swap.sql`` makes the changes.
 
-The new codes are made aside, by an index beside the one that changes: it has a name of its own, and
-is encoded and built like any other, so that a run which was cut off goes on where it stopped. Both
-are kept fresh by triggers, until the codes of before are pruned.
+The new codes belong to a second index beside the first. It has a name of its own, and is encoded
+and built like any other index, so an interrupted run can be continued. Triggers keep the codes of
+both up to date until the old ones are pruned.
 """
 
 from collections.abc import Iterator
@@ -31,15 +31,15 @@ _BESIDE: LiteralString = """
 
 @dataclass(frozen=True)
 class Swapped:
-    """A swap, and what it was decided by.
+    """The result of a swap, with the measurements that decided it.
 
     Parameters
     ----------
     model_before, model : str
         As ``name:version``.
     before, after : Measured or None
-        Recall and latency of both on the same queries, at their own defaults; None where there were
-        no two rows to compare.
+        Recall and latency of both on the same queries, with their own defaults; None if there were
+        fewer than two rows.
     """
 
     model_before: str
@@ -98,29 +98,29 @@ def swap(
 
 
 def rollback(index: IndexRow) -> str:
-    """Return to the codes of before; see `HashIndex.rollback`."""
+    """Return to the codes before the swap; see `HashIndex.rollback`."""
     with translated_errors(), _only_swapper(index):
         name = beside(index, ["previous"])
         if name is not None:
-            # Where Python encodes, rows that have changed since the swap wait there.
+            # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(read_row(index.connection, name))
         _exchange(index, "previous")
         return _model(read_row(index.connection, index.name))
 
 
 def prune(index: IndexRow) -> str:
-    """Drop the codes of before; see `HashIndex.prune`."""
+    """Drop the codes before the swap; see `HashIndex.prune`."""
     with translated_errors(), _only_swapper(index):
         model = _drop(index, ["previous"])
         if model is None:
             raise DatabaseStateError(
-                f"index {index.name!r} has no codes of a model before to be pruned"
+                f"index {index.name!r} has no codes of a previous model to prune"
             )
         return model
 
 
 def undo(index: IndexRow) -> str | None:
-    """Give up a swap that is under way.
+    """Give up an unfinished swap.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ def undo(index: IndexRow) -> str | None:
     Returns
     -------
     str or None
-        The model whose codes were dropped, as ``name:version``; None where there were none.
+        The model whose codes were dropped, as ``name:version``; None if there was no swap.
 
     Raises
     ------
     InUseError
-        If another session goes on with it, or transactions keep the table in use for a minute.
+        If another session continues it, or transactions keep the table in use for a minute.
     """
     with translated_errors(), _only_swapper(index):
         return _drop(index, ["next", "ready"])
@@ -143,7 +143,7 @@ def undo(index: IndexRow) -> str | None:
 def resume(
     index: IndexRow, *, rows_per_second: float | None = None, progress: bool = False
 ) -> Swapped | None:
-    """Go on with a swap that was cut off; the recall must not fall by more than `swap` allows.
+    """Continue an interrupted swap; recall must not fall by more than `swap` allows.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def resume(
     Returns
     -------
     Swapped or None
-        None where none is under way.
+        None if there is no unfinished swap.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def resume(
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> str | None:
-    """Return the name of the row beside an index that is in one of these states, if there is one.
+    """Return the name of the row beside an index if it is in one of these states.
 
     Parameters
     ----------

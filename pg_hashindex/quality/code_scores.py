@@ -1,4 +1,4 @@
-"""How good the codes of an index are by themselves, by the measures of the papers."""
+"""Measures of the papers for the codes of an index."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from .comparison.scores import score
 
 __all__ = ["CODE_ROWS", "score_codes"]
 
-#: Rows that are drawn from the table at most, the queries among them.
+#: The most rows to draw from the table, including the queries.
 CODE_ROWS = 20_000
 
 
@@ -26,27 +26,27 @@ def score_codes(
     random_state: int = 0,
     progress: bool = False,
 ) -> dict[str, Scores]:
-    """Measure the ranking that an index's codes give, before any exact order.
+    """Measure the ranking by an index's codes, without re-ranking.
 
-    Draws rows of the index's table, takes some as queries and ranks all others by their codes,
-    with the weights of bits as the model has them, or for 4 levels by the asymmetric distance. A
-    search rounds weights to fifteenths of the greatest. But by landmarks, it applies them only to
-    the first ten times as many as it keeps, 2,000 at least, by plain Hamming distance.
+    Draws rows of the index's table, takes some as queries and ranks all others by their codes, with
+    the exact weights of the model's bits, or for 4 levels by the asymmetric distance. A search
+    rounds weights to fifteenths of the largest. Unless access is by landmarks, it applies them only
+    to the first rows by Hamming distance: ten times its candidates, at least 2,000.
 
     Parameters
     ----------
     index : HashIndex
     labels : str, optional
-        A column of labels, as `sample_table` takes it: rows of a shared label are relevant.
-        Without, the nearest 2 % by the index's metric are.
+        A column of labels, as `sample_table` takes it: rows of a shared label are relevant. Without
+        labels, the nearest 2 % by the index's metric are relevant.
     queries : int
-        How many of the rows at most; never more than a tenth.
+        The most queries; never more than a tenth of the rows.
     rows : int
-        Rows to draw at the most, of those that have a label where labels are asked for. Where
-        the model has codes of known rows alone, the others are left out of them.
+        The most rows to draw; with labels, of rows that have one. If the model knows only its
+        training rows, other rows are left out.
     measures : Measures, optional
     random_state : int
-        Seed of both draws.
+        The seed of both draws.
     progress : bool
         Whether to draw a bar on stderr.
 
@@ -84,7 +84,7 @@ def score_codes(
         X, y, truth = X[labelled], sample.y[labelled], Truth("label")
     model = index.loaded_model
     if model.network is not None and model.network.kind == "rows":
-        # Others have no code, and their vectors no place in the ranking.
+        # Other rows have no code, and so no place in the ranking.
         known = model.network.knows(X)
         X, y = X[known], None if y is None else y[known]
     if len(X) < 20:

@@ -1,4 +1,4 @@
-"""How good a live index is: recall against brute force in the database, and latency."""
+"""Recall of a live index, against exact search in the database, and its latency."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ __all__ = [
     "measure_defaults",
 ]
 
-#: Candidate counts tried unless told otherwise.
+#: Numbers of candidates to try by default.
 CANDIDATES = (50, 100, 200, 400, 800)
 
 
@@ -35,15 +35,15 @@ class Evaluation:
     ----------
     index : str
     queries : int
-        How many were asked.
+        How many queries were searched for.
     k : int
     points : list of OperatingPoint
     exact_p50_ms, exact_p95_ms : float
-        Of exact search.
+        Times of exact search.
     query_set : str or None
         The saved set that was used.
     skipped : int
-        Queries that were not asked, since the index's model has no code for them.
+        Queries that were left out, since the index's model has no code for them.
     recorded : bool
         Whether it was added to the history.
     """
@@ -80,35 +80,35 @@ def evaluate(
     ----------
     index : HashIndex
     queries : int, array-like (n, dimension) or QuerySet
-        A number of rows drawn from the table, each left out of its own answers; or vectors from
-        elsewhere. Of an index that is encoded in Python, rows that have a code are drawn.
+        A number of rows to draw from the table, each left out of its own answers; or other vectors.
+        If Python encodes the index, only rows with a code are drawn.
     query_set : str, optional
         Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the
         index's model has no code for are left out and counted.
     k : int
     candidates : sequence of int
-        The index's own number is added where the evaluation is recorded.
+        The index's own number is added if the evaluation is recorded.
     random_state : int
         Seed of the draw.
     record : bool, optional
-        Whether to add what is measured to ``hashindex.recall_history``. By default, where the
-        queries are a saved set, and the session can write there.
+        Whether to add the results to ``hashindex.recall_history``. By default, if the queries are a
+        saved set and the session can write there.
     progress : bool
         Whether to draw a bar on stderr.
 
     Returns
     -------
     Evaluation
-        An answer counts as correct if it is at most as far as the true k-th: among ties any will
-        do.
+        An answer counts as correct if it is no farther than the true k-th, so any of tied rows is
+        correct.
 
     Raises
     ------
     InvalidInputError
         If there is nothing to search, no such set, or a number is out of range.
     DatabaseStateError
-        If it is to be recorded and cannot be; nothing is measured then. Or if the index was given
-        another model meanwhile; nothing is recorded then.
+        If it cannot be recorded, before anything is measured. Or if the index got another model
+        meanwhile; nothing is recorded then.
     """
     _check_k(k)
     if not candidates or min(candidates) < 1:
@@ -151,9 +151,9 @@ def measure_defaults(
     Parameters
     ----------
     indexes : sequence of HashIndex
-        Of the same table, column and metric.
+        Indexes of the same table, column and metric.
     queries : QuerySet
-        Those that one of the indexes has no code for are asked of none.
+        Queries that one of the indexes has no code for are left out.
     k : int
     progress : bool
         Whether to draw a bar on stderr.
@@ -179,7 +179,7 @@ def measure_defaults(
 
 
 def default_candidates(index: HasRow, k: int) -> int:
-    """Return how many candidates a search for k answers keeps that names none."""
+    """Return how many candidates a search for k answers keeps by default."""
     return max(index.row.candidates, k)
 
 

@@ -21,19 +21,19 @@ __all__ = ["Answers", "Measured", "Measuring", "OperatingPoint", "ask"]
 
 Query = TypeVar("Query")
 
-# A search that takes very long is timed by so many queries at the least.
+# The least number of queries to time, however long they take.
 _LEAST_ASKED = 30
 
 
 class Answers(NamedTuple):
-    """What searches answered, and how long they took.
+    """The answers of searches, and their times.
 
     Attributes
     ----------
     distances : list of float64 (j,)
-        Of the answers to each query, the nearest first.
+        Distances of the answers to each query, nearest first.
     milliseconds : list of float
-        Of each query, as the client sees it.
+        The time of each query, as the client sees it.
     """
 
     distances: list[NDArray[np.float64]]
@@ -58,18 +58,18 @@ class Answers(NamedTuple):
         Parameters
         ----------
         exact : Answers
-            Of exact search, to the same queries; to more of them where the search was cut short.
+            Answers of exact search to the same queries, and to more if the search stopped early.
         k : int
 
         Returns
         -------
         float
-            An answer is right if it is no farther than the last true neighbour: among ties any
-            will do. 0 where there are no true neighbours.
+            An answer is right if it is no farther than the last true neighbour, so any of tied rows
+            is right. 0 if there are no true neighbours.
         """
         found = wanted = 0
         for own, right in zip(self.distances, exact.distances, strict=False):
-            # A row of zeros has no distance by cosine, and is nobody's neighbour.
+            # A zero vector has no cosine distance, and is no neighbour.
             n_right = min(k, int(np.isfinite(right).sum()))
             if n_right:
                 found += min(n_right, int((own[:k] <= right[n_right - 1]).sum()))
@@ -85,17 +85,17 @@ def ask(
     most_seconds: float | None = None,
     done: Callable[[], object] | None = None,
 ) -> Answers:
-    """Ask queries one after the other, and time each.
+    """Run searches one after the other, and time each.
 
     Parameters
     ----------
     search : callable
-        Returns rows of a key and a distance, the nearest first.
+        Returns rows of a key and a distance, nearest first.
     queries : sequence
     warm_up : int
-        Queries that are asked before, and not timed.
+        Queries to run before, without timing.
     most_seconds : float, optional
-        After so many the rest is not asked, but 30 queries are in any case.
+        Seconds after which no more queries are run, except the first 30.
     done : callable, optional
         Called after each query.
 
@@ -123,7 +123,7 @@ def ask(
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What one number of candidates gives; times in milliseconds, as the client sees them."""
+    """Recall and times with a number of candidates; milliseconds as the client sees them."""
 
     candidates: int
     recall: float
@@ -133,7 +133,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Measured(OperatingPoint):
-    """The same, and what it was measured with.
+    """An operating point, and the settings of the measurement.
 
     Parameters
     ----------
@@ -145,9 +145,9 @@ class Measured(OperatingPoint):
     probes : int or None
     k : int
     queries : int
-        How many were asked.
+        How many queries were run.
     skipped : int
-        How many were not, since a model has no code for them.
+        How many were left out, since a model has no code for them.
     """
 
     index: str
@@ -162,18 +162,18 @@ class Measured(OperatingPoint):
 
 class _Asked(NamedTuple):
     vector: Vector
-    # The key of the row that is the query: as the typed search gives it, and as exact search does.
+    # The key of the query's row, in the types that search and exact search return.
     key: Any
     key_text: str | None
 
 
 class Measuring:
-    """Queries of an index, and what the right answers to them are.
+    """Queries of an index, and the right answers to them.
 
     Parameters
     ----------
     indexes : sequence of HashIndex
-        All of the same table, column and metric. Queries that one of them has no code for are
+        Indexes of the same table, column and metric. Queries that one of them has no code for are
         left out.
     queries : QuerySet
     k : int
@@ -203,7 +203,7 @@ class Measuring:
         self.skipped = len(asked) - len(self.asked)
         #: The right answers.
         self.exact = Answers([], [])
-        #: What each query took in the last search.
+        #: The time of each query in the last search.
         self.milliseconds: list[float] = []
         self._index = first
 
@@ -218,7 +218,7 @@ class Measuring:
         Returns
         -------
         (float, float)
-            Median and 95th percentile of the milliseconds that it takes.
+            The median and 95th percentile of its times in milliseconds.
 
         Raises
         ------
@@ -253,10 +253,10 @@ class Measuring:
         Returns
         -------
         Measured
-            Recall is as `Answers.recall` has it.
+            Recall as `Answers.recall` computes it.
         """
         if index.encoded_in == "python":
-            # Read before anything is timed.
+            # Read the row before anything is timed.
             _ = index.loaded_model
         with translated_errors():
             answers = ask(
@@ -288,7 +288,7 @@ class Measuring:
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
     def _search(self, index: IndexRow, query: _Asked, candidates: int) -> list[Hit]:
-        # The row itself would always be found: one more of each, and it is left out.
+        # The row itself is always found: ask for one more answer and candidate, and leave it out.
         more = query.key_text is not None
         search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
         if search.wants_code(index):
@@ -310,9 +310,9 @@ def _described(index: IndexRow) -> str:
 
 
 def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
-    """Find the rows that queries were taken from; one that is gone is in nobody's answers.
+    """Find the rows that queries were taken from; a deleted row is None.
 
-    Keys are those that this session sees: the text of some types depends on its settings.
+    Keys are read in this session, since the text of some types depends on its settings.
     """
     with translated_errors():
         rows = execute(

@@ -1,6 +1,6 @@
-"""Queries of an index: its own rows, vectors from elsewhere, logs; and sets that are saved.
+"""Queries of an index: its own rows, other vectors, logs; and saved sets of queries.
 
-The same queries again and again show how recall changes over time, and from one model to the next.
+The same queries show how recall changes over time, and from one model to the next.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class QuerySet:
     ----------
     queries : tuple of Query
     name : str, optional
-        What they are saved under.
+        The name of the saved set.
     """
 
     queries: tuple[Query, ...]
@@ -73,16 +73,16 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
     Parameters
     ----------
     index : HashIndex
-        Where it is encoded in Python, rows that have a code are drawn.
+        If Python encodes it, only rows with a code are drawn.
     n : int
-        How many; all where there are fewer.
+        How many rows; all if there are fewer.
     random_state : int
         Seed of the draw.
 
     Returns
     -------
     QuerySet
-        Ordered by the key; without any where no row can be a query.
+        Ordered by the key; empty if no row can be a query.
 
     Raises
     ------
@@ -97,13 +97,14 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         "column": sql.Identifier(index.column_name),
         "table": index.table,
         "type": sql.SQL(index.key_type),
-        # Where SQL cannot encode a row that has no code, the model may not know it either.
+        # If SQL cannot encode, the model may not know a row without a code.
         "usable": sql.SQL("true")
         if index.encoded_in == "sql"
         else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
     }
     with translated_errors():
-        # Keys alone, so that the draw is repeatable and uniform without moving the vectors.
+        # Draw from the keys, so that the draw is uniform and repeatable without reading all
+        # vectors.
         ids = index.connection.execute(
             sql.SQL(
                 "SELECT b.{id}::text FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "
@@ -124,7 +125,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
 
 
 def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
-    """Make queries of vectors from elsewhere.
+    """Make queries of vectors that are not from the table.
 
     Parameters
     ----------
@@ -146,12 +147,12 @@ def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
 
 
 def read_log(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
-    """Read queries that somebody has kept.
+    """Read a log of queries.
 
     Parameters
     ----------
     connection : psycopg.Connection
-        In a read-only transaction: what is run is the caller's.
+        In a read-only transaction, since the query is the caller's.
     query : str
         A table, a view or a query of one column of vectors (or halfvec).
     most : int
@@ -165,7 +166,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     Raises
     ------
     InvalidInputError
-        If it is no such query, returns nothing, or vectors of another dimension.
+        If it is not such a query, or returns nothing, or vectors of another dimension.
     """
     what = "queries"
     relation = find_query(connection, what, query)
@@ -177,7 +178,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
             + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
         )
     rows = (
-        # Raw, and with a parameter: the extended protocol takes one statement alone.
+        # A raw cursor with a parameter uses the extended protocol, which takes a single statement.
         execute(
             connection,
             sql.SQL("SELECT * FROM {} known(query) WHERE query IS NOT NULL LIMIT $1").format(
@@ -199,7 +200,7 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
 
 
 def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
-    """Read queries that somebody has kept: a log of what is really asked.
+    """Read queries from a log.
 
     Parameters
     ----------
@@ -246,7 +247,7 @@ class QuerySetSummary:
 
 
 def check_set_name(name: str) -> None:
-    """Refuse what no set can be called.
+    """Refuse an impossible name of a set.
 
     Raises
     ------
@@ -369,7 +370,7 @@ def list_sets(index: HasRow) -> list[QuerySetSummary]:
 
 
 def drop(index: HasRow, name: str) -> None:
-    """Drop a saved set; what was measured with it stays in the history.
+    """Drop a saved set; its measurements stay in the history.
 
     Raises
     ------

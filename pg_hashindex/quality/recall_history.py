@@ -1,4 +1,4 @@
-"""Recall over time: what was measured with saved queries, in table ``hashindex.recall_history``."""
+"""Recall over time: measurements with saved queries, in table ``hashindex.recall_history``."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ _HISTORY: LiteralString = """
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """What was measured once; see `pg_hashindex.quality.measuring.Measured`."""
+    """A measurement; see `pg_hashindex.quality.measuring.Measured`."""
 
     measured_at: datetime
     query_set: str | None
@@ -68,7 +68,7 @@ class HistoryPoint:
 
 
 def obstacle(index: HasRow) -> str | None:
-    """Say what keeps this session from recording, if anything does."""
+    """Return why this session cannot record, or None."""
     with translated_errors():
         row = index.row.connection.execute(_OBSTACLE).fetchone()
     assert row is not None  # noqa: S101
@@ -91,7 +91,7 @@ def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -
     MissingRightsError
         If the session may not write there.
     DatabaseStateError
-        If it cannot, or the index has been given another model meanwhile.
+        If the session cannot write, or the index got another model meanwhile.
     """
     more = {"query_set": query_set, "model_id": index.model_id}
     with translated_errors(), index.connection.transaction():
@@ -107,7 +107,7 @@ def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -
 def history(
     index: HasRow, query_set: str | None = None, *, limit: int = 1000
 ) -> list[HistoryPoint]:
-    """Return what was measured of an index, the latest last.
+    """Return the measurements of an index, the latest last.
 
     Parameters
     ----------

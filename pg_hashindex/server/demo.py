@@ -15,7 +15,7 @@ TABLE = "packages"
 
 
 def create_database(server: EmbeddedServer) -> Packages:
-    """Make the demo's database anew on a running server, with the schema and the packages.
+    """Drop and create the demo's database on a running server, with the schema and the packages.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def create_database(server: EmbeddedServer) -> Packages:
     Returns
     -------
     Packages
-        What was loaded; the row of package ``i`` has the key ``i + 1``.
+        The loaded packages; the row of package ``i`` has the key ``i + 1``.
     """
     with translated_errors():
         with psycopg.connect(server.uri(), autocommit=True) as connection:

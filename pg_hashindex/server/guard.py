@@ -1,11 +1,10 @@
-"""The process that stops an embedded server when the process that asked for it is gone.
+"""The process that stops an embedded server when the process that started it ends.
 
 Run as a script, with ``python -I -S``: it imports nothing but the standard library, so that it
-starts in milliseconds. It starts the server itself, so that there is no moment at which the server
-runs unguarded, and says how that went on its standard output. Then it waits for the end of its
-standard input, a pipe whose other end only the owner holds: the kernel closes it however the owner
-dies. A server whose mark, a file in the data directory, is gone or changed is no longer the guard's
-to stop.
+starts in milliseconds. It starts the server itself, so the server never runs unguarded, and prints
+the result. Then it waits for the end of its standard input, a pipe whose other end only the owner
+holds: the kernel closes it however the owner dies. If the mark, a file in the data directory, is
+gone or changed, the guard leaves the server running.
 """
 
 import contextlib
@@ -27,8 +26,8 @@ def main(order: dict[str, Any]) -> None:
     Parameters
     ----------
     order : dict
-        ``start`` (a command), ``stop`` (commands, the next where one fails), ``options`` of
-        ``subprocess`` for them, ``data_dir``, ``lock`` (its locked descriptor), ``mark`` (the
+        ``start`` (a command), ``stop`` (commands, each tried if the one before fails), ``options``
+        of ``subprocess`` for them, ``data_dir``, ``lock`` (its locked descriptor), ``mark`` (the
         file's path), ``owner`` (the process id).
     """
     data_dir, mark = Path(order["data_dir"]), Path(order["mark"])
@@ -37,19 +36,19 @@ def main(order: dict[str, Any]) -> None:
     if returncode == 0:
         pid = (data_dir / "postmaster.pid").read_text().split(maxsplit=1)[0]
         content = f"{order['owner']} {pid}\n"
-        # Never through a link that the server's user may have put there.
+        # Do not follow a link that the server's user may have put there.
         mark.unlink(missing_ok=True)
         with os.fdopen(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(content)
-    # Closing sys.stdout would not close the pipe, which the owner reads to its end. An owner that
-    # was killed meanwhile reads nothing, and its server is to be stopped all the same.
+    # Closing sys.stdout would not close the pipe, which the owner reads to its end. If the owner
+    # was killed meanwhile, continue, so that its server is stopped.
     with contextlib.suppress(BrokenPipeError), os.fdopen(1, "w") as owner:
         json.dump([returncode, output], owner)
     os.close(order["lock"])
     if returncode:
         return
     sys.stdin.read()
-    # Looked at without the lock first: whoever holds it may wait for this process to end.
+    # Check the mark without the lock first, since its holder may wait for this process to end.
     if read_mark(mark) != content:
         return
     lock = os.open(data_dir, os.O_RDONLY)
@@ -60,7 +59,7 @@ def main(order: dict[str, Any]) -> None:
 
 
 def read_mark(mark: Path) -> str:
-    """Return what the mark says, nothing where there is none."""
+    """Return the text of the mark, empty if there is none."""
     try:
         return mark.read_text()
     except (OSError, UnicodeError):
@@ -68,7 +67,7 @@ def read_mark(mark: Path) -> str:
 
 
 def run(command: Sequence[str], options: dict[str, Any]) -> tuple[int, str]:
-    """Run a program, showing nothing; return its exit status and what it wrote."""
+    """Run a program without showing its output; return its exit status and output."""
     result = subprocess.run(  # noqa: S603
         command,
         stdin=subprocess.DEVNULL,

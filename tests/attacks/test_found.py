@@ -1,4 +1,4 @@
-"""What an attacker once found, by its number in the list: each is impossible by design now."""
+"""Attacks that were once possible, by their number in the list; the design prevents each now."""
 
 import contextlib
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def test_2_no_text_of_the_catalog_becomes_sql(
 def test_3_a_schema_that_looks_like_a_run_of_tune(
     theirs: HashIndex, connection: Connection, mallory: Connection
 ) -> None:
-    """What repair drops of killed runs is the administrator's own."""
+    """Repair drops only the administrator's leftovers of killed runs."""
     connection.execute("CREATE SCHEMA hashindex_tune_0123456789ab AUTHORIZATION mallory")
     mallory.execute("CREATE TABLE hashindex_tune_0123456789ab.own (id int)")
     assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []

@@ -162,7 +162,7 @@ def test_any_names(
 def test_payloads_as_names(
     canary: Connection, items: str, vectors: NDArray[np.float32], model: Model, access: Any
 ) -> None:
-    """Of all things at once, by the access paths that make tables and indexes of their own."""
+    """All names at once, with access paths that make tables and indexes."""
     connection = canary
     for number, payload in enumerate(PAYLOADS[number::3][0] for number in range(3)):
         table, column = sql.Identifier(payload[:63]), sql.Identifier(f"v{payload}"[:63])

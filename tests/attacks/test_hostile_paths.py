@@ -356,7 +356,7 @@ def test_the_command_line_on_an_attackers_path(
 def test_the_command_line_among_temporary_tables(
     keeper: Connection, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all names that a statement could mean, in each of its sessions."""
+    """Decoys for all names of a statement, in each of its sessions."""
     opened, statement = database._open, shadows()
 
     def shadowed(url: str, *, autocommit: bool = True) -> Connection:
@@ -412,6 +412,6 @@ def test_every_function_names_what_it_means(
         path = [one for one in settings or [] if one.startswith("search_path=")]
         assert parsed or path == ["search_path=pg_catalog, pg_temp"], signature
         code = re.sub(r"--[^\n]*", "", text)
-        # Where the operator of a metric is chosen, it stands alone; format() qualifies it.
+        # If the operator of a metric is chosen, it stands alone; format() qualifies it.
         code = re.sub(r"THEN '<.>'|ELSE '<.>'|THEN '<..>'", "", code)
         assert not (found := bare.findall(code)), (signature, found)

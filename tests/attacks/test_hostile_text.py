@@ -241,7 +241,7 @@ SOUND = {
 
 
 def arguments(command: click.Command, attacked: click.Parameter, payload: str) -> list[str]:
-    """What the command needs, with a payload in one place."""
+    """Return a command's arguments, with a payload in one place."""
     given: list[str] = []
     positional: list[str] = []
     for parameter in command.params:

@@ -1,4 +1,4 @@
-"""What reaches a terminal, a file or a log: no secret, no trick of a name's."""
+"""Output to terminals, files and logs has no secret and no control characters."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What each role may do, as one table: the one of docs/security.md."""
+"""The rights of each role: the table of docs/security.md."""
 
 import psycopg
 import pytest

@@ -379,7 +379,7 @@ def test_policies_that_hold_for_the_administrator(
 
 
 def test_what_is_executable_is_told(kept: HashIndex, connection: Connection, as_role: As) -> None:
-    """Of functions that run as the administrator, EXECUTE is his and the table's owner's."""
+    """Only the administrator and the table's owner may EXECUTE SECURITY DEFINER functions."""
     rows = connection.execute(
         "SELECT p.proname, p.proowner::regrole::text, acl.grantee::regrole::text FROM pg_proc p, "
         "aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) acl WHERE p.prosecdef "

@@ -92,6 +92,6 @@ def test_what_a_model_remembers_of_its_training(
 def test_help_tells_the_exit_codes(run: Run) -> None:
     text = " ".join(run("index", "check", "--help").output.split())
     assert (
-        "Exit code 0 where all is well, 1 with warnings, 2 where something is broken, and 3 where "
-        "the index could not be checked."
+        "Exit code 0 if all is well, 1 with warnings, 2 if something is broken, and 3 if the index "
+        "could not be checked."
     ) in text

@@ -373,7 +373,7 @@ def test_an_argument_that_is_no_text(run: Run, url: str) -> None:
 
 
 def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> None:
-    """What is printed on stdout may be piped on: JSON is whole, and nothing else is there."""
+    """stdout has the complete JSON and nothing else, so it can be piped."""
     source = ["--table", docs, "--column", "v"]
     train = on("model", "train", "m", "--method", "lsh", "--bits", "8", *source, "--json")
     assert json.loads(train.stdout)["name"] == "m"
@@ -420,5 +420,5 @@ def test_demo(run: Run, server: EmbeddedServer, server_folder: Path) -> None:
             "One code takes 16 bytes, one vector 1536",
         ):
             assert word in result.stdout
-        assert "making database pg_hashindex_demo anew" in result.stderr
+        assert "making database pg_hashindex_demo, and" in result.stderr
         assert run("server", "status", *arguments, code=3).stdout

@@ -47,5 +47,5 @@ def test_what_is_refused(on: Run, index: HashIndex, tmp_path: Path) -> None:
     assert "does not end in" in on("evaluate", "i", "--plot", tmp_path / "a", code=1).stderr
     for option in (("--sets",), ("--drop-set", "x")):
         message = on("evaluate", "i", *option, "--plot", tmp_path / "a.svg", code=2).stderr
-        assert "--plot draws what is measured, or --history" in message
+        assert "--plot draws an evaluation or --history" in message
     assert not list(tmp_path.iterdir())

@@ -58,9 +58,9 @@ def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
     result = on("jobs")
     assert result.stdout.count("dead") == 4
     assert result.stderr.splitlines() == [
-        "job 1 is dead; go on with: pg-hashindex index encode 'my idx'",
-        "job 2 is dead; run pg-hashindex tune again: it drops what was left, and begins anew",
-        "job 3 is dead; it made no codes, or was through: see pg-hashindex index show",
+        "job 1 is dead; continue: pg-hashindex index encode 'my idx'",
+        "job 2 is dead; run pg-hashindex tune again: it drops what was left, and starts over",
+        "job 3 is dead; it made no codes, or was nearly done: see pg-hashindex index show",
         "job 4 is dead; there is no index gone any more: pg-hashindex jobs --forget",
     ]
     resume = [job["resume"] for job in json.loads(on("jobs", "--json").stdout)]

@@ -25,8 +25,8 @@ def test_the_way_of_an_index_encoded_in_python(
     assert "300 rows have no code: pg-hashindex index encode" in created.stderr
     encoded = on("index", "encode", "i")
     assert "encoded 290 rows" in encoded.stderr
-    assert "10 rows wait without a code: they are none of those that model known" in encoded.stderr
-    assert "train it anew with them" in encoded.stderr
+    assert "10 rows wait without a code: model known" in encoded.stderr
+    assert "train it again with them" in encoded.stderr
     connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(OTHERS[0])])
     assert json.loads(on("index", "show", "i", "--json").stdout)["waiting"] == 11
     shown = on("index", "show", "i")
@@ -47,7 +47,7 @@ def test_the_way_of_an_index_encoded_in_python(
     hits = json.loads(on("search", "i", "--like", "7", "-k", "3", "--json").stdout)
     assert len(hits) == 3
     refused = on("search", "i", "--like", "300", code=1)
-    assert "codes of the rows that it was trained on alone" in refused.stderr
+    assert "codes only of the rows that it was trained on" in refused.stderr
     assert json.loads(on("evaluate", "i", "--queries", "5", "--json").stdout)["queries"] == 5
 
     shown = on("model", "show", "known").stdout

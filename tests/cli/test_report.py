@@ -179,7 +179,7 @@ def size(n_bytes: int) -> str:
 def check_recall(
     page: Page, connection: Connection, vectors: NDArray[np.float32], counts: list[int]
 ) -> None:
-    """Of the five nearest other rows, by brute force in NumPy, and searches in SQL."""
+    """Recall of the five nearest other rows: brute force in NumPy against searches in SQL."""
     asked = connection.execute(
         "SELECT row_id::integer, vector FROM hashindex.saved_query ORDER BY number"
     ).fetchall()

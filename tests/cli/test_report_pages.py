@@ -61,7 +61,7 @@ def test_text_of_the_database_is_no_html(
 def test_nothing_comes_from_elsewhere(
     run: Run, connection: Connection, items: str, model: Model, url: str, tmp_path: Path
 ) -> None:
-    """Of a session that may only read, too."""
+    """Also in a read-only session."""
     create(connection).encode()
     reading = url + "&options=-c%20default_transaction_read_only%3Don"
     run("report", "i", "--html", tmp_path / "page.html", *QUICK, "--database-url", reading)

@@ -51,13 +51,13 @@ def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
         ("items_idx", None), ("items_idx~2", "previous of items_idx")
     ]  # fmt: skip
     _, err = run(url, "rollback", swapped)
-    assert "goes by model lsh:1 again" in err
+    assert "has model lsh:1 again" in err
     out, _ = run(url, "rollback", swapped, "--json")
     assert json.loads(out) == {"name": swapped, "model": "better:1"}
     _, err = run(url, "prune", swapped)
     assert "dropped the codes of model lsh:1" in err
     _, err = run(url, "prune", swapped, code=1)
-    assert err.startswith("Error: index 'items_idx' has no codes of a model before")
+    assert err.startswith("Error: index 'items_idx' has no codes of a previous model")
 
 
 def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:
@@ -65,10 +65,10 @@ def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:
     _, err = run(url, "swap", swapped, "--model", "worse", code=1)
     assert "by more than the tolerance of 0.01: index 'items_idx' keeps model lsh:1" in err
     _, err = run(url, "show", swapped)
-    assert "a swap to model worse:1 is under way, as items_idx~2" in err
+    assert "a swap to model worse:1 is unfinished, as items_idx~2" in err
     out, err = run(url, "swap", swapped, "--model", "worse", "--force")
     assert [line.split()[0] for line in out.splitlines()] == ["model", "lsh:1", "worse:1"]
-    assert "index items_idx goes by model worse:1" in err
+    assert "index items_idx has model worse:1" in err
 
 
 def test_a_saved_set_is_compared_on(url: str, swapped: str) -> None:

@@ -112,7 +112,7 @@ def test_documents_that_a_filter_keeps(
 
 
 def test_a_filter_restricts_the_candidates(filtered: HashIndexVectorStore) -> None:
-    """Of the four nearest by code hardly any matches."""
+    """Hardly any of the four nearest rows by code matches."""
     hits = found(filtered, 4, filter={"n": {"$gte": 196}}, candidates=4)
     assert sorted(hits) == sorted(nearest_of([196, 197, 198, 199], 4))
 

@@ -1,4 +1,4 @@
-"""What statements around a search demand of its rows: inheritance, joins, schemas."""
+"""Filters of statements around a search: inheritance, joins, schemas."""
 
 from typing import Any
 

@@ -145,7 +145,7 @@ def test_upgrade_leaves_the_caller_s_search_path(empty_url: str) -> None:
 
 @pytest.mark.parametrize("path", ["", "pg_temp, public", "hashindex", "decoy, public"])
 def test_upgrade_under_any_search_path(empty_url: str, path: str) -> None:
-    """What stands in the way of a bare name must not be taken for it."""
+    """Another object with the same bare name must not be used."""
     run(
         empty_url,
         "CREATE SCHEMA decoy; CREATE FUNCTION decoy.format(text, text) RETURNS text "

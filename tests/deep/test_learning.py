@@ -84,7 +84,7 @@ def weights(given):
 
 
 class Step:
-    """What one step began from, and what it left."""
+    """The state before and after one step."""
 
     def __init__(self, name, given):
         self.name, self.before = name, weights(given)

@@ -1,4 +1,4 @@
-"""What is cut off: a command from a prepared database to a complete one, and its second run."""
+"""An interruption: a command from a prepared database to a complete one, and its second run."""
 
 import contextlib
 from collections.abc import Callable

@@ -141,7 +141,7 @@ def test_parts(damaged: Callable[[str, str], str], what: str) -> None:
 def test_an_undamaged_model_is_not_refused(
     fault_server: FaultServer, damaged: Callable[[str, str], str]
 ) -> None:
-    """What is done to all of them, but for the damage."""
+    """The steps for all of them, without the damage."""
     url = damaged("layered", "SELECT 1")
     encode(url)
     assert check_all(url, complete=True) == len(VECTORS)

@@ -70,7 +70,7 @@ def test_a_full_tablespace(disk_server: FaultServer, small_disk: Path, work: str
     install(url)
     steps, act = WORK[work]
     with psycopg.connect(url, autocommit=True) as session:
-        # So many that what is made of them takes more room than there will be.
+        # So many rows that the codes and landmarks do not fit on the disk.
         session.execute(
             "INSERT INTO items SELECT 10000 * m + i.id, 'x', i.embedding "
             "FROM items i, generate_series(1, 20) m WHERE i.id <= 1000"

@@ -61,7 +61,7 @@ BY_NAME = {name: search for name, search in SEARCHES.items() if name != "typed"}
 
 
 def create(operator: Connection, access: Any, layout: Any) -> None:
-    # Where parts are built CONCURRENTLY, PostgreSQL waits for snapshots that are older than they
+    # If parts are built CONCURRENTLY, PostgreSQL waits for snapshots that are older than they
     # are: the operator gives up, and searches go by what there is.
     created = HashIndex.create(
         operator, "items_idx", table="items", column="embedding", model="lsh",

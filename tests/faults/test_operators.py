@@ -56,7 +56,7 @@ def method(name: str) -> Step:
 
 @dataclass(frozen=True)
 class Pair:
-    """What two operators do, how the second is told, and what is to hold then."""
+    """The actions of two operators, the error of the second, and the expected state."""
 
     prepare: Step
     first: Step
@@ -256,6 +256,6 @@ def test_a_drop_in_the_middle_of_encoding_is_said(
                 dropped.append(number)
                 method("drop")(url)
 
-        with pytest.raises(DatabaseStateError, match="made anew meanwhile, or dropped"):
+        with pytest.raises(DatabaseStateError, match="made again meanwhile, or dropped"):
             with watch(before):
                 index.encode(batch_rows=100)

@@ -99,7 +99,7 @@ class Twins:
         assert self.index.access == access
 
     def fill(self, rows: int) -> None:
-        """Begin anew: rows 1, 2, ..., each the parent of the next."""
+        """Start again: rows 1, 2, ..., each the parent of the next."""
         for schema in SCHEMAS:
             self._set_hooks(schema, {})
             self.connection.execute(

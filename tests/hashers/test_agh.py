@@ -149,7 +149,7 @@ def test_thresholds_stay_on_their_sides():
     assert (lower <= 0).all()
     assert (upper < 1e-9).any()
     for y, *found in zip(Y.T.astype(np.float64), upper, lower, strict=True):
-        # Where no edge crosses 0, all thresholds do as well: so compare what they are chosen by.
+        # If no edge crosses 0, all thresholds do as well: so compare what they are chosen by.
         best, ours = (graph.beyond(y, *pair) for pair in (graph.best_thresholds(y), found))
         assert ours @ graph.L @ ours == pytest.approx(best @ graph.L @ best, abs=0.01)
         assert ours.sum() == pytest.approx(0, abs=0.01)

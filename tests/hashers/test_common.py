@@ -1,4 +1,4 @@
-"""What every hasher must do, whatever its method."""
+"""Properties that every hasher must have."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""What rows are known to be, in one checked form."""
+"""Supervision of rows, in one checked form."""
 
 import numpy as np
 import pytest

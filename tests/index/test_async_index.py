@@ -63,7 +63,7 @@ async def opened(url: str) -> AsyncIterator[AsyncHashIndex]:
 
 
 def outcomes(index: HashIndex, questions: Sequence[Question]) -> list[Any]:
-    """What each question comes to: answers, or the error's class and text."""
+    """Return the answers of each search, or the error's class and text."""
     found: list[Any] = []
     for method, arguments, more in questions:
         try:

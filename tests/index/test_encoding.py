@@ -11,8 +11,8 @@ from fixtures.checks import assert_fresh
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from pg_hashindex.db.batches import RowBatch
 from pg_hashindex.db.connection import Connection, connect
-from pg_hashindex.db.pages import Page
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex, Layout
@@ -61,11 +61,11 @@ def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.Monk
     write = encoding._Encoder._write
     batches = []
 
-    def stop_at_the_third(self: encoding._Encoder, page: Page) -> int:
+    def stop_at_the_third(self: encoding._Encoder, batch: RowBatch) -> int:
         if len(batches) == 2:
             raise Stopped
-        batches.append(len(page))
-        return write(self, page)
+        batches.append(len(batch))
+        return write(self, batch)
 
     monkeypatch.setattr(encoding._Encoder, "_write", stop_at_the_third)
     with pytest.raises(Stopped):
@@ -268,9 +268,9 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(
     monkeypatch.setattr(encoding, "_PATIENCE", 0.5)
     write, read = encoding._Encoder._write, []
 
-    def count(self: encoding._Encoder, page: Page) -> int:
-        read.append(len(page))
-        return write(self, page)
+    def count(self: encoding._Encoder, batch: RowBatch) -> int:
+        read.append(len(batch))
+        return write(self, batch)
 
     monkeypatch.setattr(encoding._Encoder, "_write", count)
     with other.transaction():

@@ -65,7 +65,7 @@ def test_every_function(connection: Connection, items: str, model: Model) -> Non
 
 
 def sqlstate(connection: Connection, call: str) -> str | None:
-    """What the call ends in; nothing of it stays."""
+    """Return the error of a call, which is rolled back."""
     with connection.transaction(force_rollback=True):
         try:
             with connection.transaction():

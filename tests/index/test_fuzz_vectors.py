@@ -58,7 +58,7 @@ def test_what_is_not_finite_comes_in_nowhere(
 
 @pytest.mark.parametrize("dimension", [1, 2, 16_000])
 def test_the_least_and_most_dimensions(connection: Connection, dimension: int) -> None:
-    """Of vectors, and of codes: as many bits as dimensions."""
+    """The limits of dimensions of vectors, and of codes with a bit for each dimension."""
     rng = np.random.default_rng(dimension)
     rows = rng.standard_normal((12, dimension)).astype(np.float32)
     bits = min(dimension, 64)

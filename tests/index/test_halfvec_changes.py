@@ -156,7 +156,7 @@ def test_a_type_that_changes_under_an_index(
         if layout == "column":
             # Sessions in which PL/pgSQL has met the column go by its type of then, until they
             # have to read the trigger's function again.
-            assert index.repair().done == ("made the functions anew",) * is_other
+            assert index.repair().done == ("made the functions again",) * is_other
         write(connection, 1000 + number)
         write(other, 2000 + number)
         assert_coded(index)

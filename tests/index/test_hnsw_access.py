@@ -74,7 +74,7 @@ def test_a_large_table_is_searched_by_the_graph(connection: Connection, layout: 
 def test_answers_are_as_many_as_there_are_rows(
     index: HashIndex, vectors: NDArray[np.float32]
 ) -> None:
-    """Where the graph ends among rows that are gone, and no vacuum has taken them out of it."""
+    """If the graph ends among rows that are gone, and no vacuum has taken them out of it."""
     connection = index.connection
     index = by_hnsw(index)
     order = [hit.id for hit in index.search(vectors[0], 300, candidates=300)]

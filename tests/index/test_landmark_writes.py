@@ -22,7 +22,7 @@ def index(listed: HashIndex) -> HashIndex:
 
 
 def test_triggers_assign_as_python_does(index: HashIndex, vectors: NDArray[np.float32]) -> None:
-    """Where two landmarks are as near, or the graph leads elsewhere, the next ones will do."""
+    """If two landmarks are as near, or the graph leads elsewhere, the next ones will do."""
     index.connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id <= 300")
     for number, vector in enumerate(vectors, 1):
         index.connection.execute(

@@ -147,7 +147,7 @@ def test_an_index_that_is_made_anew_with_another_model(
         make_anew()
     else:
         meanwhile(monkeypatch, make_anew)
-        with pytest.raises(DatabaseStateError, match="'items_idx' was made anew .* run the comm"):
+        with pytest.raises(DatabaseStateError, match="'items_idx' was made again .* run the comm"):
             queued.encode(batch_rows=100)
         monkeypatch.undo()
     again = HashIndex.open(other, "items_idx")

@@ -115,7 +115,7 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
         patched.setattr(store, "load", lambda *_: pytest.fail("the model was read"))
         again = HashIndex.open(encoded.connection, "items_idx")
         assert again.search_like("7", 10, candidates=candidates - 1) == found
-    with pytest.raises(InvalidInputError, match="codes of the rows that it was trained on alone"):
+    with pytest.raises(InvalidInputError, match="codes only of the rows that it was trained on"):
         encoded.search_like(UNKNOWN[0])
     with pytest.raises(InvalidInputError, match="no row with id = 5000"):
         encoded.search_like(5000)
@@ -138,7 +138,7 @@ def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPa
 def test_a_query_that_the_model_does_not_know(encoded: HashIndex) -> None:
     with pytest.raises(
         InvalidInputError,
-        match="index 'items_idx' has no code for this query: model 'known' has codes of the rows",
+        match="index 'items_idx' has no code for this query: model 'known' has codes only of",
     ):
         encoded.search(OTHERS[15])
 

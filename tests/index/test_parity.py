@@ -209,7 +209,7 @@ def test_small_integers_agree_exactly(connection: Connection, name: str) -> None
 
 @pytest.mark.parametrize("name", list(EXACT))
 def test_levels_of_small_integers_agree_exactly(connection: Connection, name: str) -> None:
-    """Where the projection is at the deviation itself, SQL and NumPy round it alike."""
+    """If the projection is at the deviation itself, SQL and NumPy round it alike."""
     model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], levels=4))
     rows = small_integers()
     ours, our_bits = in_python(model, rows)
@@ -224,7 +224,7 @@ def test_levels_of_small_integers_agree_exactly(connection: Connection, name: st
 
 
 def test_quantize_by_hand(connection: Connection) -> None:
-    """Of four numbers of norm 10 the deviation is 5."""
+    """Four numbers of norm 10 have the deviation 5."""
     found = connection.execute(
         "SELECT hashindex._quantize(v::vector, 2)::text, hashindex._quantize(v::vector, 4)::text "
         "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,2,-4]', '[5,-5,5,5]', '[0,0,0,0]']) v"

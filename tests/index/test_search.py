@@ -142,7 +142,7 @@ def test_metrics(
 
 
 def test_where_restricts_the_candidates(index: HashIndex, vectors: NDArray[np.float32]) -> None:
-    """Of a small table all rows that match are compared."""
+    """In a small table all rows that match are compared."""
     kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
     hits = index.search(vectors[0], 30, candidates=40, where=items_table.c.category == "b")
     assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 30, kept)

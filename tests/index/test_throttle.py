@@ -1,4 +1,4 @@
-"""Encoding at a pace: small batches, and a pause after each, by a clock of the test's own."""
+"""Encoding at a limited rate: small batches and a pause after each, by a simulated clock."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.landmarks import assert_listed
 
-from pg_hashindex.db import pace
+from pg_hashindex.db import throttle
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.db.pace import Pace
+from pg_hashindex.db.throttle import Throttle
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(pace, "time", made)
+    monkeypatch.setattr(throttle, "time", made)
     return made
 
 
@@ -73,25 +73,25 @@ def test_batches_are_never_larger_than_asked_for(
 
 
 def test_time_that_encoding_took_is_not_slept_again(clock: Clock) -> None:
-    paced = Pace(100)
-    assert paced.batch(10_000) == 50
+    slowed = Throttle(100)
+    assert slowed.batch_size(10_000) == 50
     clock.now += 0.2
-    paced.keep(50, lambda: None)
+    slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])
-    # What was slower than that is not made up for by going faster.
+    # Lost time is not made up for by going faster.
     clock.now += 7
-    paced.keep(50, lambda: None)
+    slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])
-    paced.keep(50, lambda: None)
+    slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3, 0.5])
 
 
 def test_a_long_pause_is_made_of_short_ones(clock: Clock) -> None:
     """So that a slow job says that it is alive."""
-    paced = Pace(0.25)
+    slowed = Throttle(0.25)
     beats: list[float] = []
-    assert paced.batch(10_000) == 1
-    paced.keep(1, lambda: beats.append(clock.now))
+    assert slowed.batch_size(10_000) == 1
+    slowed.wait(1, lambda: beats.append(clock.now))
     assert clock.sleeps == pytest.approx([1, 1, 1, 1])
     assert beats == pytest.approx([1000, 1001, 1002, 1003])
 
@@ -99,10 +99,10 @@ def test_a_long_pause_is_made_of_short_ones(clock: Clock) -> None:
 def test_without_a_limit_nobody_sleeps(bare: HashIndex, clock: Clock) -> None:
     bare.encode(batch_rows=10)
     assert clock.sleeps == []
-    assert Pace(None).batch(10_000) == 10_000
+    assert Throttle(None).batch_size(10_000) == 10_000
 
 
-def test_listing_by_landmarks_is_paced_too(
+def test_listing_by_landmarks_is_slowed_too(
     listed: HashIndex, other: Connection, clock: Clock
 ) -> None:
     """Of 3,000 rows 1,200 a second: 600 at a time."""

@@ -110,7 +110,7 @@ def test_codes_of_known_rows_go_into_the_index(connection: Connection, layout: L
     assert_queued(index, range(1000, 1020))
     # Rows without a code are no part of what codes are measured by.
     assert score_codes(index, labels="topic", random_state=3)["label"].values == before
-    with pytest.raises(InvalidInputError, match="has codes of the rows that it was trained on"):
+    with pytest.raises(InvalidInputError, match="codes only of the rows that it was trained on"):
         index.search(NEW[3], 5)
 
     store.save(connection, trained(np.concatenate([X, NEW]), "bgdh", **transductive))

@@ -407,7 +407,7 @@ def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection: Connection) -> 
 
 
 def test_null_and_json_in_a_row(connection: Connection) -> None:
-    """What others wrote is read as it is: JSON of any shape in parameters and training."""
+    """Any JSON that others wrote into parameters and training is read unchanged."""
     store.save(connection, lsh("m"))
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
     connection.execute(

@@ -89,7 +89,7 @@ def test_schema_first_and_then_data(
 
 
 def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:
-    """What there is belongs to no index: it can be dropped, and indexes be made anew."""
+    """The remaining objects belong to no index: they can be dropped, and indexes made again."""
     run(server, "pg_dump", "--schema-only", "--format=custom", "--file", tmp_path / "d", house.url)
     run(server, "pg_restore", "--exit-on-error", "--dbname", restored, tmp_path / "d")
     insert = "INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')"

@@ -116,7 +116,7 @@ def test_drift(
     lsh_model: Model,
     layout: str,
 ) -> None:
-    """Of a model that was trained on half of the rows, as it was and after they have moved."""
+    """A model trained on half of the rows, before and after the rows drift."""
     before = vectors[:150]
     index = index_with_profile(connection, lsh_model, before, layout)
     for moved in (False, True):

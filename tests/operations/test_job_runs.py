@@ -1,4 +1,4 @@
-"""What is recorded of real runs: encoding, building, rebalancing, swapping, tuning."""
+"""Records of real runs: encoding, building, rebalancing, swapping, tuning."""
 
 import subprocess
 import sys
@@ -33,9 +33,9 @@ def test_encoding_is_seen_batch_by_batch(
     seen = []
     write = encoding._Encoder._write
 
-    def looked_at(self: encoding._Encoder, page: object) -> int:
+    def looked_at(self: encoding._Encoder, batch: object) -> int:
         seen.extend((job.state, job.rows_done, job.rows_total) for job in list_jobs(other))
-        return write(self, page)  # type: ignore[arg-type]
+        return write(self, batch)  # type: ignore[arg-type]
 
     monkeypatch.setattr(encoding._Encoder, "_write", looked_at)
     bare.encode(batch_rows=70)
@@ -200,7 +200,7 @@ def test_a_swap_is_one_job(
     phases: Callable[[], list[str]],
     always: None,
 ) -> None:
-    """What is encoded and built for it is a part of it, not a job of another index."""
+    """Encoding and building for a swap are a part of its job."""
     bare.encode()
     longer = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(bare.connection, longer)

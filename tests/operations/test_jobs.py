@@ -151,7 +151,7 @@ def test_a_later_run_supersedes_a_dead_one(connection: Connection, other: Connec
             ("encode", "i", "done"),
         ]
     assert every_job(connection)[0].message == "superseded: a later run went on with it"
-    # Where a run finds nothing to do, there is nothing to record.
+    # If a run finds nothing to do, there is nothing to record.
     with Job(connection, "encode", "j"):
         pass
     assert [job.state for job in every_job(connection)] == ["failed", "dead", "failed"] + [

@@ -44,7 +44,7 @@ def reopened(index: HashIndex) -> HashIndex:
 
 
 def everything(index: HashIndex) -> Any:
-    """What the database holds, and which transaction wrote each code and catalog row."""
+    """The contents of the database, and the transaction that wrote each code and catalog row."""
     codes = index.codes.as_string(index.connection)
     rows = index.connection.execute(
         f"SELECT xmin::text, ctid::text, t::text FROM {codes} t "
@@ -75,7 +75,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
     index.connection.execute(f"DROP FUNCTION hashindex.{verb}_items_idx CASCADE".encode())
     index.connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 300")
     done = index.repair().done
-    assert done[0] == "made the functions anew"
+    assert done[0] == "made the functions again"
     # Its triggers went with it.
     assert len(done) == (1 if verb != "sync" else 4)
     assert_fresh(index)
@@ -93,13 +93,13 @@ def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
         "query vector, radius integer, query_code bit varying DEFAULT NULL) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
-    assert index.repair().done == ("made the functions anew",)
+    assert index.repair().done == ("made the functions again",)
     assert len(index.within(QUERY, 12)) == 300
 
 
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER {}", "DROP"])
 def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
-    """What was written meanwhile is looked at, all of it."""
+    """All codes are checked, since writes went unseen."""
     connection = index.connection
     names = connection.execute(
         "SELECT tgname FROM pg_trigger WHERE tgrelid = 'items'::regclass"
@@ -206,7 +206,7 @@ def test_a_detached_partition_writes_no_codes(
 
 
 def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
-    """What nobody could know of is found in a sample, and mended when asked."""
+    """A sample finds codes that became wrong unseen, and --full mends them."""
     connection = index.connection
     table = f"{index.code_schema}.{index.code_table}"
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
@@ -217,7 +217,7 @@ def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
     found = index.repair()
     assert found.done == ()
     assert found.left == (
-        "100 of 300 codes that were looked at are not those of their rows: "
+        "100 of 300 codes that were checked are not those of their rows: "
         "pg-hashindex index repair items_idx --full",
     )
     done = index.repair(full=True)
@@ -253,7 +253,7 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
     with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
         index.search(QUERY)
     assert index.repair().done == (
-        "made the codes anew, which were missing",
+        "made the codes again, which were missing",
         "encoded 300 rows",
     )
     assert index.search(QUERY, 20) == before

@@ -192,7 +192,7 @@ def test_an_index_without_codes(connection: Connection, items: str, model: Model
 
 
 def test_a_code_column_that_was_renamed(connection: Connection, items: str, model: Model) -> None:
-    """It is made anew; the one of another name is left to whoever renamed it."""
+    """It is made again; the one of another name is left to whoever renamed it."""
     first, second = (
         HashIndex.create(
             connection, name, table=items, column="embedding", model="lsh", layout="column"
@@ -205,7 +205,7 @@ def test_a_code_column_that_was_renamed(connection: Connection, items: str, mode
     connection.execute("ALTER TABLE items RENAME one_code TO secret")
     with pytest.raises(InvalidInputError, match="index check one"):
         first.search(QUERIES[0])
-    assert first.repair().done == ("made the codes anew, which were missing", "encoded 300 rows")
+    assert first.repair().done == ("made the codes again, which were missing", "encoded 300 rows")
     for index in (first, second):
         assert_fresh(reopened(index))
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
@@ -355,7 +355,7 @@ def test_an_index_beside_another_that_is_broken(
     second = HashIndex.create(connection, "second", table=items, column="embedding", model="lsh")
     second.encode()
     connection.execute("ALTER TABLE items RENAME embedding TO v")
-    with pytest.raises(InvalidInputError, match="what index 'second' .* index check second"):
+    with pytest.raises(InvalidInputError, match="a part of index 'second' .* index check second"):
         first.rebind(column="v")
     for index in (second, first):
         reopened(index).rebind(column="v")

@@ -1,4 +1,4 @@
-"""What belongs to no index is known, and dropped; what belongs to one is left alone."""
+"""Objects that belong to no index are found and dropped; others are left alone."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As
             search(other, 5)
     # Of eight rows each of the others is found: nothing is counted that he does not see.
     assert app.execute("SELECT hashindex.recall('notes_idx', 7, 100)").fetchone() == (1.0,)
-    # Where conditions are taken for ones of much of the table, and codes for many.
+    # Here the planner expects filters to match much of the table, and many codes.
     look_codes_up(connection)
     pretend_large(notes)
     for tenant in ("few", "nobody"):
@@ -174,7 +174,7 @@ def test_where_python_encodes(
         become(app, tenant)
         own = {key for key in range(1, 301) if "abc"[(key - 1) % 3] == tenant}
         coded = {key for key in own if key < UNKNOWN[0]}
-        # Where codes are in another table all rows are compared, those without a code too.
+        # If codes are in another table all rows are compared, those without a code too.
         found = own if index.layout == "table" else coded
         assert {hit.id for hit in index.search(vectors[0], 300)} == found
         assert len(index.search(vectors[0], 5)) == min(5, len(own))

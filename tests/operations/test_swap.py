@@ -156,7 +156,7 @@ def test_rollback_returns_to_codes_that_are_fresh(
 def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     index: HashIndex, other: Model
 ) -> None:
-    with pytest.raises(DatabaseStateError, match="'items_idx' has no codes of a model before"):
+    with pytest.raises(DatabaseStateError, match="'items_idx' has no codes of a previous model"):
         index.prune()
     with pytest.raises(DatabaseStateError, match='"items_idx" has no codes of another model'):
         index.rollback()

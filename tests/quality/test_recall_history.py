@@ -118,7 +118,7 @@ def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
 
 
 def test_what_was_measured_before_codes_were_lost(index: HashIndex) -> None:
-    """What it is for: the same queries say that something has become worse."""
+    """The purpose: the same queries show that recall has fallen."""
     evaluate(index, query_set="fixed", candidates=[300])
     index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
     evaluate(index, query_set="fixed", candidates=[300])

@@ -309,7 +309,7 @@ def test_ctrl_c_in_a_query(
         connection.execute("SELECT pg_sleep(20)")
 
     monkeypatch.setattr(running, "code_all", hang)
-    # Where tests run side by side, their processes ignore it.
+    # If tests run side by side, their processes ignore it.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

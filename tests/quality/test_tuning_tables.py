@@ -128,7 +128,7 @@ def test_nothing_is_read_once_the_time_is_up(
 def test_times_without_the_way_to_the_server_and_back(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a scan takes as long as nothing, more rows take no longer."""
+    """If a scan takes as long as nothing, more rows take no longer."""
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, {_VECTOR} FROM generate_series(1, 3000) i".encode()

@@ -37,7 +37,7 @@ def main() -> None:
         nargs="?",
         const=8000,
         metavar="PORT",
-        help="go on serving until Ctrl-C, at port 8000 by default",
+        help="keep serving until Ctrl-C, at port 8000 by default",
     )
     parser.add_argument(
         "--data-dir",

@@ -1,4 +1,4 @@
-"""How the index is."""
+"""The health of the index."""
 
 from fastapi import APIRouter, Response
 from sqlalchemy import text
@@ -18,7 +18,7 @@ _FINDINGS = text(
 
 @router.get("/health")
 async def health(session: Session, response: Response) -> Health:
-    """Say how the index is, and what to do about it."""
+    """Return the health of the index, with advice."""
     findings = [
         Finding(check=row.check_name, status=row.status, detail=row.detail, advice=row.advice)
         for row in await session.execute(_FINDINGS, {"index": INDEX})

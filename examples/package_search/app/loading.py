@@ -11,7 +11,7 @@ from .settings import database_url
 
 __all__ = ["load"]
 
-# A word of so many names is a tag.
+# A word is a tag if this number of names contain it.
 _COMMON = 5
 
 

@@ -17,14 +17,14 @@ __all__ = ["create_app"]
 def create_app() -> FastAPI:
     """Make the application, for the database of its settings."""
     app = FastAPI(title="Package search", lifespan=lifespan)
-    # Here, where uvicorn shows what is wrong with the settings in one line.
+    # Read settings here, where uvicorn shows an error in them in one line.
     app.state.url = engine_url()
     for module in (health, packages, search):
         app.include_router(module.router)
 
     @app.exception_handler(HashIndexError)
     async def refuse(request: Request, error: HashIndexError) -> JSONResponse:
-        # Whatever is not the caller's fault is the setup's: no index yet, no tables, no database.
+        # Other errors come from the setup: no index yet, no tables, no database.
         status = 503
         if isinstance(error, InvalidInputError) and _is_about_values(error.__cause__):
             status = 422
@@ -42,5 +42,5 @@ def create_app() -> FastAPI:
 
 
 def _is_about_values(cause: BaseException | None) -> bool:
-    # Without a cause it is an error of Python's, which looks at values before they are sent.
+    # Without a cause, Python refused a value before it was sent.
     return not isinstance(cause, psycopg.Error) or isinstance(cause, psycopg.DataError)

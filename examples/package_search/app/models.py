@@ -1,4 +1,4 @@
-"""The tables, and the index that searches go by."""
+"""The tables, and the index for searches."""
 
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import BigInteger, ForeignKey, Identity
@@ -26,7 +26,7 @@ class Package(Base):
     name: Mapped[str] = mapped_column(unique=True)
     section: Mapped[str] = mapped_column(index=True)
     description: Mapped[str]
-    # Answers do without it: 1.5 kB a row.
+    # Not loaded for answers, since it has 1.5 kB a row.
     embedding: Mapped[list[float]] = mapped_column(VECTOR(DIMENSION), deferred=True)
 
     tags: Mapped[list["Tag"]] = relationship(

@@ -1,4 +1,4 @@
-"""Writing: triggers of the index keep its codes fresh, so nothing here knows of it."""
+"""Writing packages; triggers of the index keep its codes up to date."""
 
 from fastapi import APIRouter, HTTPException
 from sqlalchemy.orm import selectinload

@@ -1,4 +1,4 @@
-"""What requests and answers look like."""
+"""The shapes of requests and answers."""
 
 import math
 from typing import Annotated, Self
@@ -82,7 +82,7 @@ class Hit(PackageOut):
 
 
 class Finding(BaseModel):
-    """What a check of the index found, and what to do about it."""
+    """A finding of a check of the index, with advice."""
 
     check: str
     status: str
@@ -91,7 +91,7 @@ class Finding(BaseModel):
 
 
 class Health(BaseModel):
-    """How the index is: ok, warning or broken."""
+    """The health of the index: ok, warning or broken."""
 
     status: str
     findings: list[Finding]

@@ -46,7 +46,7 @@ async def _find(
         statement = statement.where(Package.name.startswith(wanted.prefix, autoescape=True))
     if wanted.tag is not None:
         statement = statement.join(Package.tags).where(Tag.label == wanted.tag)
-    # This one restricts the answers.
+    # A condition on the distance restricts the answers.
     if wanted.max_distance is not None:
         statement = statement.where(statement.selected_columns.distance <= wanted.max_distance)
     found = await session.execute(statement.options(selectinload(Package.tags)))

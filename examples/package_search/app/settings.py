@@ -1,4 +1,4 @@
-"""Where the database is: the variable that the commands of pg-hashindex read too."""
+"""The URL of the database, from the variable that the commands of pg-hashindex read too."""
 
 import os
 

@@ -7,7 +7,7 @@ from alembic import context
 from app.models import Base
 from app.settings import engine_url
 
-# All that alembic needs to know of indexes: what they are called in revisions, and to compare them.
+# This import is enough for alembic to write and compare indexes.
 import pg_hashindex.contrib.alembic  # noqa: F401
 
 

@@ -26,7 +26,7 @@ from pg_hashindex.server import EmbeddedServer
 
 EXAMPLE = Path(__file__).parents[1]
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", (EXAMPLE / "README.md").read_text(), re.M | re.S)
-# What is written here is thrown away: durability would only cost time.
+# The data are thrown away, so durability would only cost time.
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 

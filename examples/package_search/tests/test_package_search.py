@@ -1,4 +1,4 @@
-"""What the application answers, against brute force in SQL."""
+"""Compare the application's answers with brute force in SQL."""
 
 import json
 from collections.abc import Callable

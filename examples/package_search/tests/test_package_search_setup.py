@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[1]
 
 
 def dumped(server: EmbeddedServer, url: str) -> str:
-    """What is in a database, beside rows."""
+    """Dump the schema of a database."""
     program = [str(server.bin_dir / "pg_dump"), "--schema-only", url]
     dump = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return re.sub(r"^\\(un)?restrict .*$", "", dump, flags=re.M)
@@ -67,7 +67,7 @@ def test_one_command_does_everything(folder: Path) -> None:
         cwd=EXAMPLE,
         text=True,
         stdout=subprocess.PIPE,
-        # What runs in the background of a shell ignores Ctrl-C, and so would what it starts.
+        # Processes in the background of a shell ignore Ctrl-C, and so would their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         try:

@@ -1,4 +1,4 @@
-"""What a database has of indexes, for autogenerate to compare with what is declared."""
+"""The indexes of a database, which autogenerate compares with declared ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,7 +26,7 @@ _INDEXES = """
     WHERE i.swap_of IS NULL ORDER BY i.name
 """
 
-# Of layout column: the code columns, of swaps too, and the indexes over them.
+# With layout column: the columns of codes, those of swaps too, and the indexes over them.
 _OBJECTS = """
     SELECT o.*, coalesce(pg_table_is_visible(c.oid), false) AS visible
     FROM (
@@ -57,11 +57,11 @@ class Existing:
     spec: IndexSpec
     version: int
     dimension: int
-    #: What creating it would choose by itself.
+    #: The defaults that creation would choose.
     defaults: dict[str, Any]
-    #: Whether its table exists, under the name that it had.
+    #: Whether its table exists under the name in the catalog.
     is_there: bool
-    #: Whether the table's bare name means it.
+    #: Whether the table's bare name finds it.
     visible: bool
 
 
@@ -81,7 +81,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
     """Read the indexes of a database; schema is None in the default one, as alembic has it."""
     found = {}
     for row in _read(connection, _INDEXES):
-        # Its columns are named as the fields are.
+        # The columns have the names of the fields.
         spec = IndexSpec(
             **{field.name: row[field.name] for field in fields(IndexSpec) if field.name in row}
         )
@@ -101,7 +101,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
 
 
 def model_sizes(connection: sa.Connection) -> ModelSize:
-    """Read the dimensions of models; of a name the latest version is the last."""
+    """Read the dimensions of models; for each name, the latest version comes last."""
     rows = _read(connection, _MODELS)
     return {(row["name"], row["version"]): row["dimension"] for row in rows}
 
@@ -109,9 +109,9 @@ def model_sizes(connection: sa.Connection) -> ModelSize:
 def objects_in_tables(
     connection: sa.Connection, default_schema: str | None
 ) -> set[tuple[str, str | None, str, str]]:
-    """Read what indexes put into users' tables: kind, schema, table and name.
+    """Read the columns and indexes that hash indexes add to users' tables, with their tables.
 
-    Where the search_path finds the table, it is there without its schema too.
+    If the search_path finds the table, there is a second entry without its schema.
     """
     return {
         (row["kind"], schema, row["relation"], row["name"])

@@ -1,4 +1,4 @@
-"""Autogenerate: the indexes that are declared, against those that the database has."""
+"""Autogenerate: compare declared indexes with those of the database."""
 
 import logging
 import shlex
@@ -30,7 +30,7 @@ _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
 
 _SETTINGS = ("access", "ranking", "candidates", "probes")
 
-# From alembic 1.18 on comparators have an order; those of earlier releases run after alembic's own.
+# Since alembic 1.18 comparators have an order; in earlier releases ours run after alembic's own.
 _first: dict[str, Any] = {}
 _last: dict[str, Any] = {}
 try:
@@ -42,7 +42,7 @@ else:
     _last["priority"] = DispatchPriority.LAST
 
 
-# Without a qualifier: in earlier releases one with it would run instead of alembic's own.
+# Without a qualifier, since in earlier releases a comparator with one replaces alembic's own.
 @comparators.dispatch_for("schema", **_first)
 def _leave_our_schema(
     context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
@@ -78,7 +78,7 @@ def _pairs(
     existing: dict[str, Existing],
     default_schema: str | None,
 ) -> Iterator[tuple[str, HashIndex | None, Existing | None]]:
-    """Pair what is declared with what is there, of the tables that are compared at all."""
+    """Pair declared indexes with existing ones, for tables that are compared."""
     tables = {
         _place(table.schema, table.name, default_schema): table
         for table in context.sorted_tables
@@ -128,14 +128,14 @@ def _pairs(
 
 
 def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
-    """Name the table as the metadata does: without its schema, where the search_path finds it."""
+    """Name the table as the metadata does: without its schema if the search_path finds it."""
     place = (found.spec.schema, found.spec.table)
     if place in compared or not found.visible or (None, found.spec.table) not in compared:
         return found
     return replace(found, spec=replace(found.spec, schema=None))
 
 
-# For include_object, beside alembic's own kinds.
+# A kind of object for include_object, beside alembic's own.
 _KIND: Any = "hash_index"
 
 
@@ -154,7 +154,7 @@ def _changes(
     sizes: ModelSize,
     default_schema: str | None,
 ) -> tuple[list[MigrateOperation], list[MigrateOperation]]:
-    """Return what comes before all changes of tables, and what comes after them."""
+    """Return the operations before all changes of tables, and those after them."""
     drop: list[MigrateOperation] = []
     if found is not None:
         drop = [DropHashIndexOp(name, _to_be_made(found))]
@@ -177,7 +177,7 @@ def _changes(
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
     if _is_another(spec, found) or declared.dimension not in (None, found.dimension):
-        _log.info("Detected hash index %r, to be made anew", name)
+        _log.info("Detected hash index %r, to be made again", name)
         return drop, [CreateHashIndexOp(spec)]
     changes: list[MigrateOperation] = []
     if spec.model not in (found.spec.model, _model(found)):
@@ -190,7 +190,7 @@ def _changes(
     }
     if settings:
         _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
-        # With another access path the probes of landmarks go.
+        # Another access path has no probes.
         lost = {*settings, "probes"} if "access" in settings else {*settings}
         before = {
             key: value
@@ -219,7 +219,7 @@ def _in_any_order(value: Any) -> Any:
 
 
 def _to_be_made(found: Existing) -> IndexSpec:
-    """Return what makes an index again as it was."""
+    """Return the operation that makes an index again as it was."""
     as_usual: dict[str, Any] = {
         key: None for key, value in found.defaults.items() if getattr(found.spec, key) == value
     }
@@ -267,7 +267,7 @@ def _leave_our_objects(
     objects: set[tuple[str, str | None, str, str]],
     maps_our_schema: bool,
 ) -> None:
-    """Take back what alembic would do to what belongs to indexes."""
+    """Remove alembic's operations on columns and indexes that belong to our indexes."""
 
     def ours(operation: MigrateOperation) -> bool:
         if isinstance(operation, ops.DropColumnOp):
@@ -283,10 +283,10 @@ def _leave_our_objects(
         if not maps_our_schema and _is_ours(getattr(operation, "schema", None)):
             continue
         if isinstance(operation, ops.CreateTableOp):
-            # It would be written as an argument.
+            # Otherwise it would be written as an argument.
             operation.info.pop("hash_indexes", None)
         if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
-            # A downgrade makes them with the index.
+            # A downgrade makes them together with the index.
             place = ("column", operation.schema, operation.table_name)
             operation._reverse.columns = [
                 item

@@ -62,17 +62,17 @@ def create_hash_index(
     encode : bool
         Whether to encode the rows that are there.
     schema : str, optional
-        Of the table; by the search_path by default.
+        The schema of the table; found by the search_path by default.
     key, metric, layout, access, ranking, candidates, probes, filter_columns
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     defer : bool
-        Whether nothing is done, with a warning, where the model does not exist, and where the index
-        is there already.
+        Whether to do nothing, with a warning, if the model does not exist or the index exists
+        already.
 
     Raises
     ------
     MissingSchemaError, UnknownModelError, InvalidInputError, DuplicateNameError
-        The migration then fails as a whole.
+        The whole migration fails then.
     """
     CreateHashIndexOp.create_hash_index(
         op, name, table, column, model=model, encode=encode, **options
@@ -94,15 +94,15 @@ def drop_hash_index(
     ----------
     name : str
     if_exists : bool
-        Whether nothing is done where there is none.
+        Whether to do nothing if there is no such index.
     table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
     filter_columns, defer
-        What the index was, so that the operation can be reversed; not needed to drop it.
+        The settings of the index, so that the operation can be reversed; not needed to drop it.
 
     Raises
     ------
     UnknownIndexError
-        If there is none, without if_exists.
+        If there is no such index, without if_exists.
     """
     was = {"table": table, "column": column, "model": model}
     given = {key: value for key, value in was.items() if value is not None}
@@ -112,10 +112,10 @@ def drop_hash_index(
 def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> None:
     """Give an index another model, whose codes are made in the migration's transaction.
 
-    Writers wait until that ends. For a large table run ``pg-hashindex index swap`` before the
-    migration: where the index has the model already, nothing is done. Recall is not compared. The
-    codes of before are kept fresh beside, for a downgrade to return to, until ``pg-hashindex index
-    prune`` or the next swap drops them.
+    Writers wait until the migration ends. For a large table run ``pg-hashindex index swap`` before
+    it: if the index has the model already, nothing is done. Recall is not compared. The old codes
+    are kept up to date, so that a downgrade can return to them, until ``pg-hashindex index prune``
+    or the next swap drops them.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
         ``name`` (its latest version) or ``name:version``, of the same dimension; one that SQL
         evaluates.
     existing_model : str, optional
-        What the index had, so that the operation can be reversed.
+        The model before, so that the operation can be reversed.
 
     Raises
     ------
@@ -140,10 +140,10 @@ def configure_hash_index(
     name: str,
     **settings: Unpack[_Settings],
 ) -> None:
-    """Change how an index is searched by default; what is None stays as it is.
+    """Change the defaults of searches; None leaves a setting as it is.
 
-    Another access path is built by ``pg-hashindex index encode``, not by the migration. Landmarks
-    that are left over are dropped by ``pg-hashindex index repair``.
+    The migration does not build another access path: ``pg-hashindex index encode`` does.
+    ``pg-hashindex index repair`` drops landmarks that are no longer used.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def configure_hash_index(
     access, ranking, candidates, probes
         As `pg_hashindex.HashIndex.configure`.
     existing_access, existing_ranking, existing_candidates, existing_probes
-        What they were, so that the operation can be reversed.
+        The settings before, so that the operation can be reversed.
 
     Raises
     ------
@@ -162,9 +162,9 @@ def configure_hash_index(
 
 
 def install_hashindex() -> None:
-    """Install schema hashindex, or bring it up to this release; does nothing where it is.
+    """Install schema hashindex, or bring it up to this release; do nothing if it is up to date.
 
-    In a script (``--sql``) only for a database that does not have it.
+    A script (``--sql``) is only for a database that does not have the schema.
     """
     op.invoke(InstallHashIndexOp())
 

@@ -32,7 +32,7 @@ _log = logging.getLogger("alembic.pg_hashindex")
 
 class _Op(MigrateOperation):
     def _statements(self) -> list[str]:
-        """Return the SQL that it runs."""
+        """Return the SQL of the operation."""
         raise NotImplementedError
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
@@ -41,7 +41,7 @@ class _Op(MigrateOperation):
 
 
 def _flushed(operations: BatchOperations) -> Any:
-    """Do what a batch has gathered, so that its order is kept; return it."""
+    """Run the operations that a batch has gathered, to keep their order; return the batch."""
     batch: Any = operations.impl
     batch.flush()
     batch.batch.clear()
@@ -76,7 +76,7 @@ class CreateHashIndexOp(_Op):
     def batch_create_hash_index(
         cls, operations: BatchOperations, name: str, column: str, *, model: str, **options: Any
     ) -> None:
-        """Make an index of the table of a batch, after what was asked for before."""
+        """Make an index of the table of a batch, after the batch's earlier operations."""
         batch = _flushed(operations)
         options.setdefault("schema", batch.schema)
         table = batch.table_name
@@ -91,7 +91,7 @@ class CreateHashIndexOp(_Op):
         return "create_hash_index", [spec.name, spec.table, spec.column], named
 
     def reverse(self) -> "DropHashIndexOp":
-        """Return what drops it; where it may not have been made, if it is there."""
+        """Return the operation that drops it; a deferred index may not exist."""
         return DropHashIndexOp(self.spec.name, self.spec, if_exists=self.spec.defer)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
@@ -123,7 +123,7 @@ class DropHashIndexOp(_Op):
 
     @classmethod
     def batch_drop_hash_index(cls, operations: BatchOperations, name: str, **options: Any) -> None:
-        """Drop an index, after what was asked for before in a batch."""
+        """Drop an index, after the batch's earlier operations."""
         cls.drop_hash_index(_flushed(operations).operations, name, **options)
 
     def _statements(self) -> list[str]:
@@ -142,7 +142,7 @@ class DropHashIndexOp(_Op):
         )
 
     def reverse(self) -> CreateHashIndexOp:
-        """Return what makes it again."""
+        """Return the operation that makes it again."""
         if self.spec is None:
             raise InvalidInputError(
                 f"operation cannot be reversed: drop_hash_index({self.name!r}) does not say what "
@@ -178,7 +178,7 @@ class SwapHashModelOp(_Op):
         return "swap_hash_model", [self.name, self.model], existing
 
     def reverse(self) -> "SwapHashModelOp":
-        """Return what gives it the model before."""
+        """Return the operation that restores the previous model."""
         if self.existing_model is None:
             raise InvalidInputError(
                 f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
@@ -222,7 +222,7 @@ class ConfigureHashIndexOp(_Op):
         return "configure_hash_index", [self.name], self.settings | existing
 
     def reverse(self) -> "ConfigureHashIndexOp":
-        """Return what configures it as before."""
+        """Return the operation that restores the settings."""
         if not self.existing:
             raise InvalidInputError(
                 f"operation cannot be reversed: configure_hash_index({self.name!r}, ...) does not "
@@ -236,10 +236,10 @@ class ConfigureHashIndexOp(_Op):
 
 
 class ChangeHashIndexOps(OpContainer):
-    """Another model and other settings, in this order there and back: a model must serve them."""
+    """Another model and other settings; the model goes first in both directions."""
 
     def reverse(self) -> "ChangeHashIndexOps":
-        """Return what gives back the model, and then the settings."""
+        """Return the operations that restore the model, and then the settings."""
         return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
 
 
@@ -256,7 +256,7 @@ class InstallHashIndexOp(_Op):
         return "install_hashindex", [], {}
 
     def reverse(self) -> "UninstallHashIndexOp":
-        """Return what removes it."""
+        """Return the operation that removes it."""
         return UninstallHashIndexOp()
 
 
@@ -273,7 +273,7 @@ class UninstallHashIndexOp(_Op):
         return "uninstall_hashindex", [], {}
 
     def reverse(self) -> InstallHashIndexOp:
-        """Return what installs it."""
+        """Return the operation that installs it."""
         return InstallHashIndexOp()
 
 
@@ -316,13 +316,13 @@ def _render_changes(context: AutogenContext, operation: ChangeHashIndexOps) -> l
 
 @renderers.dispatch_for(_Op)
 def _render(context: AutogenContext, operation: _Op) -> str:
-    """Write a call: of a method of ``op``, or of the typed function of that name."""
+    """Write a call of a method of ``op``, or of the typed function with that name."""
     function, values, named = operation._call()
     arguments = [repr(value) for value in values]
     arguments += [f"{name}={value!r}" for name, value in named.items()]
     if context.opts.get("typed_hash_indexes"):
         context.imports.add(f"from pg_hashindex.contrib.alembic import {function}")
         return f"{function}({', '.join(arguments)})"
-    # Where env.py does not import it, op has no such method.
+    # If env.py does not import the module, op has no such method.
     context.imports.add("import pg_hashindex.contrib.alembic  # noqa: F401")
     return f"{context.opts['alembic_module_prefix']}{function}({', '.join(arguments)})"

@@ -1,4 +1,4 @@
-"""Where a vector store gets its connections from: a URL, an engine or one connection."""
+"""The connections of a vector store: from a URL, an engine or a single connection."""
 
 import threading
 import weakref
@@ -15,7 +15,7 @@ from ...errors import ConnectionFailedError, InvalidInputError
 
 __all__ = ["Connections", "Source", "reading"]
 
-#: What a vector store can be made on.
+#: The sources of connections.
 Source = Union[str, sa.Engine, Connection, "Connections"]
 
 
@@ -25,7 +25,7 @@ class Connections:
     Parameters
     ----------
     source : str, sqlalchemy.Engine or psycopg.Connection
-        Of a URL an engine is made; it is disposed of by `close`, or with this object.
+        A URL is made into an engine, which `close` disposes of.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class Connections:
 
     @classmethod
     def of(cls, source: Source) -> "Connections":
-        """Return what lends connections from a source, which may be such already."""
+        """Return an object that lends connections from a source, which may be one already."""
         return source if isinstance(source, cls) else cls(source)  # type: ignore[arg-type]
 
     @contextmanager
@@ -69,7 +69,7 @@ class Connections:
         with translated_errors():
             if self._engine is None:
                 assert self._connection is not None  # noqa: S101
-                # psycopg serves threads by turns too, but not whole transactions.
+                # psycopg serializes the statements of threads, but not whole transactions.
                 with self._lock:
                     prepare(self._connection)
                     yield self._connection
@@ -97,7 +97,7 @@ class Connections:
 
 @contextmanager
 def reading(connection: Connection) -> Iterator[None]:
-    """Leave no transaction open behind what is read."""
+    """Leave no transaction open after reading."""
     if connection.autocommit:
         yield
     else:

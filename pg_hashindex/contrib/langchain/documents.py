@@ -1,4 +1,4 @@
-"""Documents, checked as they are written, and the table that a vector store keeps them in."""
+"""Documents, checked before they are written, and the table of a vector store."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ __all__ = ["COLUMN", "DocumentTable", "Entry", "Row", "as_json"]
 #: The column of vectors.
 COLUMN = "embedding"
 
-# Statement-level triggers encode what one statement writes.
+# Statement-level triggers encode the rows of a whole statement, so one statement writes many.
 _BATCH_ROWS = 1_000
 
 _COLUMNS: LiteralString = """
@@ -45,8 +45,7 @@ _CREATE: LiteralString = """
     )
 """
 
-# In the order that Python sorts by, so that two writers of the same documents do not wait for each
-# other.
+# Sorted by id as Python sorts, so that two writers of the same documents do not deadlock.
 _WRITE: LiteralString = """
     INSERT INTO {table} (id, content, metadata, embedding)
     SELECT u.id, u.content, u.metadata::jsonb, u.embedding
@@ -98,7 +97,7 @@ class Entry(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A document as it was read; its vector where that was asked for."""
+    """A document from the table, with its vector if that was requested."""
 
     id: str
     content: str
@@ -127,7 +126,7 @@ def as_json(what: str, value: Any) -> str:
         raise InvalidInputError(f"{what} has half of a surrogate pair: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{what} cannot be stored as JSON: {error}") from None
-    # A backslash that stands for itself is written twice.
+    # Two backslashes are an escaped backslash.
     if "\\u0000" in text.replace("\\\\", ""):
         raise InvalidInputError(f"{what} has the character NUL, which PostgreSQL cannot store")
     return text
@@ -135,7 +134,7 @@ def as_json(what: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class DocumentTable:
-    """A table with columns id, content, metadata and embedding; others may stand beside them.
+    """A table with columns id, content, metadata and embedding; it may have others.
 
     Made by `find`.
 
@@ -144,9 +143,9 @@ class DocumentTable:
     schema, name : str
         As they are, without quotes.
     extension : str
-        The schema that pgvector lives in.
+        The schema of pgvector.
     vector_type : {"vector", "halfvec"}
-        Of the vectors.
+        The type of the vectors.
     dimension : int or None
         None where the column takes vectors of any dimension.
     """
@@ -159,7 +158,7 @@ class DocumentTable:
 
     @classmethod
     def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
-        """Find a table and check its columns; None where there is none of that name.
+        """Find a table and check its columns; return None if there is no such table.
 
         Raises
         ------
@@ -184,7 +183,7 @@ class DocumentTable:
                     f"column {column} of {table} is {found}; a table of documents has id text, "
                     "content text, metadata jsonb and embedding vector"
                 )
-        # Names as they are in the catalog, which PostgreSQL may have cut off.
+        # Names from the catalog, since PostgreSQL may have shortened them.
         ((schema, name, extension, kind, length),) = [row[1:] for row in rows if row[0] == COLUMN]
         return cls(schema, name, extension, kind, length if length > 0 else None)
 
@@ -199,10 +198,10 @@ class DocumentTable:
         MissingRightsError
         """
         with translated_errors(), connection.transaction():
-            # Who may write to the table need not have the right to create one.
+            # A role that may write to the table need not have the right to create one.
             if cls.find(connection, schema, name) is not None:
                 return
-            # pgvector's type, wherever it lives.
+            # pgvector's type with its schema.
             values = [connection.adapters.types["vector"].oid, as_count("dimension", dimension)]
             cursor = RawCursor(connection)
             found = cursor.execute("SELECT format_type($1, $2)", values).fetchone()
@@ -229,14 +228,15 @@ class DocumentTable:
         return self.identifier.as_string(connection)
 
     def write(self, connection: Connection, entries: Sequence[Entry]) -> None:
-        """Write documents, all or none; those whose ids are there already are replaced.
+        """Write all documents or none; documents with the same ids are replaced.
 
         Raises
         ------
         InvalidInputError
             If a vector, text or metadata cannot be stored.
         """
-        # Of one id the last counts, as if they had been written one after the other.
+        # If an id occurs twice the last document counts, as if they were written one after the
+        # other.
         last = list({entry.id: entry for entry in entries}.values())
         rows = sorted(
             (
@@ -285,7 +285,7 @@ class DocumentTable:
     def read(
         self, connection: Connection, ids: Sequence[str], *, with_embedding: bool = False
     ) -> list[Row]:
-        """Read documents in the order of their ids; those that are not there are left out."""
+        """Read documents in the order of the ids; missing ones are left out."""
         rows = self._execute(
             connection,
             _READ,
@@ -302,7 +302,7 @@ class DocumentTable:
         return [found[document] for document in dict.fromkeys(ids) if document in found]
 
     def delete(self, connection: Connection, ids: Sequence[str] | None) -> None:
-        """Delete documents; all of them where ids is None."""
+        """Delete documents; all of them if ids is None."""
         with translated_errors(), connection.transaction():
             if ids is None:
                 self._execute(connection, "DELETE FROM {table}", [])
@@ -319,7 +319,7 @@ class DocumentTable:
         metric: Metric,
         where: sa.ColumnElement[bool] | None,
     ) -> list[Hit]:
-        """Compare every document with the query, as a table without an index has to be."""
+        """Compare every document with the query, as is needed without an index."""
         text = "true"
         if where is not None:
             text = filter_text(connection, where, self.name, self.as_sql(connection))
@@ -345,7 +345,7 @@ class DocumentTable:
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:
-    # Each letter of a text would be one.
+    # A text would count as a list of letters.
     if isinstance(ids, str):
         raise InvalidInputError(f"ids are a list of text, got {ids!r}")
     return list(ids)

@@ -1,4 +1,4 @@
-"""Filters on the metadata of documents: the dictionaries that users of LangChain write, as SQL."""
+"""Filters on the metadata of documents: LangChain's dictionaries, translated to SQL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,17 +27,17 @@ def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnEl
     ----------
     given : mapping or sqlalchemy.ColumnElement, optional
     metadata : sqlalchemy.Column
-        Of type ``jsonb``.
+        A column of type ``jsonb``.
 
     Returns
     -------
     sqlalchemy.ColumnElement or None
-        None where every document will do. Keys and values are bound parameters of it.
+        None if there is no filter. Keys and values are bound parameters.
 
     Raises
     ------
     InvalidInputError
-        If an operator is unknown, or a value is none that it takes.
+        If an operator is unknown, or does not take a value.
     """
     if given is None or isinstance(given, sa.ColumnElement):
         return given
@@ -84,12 +84,12 @@ def _combined(name: str, wanted: Any, metadata: sa.Column[Any]) -> sa.ColumnElem
 
 
 def _not(filtered: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    # Where the metadata is NULL, so is the filter.
+    # If the metadata is NULL, the filter is NULL too.
     return sa.type_coerce(filtered.is_not(sa.true()), sa.Boolean())
 
 
 def _holds(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.ColumnElement[bool]:
-    """Write what an operator demands of the value of a key."""
+    """Write the condition of an operator on the value of a key."""
     if name in ("$in", "$nin"):
         if not isinstance(wanted, list | tuple | set | frozenset):
             raise InvalidInputError(f"{name} takes a list of values, got {wanted!r} for {key!r}")
@@ -120,7 +120,7 @@ def _equal(metadata: sa.Column[Any], key: str, wanted: Any) -> sa.ColumnElement[
     _checked(key, wanted)
     if isinstance(wanted, Mapping | list | tuple):
         return value.op("=", is_comparison=True)(sa.literal(wanted, JSONB()))
-    # What an index USING gin (metadata) serves.
+    # An index USING gin (metadata) serves this form.
     return metadata.contains({key: wanted})
 
 
@@ -130,7 +130,7 @@ def _ordered(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.C
     _checked(key, wanted)
     value = _value(metadata, key)
     kind = "string" if isinstance(wanted, str) else "number"
-    # As jsonb, since a cast to a number would fail on the values of other documents.
+    # Compared as jsonb, since a cast to a number would fail on values of other documents.
     return sa.and_(
         sa.func.jsonb_typeof(value) == kind,
         value.op(_ORDERS[name], is_comparison=True)(sa.literal(wanted, JSONB())),

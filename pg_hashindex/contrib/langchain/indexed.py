@@ -1,4 +1,4 @@
-"""Documents and the index that they are searched by, if they have one."""
+"""Documents with their index, if they have one."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ __all__ = ["IndexedDocuments"]
 
 
 class IndexedDocuments:
-    """A table of documents, and what is done with it on borrowed connections.
+    """A table of documents, used on borrowed connections.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class IndexedDocuments:
         As they are, without quotes.
     metric : {"cosine", "l2", "ip"}
     index : str or None
-        The index to search by; the only one of the table where it is None.
+        The index to search by; if None, the only one of the table.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class IndexedDocuments:
         self.connections = connections
         self.metric: Metric = metric
         self._index_name = index
-        # Codes that were found to be of every document.
+        # The storage of an index that was found to have codes of every document.
         self._complete: str | None = None
         self._sees_catalog = False
         self._model: tuple[int, Model] | None = None
@@ -75,13 +75,13 @@ class IndexedDocuments:
             self._encode(lent)
 
     def _encode(self, connection: Connection) -> None:
-        """Encode what was written, where triggers cannot do it."""
+        """Encode written documents if triggers cannot."""
         with reading(connection):
             indexes = self._indexes(connection)
         for index in indexes:
             if index.encoded_in == "sql":
                 continue
-            # Until somebody else has encoded them, a search compares all documents.
+            # Another session is encoding; until it is done, searches compare all documents.
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 self._complete = None
                 continue
@@ -103,7 +103,7 @@ class IndexedDocuments:
     def search(
         self, embedding: ArrayLike, k: int, asked: Asked, *, with_embedding: bool = False
     ) -> list[tuple[Row, float]]:
-        """Find the documents nearest to a vector, and their distances: the nearest first."""
+        """Find the documents nearest to a vector, with their distances, nearest first."""
         query, k = self.table.query(embedding), as_count("k", k)
         with self.connections.lent() as lent, reading(lent):
             index = self._usable_index(lent)
@@ -116,7 +116,7 @@ class IndexedDocuments:
         return [(row, distances[row.id]) for row in rows]
 
     def _usable_index(self, connection: Connection) -> IndexRow | None:
-        """Find the index, if it has encoded every document."""
+        """Return the index if it has codes of every document."""
         index = self.index(connection)
         if index is None:
             return None
@@ -125,11 +125,11 @@ class IndexedDocuments:
                 if index.waiting():
                     return None
             except MissingRightsError:
-                # Who may not read the codes is answered by exact distance anyway.
+                # A role that may not read codes gets exact searches anyway.
                 return None
             self._complete = index.storage
         if index.encoded_in == "python":
-            # Read once for all connections. Another thread may have met a swap meanwhile.
+            # Read once for all connections. Another thread may have noticed a swap meanwhile.
             known = self._model
             if known is None or known[0] != index.model_id:
                 known = self._model = (index.model_id, index.loaded_model)
@@ -137,7 +137,7 @@ class IndexedDocuments:
         return index
 
     def index(self, connection: Connection) -> IndexRow | None:
-        """Find the index that the documents are searched by, if they have one."""
+        """Find the index of the documents, if they have one."""
         table = self.table.as_sql(connection)
         found = self._indexes(connection)
         if self._index_name is not None:
@@ -172,7 +172,7 @@ class IndexedDocuments:
         )
 
     def _may_see_catalog(self, connection: Connection) -> bool:
-        """Say whether there is a schema of ours, of which this role may know."""
+        """Return whether schema hashindex exists and this role may use it."""
         if not self._sees_catalog:
             row = connection.execute(
                 "SELECT has_schema_privilege(to_regnamespace('hashindex')::oid, 'USAGE')"

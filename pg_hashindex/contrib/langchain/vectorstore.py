@@ -1,4 +1,4 @@
-"""The vector store: documents of LangChain's in a table, searched by an index of ours."""
+"""A vector store for LangChain: documents in a table, searched by an index of pg_hashindex."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ __all__ = ["HashIndexVectorStore"]
 
 _TABLE = "langchain_documents"
 _MOST_BITS = 256
-# What searches take beside query and k.
+# Options of searches beside query and k.
 _OPTIONS = ("filter", "candidates", "probes")
 
 
 class HashIndexVectorStore(VectorStore):
-    """A vector store of LangChain's on a table of documents.
+    """A vector store for LangChain on a table of documents.
 
-    The table has columns ``id text``, ``content text``, ``metadata jsonb`` and
-    ``embedding vector``. Searches go by an index of pg_hashindex once there is one that has encoded
-    every document (`train_index` makes it), and compare the query with all documents until then.
-    What others write to the table is found too. The database works in a thread where asynchronous
-    methods wait for it.
+    The table has columns ``id text``, ``content text``, ``metadata jsonb`` and ``embedding
+    vector``. Searches go by an index of pg_hashindex once there is one that has encoded every
+    document (`train_index` makes it), and compare the query with all documents until then.
+    Documents that others write to the table are found too. Asynchronous methods use the database in
+    a thread.
 
     Parameters
     ----------
     embeddings : langchain_core.embeddings.Embeddings
     connection : str, sqlalchemy.Engine or psycopg.Connection
-        A URL, of which a pool of connections is made. One connection serves one search at a time,
-        inside a transaction of the caller's where it is in one.
+        A URL is made into a pool of connections. A single connection serves one search at a time,
+        inside the caller's transaction if there is one.
     table, schema : str
         As they are, without quotes.
     metric : {"cosine", "l2", "ip"}
-        What documents are near by; that of the index too.
+        The distance of searches and of the index.
     index : str, optional
         The index to search by, where the table has several.
     relevance_score_fn : callable, optional
@@ -105,7 +105,7 @@ class HashIndexVectorStore(VectorStore):
         ----------
         connection : str, sqlalchemy.Engine or psycopg.Connection
         dimension : int
-            Of the embeddings.
+            The dimension of the embeddings.
         table, schema : str
             As they are, without quotes.
         """
@@ -167,7 +167,7 @@ class HashIndexVectorStore(VectorStore):
         ids: list[str] | None,
         **kwargs: Any,
     ) -> Self:
-        # Of no text at all, one more tells the dimension.
+        # Without texts, embed one to know the dimension.
         first: Any = vectors[0] if len(vectors) else embeddings.embed_query("dimension")
         named = {name: kwargs[name] for name in ("table", "schema") if name in kwargs}
         cls.create_table(connections, len(first), **named)
@@ -177,7 +177,7 @@ class HashIndexVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The model that texts are embedded with."""
+        """The model that embeds texts."""
         return self._embeddings
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class HashIndexVectorStore(VectorStore):
         metadatas : list of dict, optional
             What JSON can hold.
         ids : list of str, optional
-            Random ones where they, or some of them, are missing.
+            Missing ids are made at random.
 
         Returns
         -------
@@ -240,7 +240,7 @@ class HashIndexVectorStore(VectorStore):
         *,
         ids: Sequence[str | None] | None = None,
     ) -> list[str]:
-        """Write texts whose vectors are known already; else as `add_texts`."""
+        """Write texts with given vectors; else as `add_texts`."""
         texts = list(texts)
         given = [identifier or str(uuid.uuid4()) for identifier in ids or [None] * len(texts)]
         metadatas = metadatas or [{}] * len(texts)
@@ -276,17 +276,17 @@ class HashIndexVectorStore(VectorStore):
     ) -> Model:
         """Train a model on the documents, and index them by it.
 
-        Searches and writers go on meanwhile; every store on this table takes the index as soon as
+        Searches and writers do not wait; every store on this table uses the index as soon as
         all documents are encoded.
 
         Parameters
         ----------
         name : str, optional
-            Of the index and of the model; that of the table with ``_idx`` by default.
+            The name of the index and of the model; by default the table's name with ``_idx``.
         method : str
-            One that learns from vectors alone.
+            A method that learns from vectors only.
         n_bits : int, optional
-            256 by default, as many as dimensions where those are fewer; ``sign`` takes none.
+            By default 256, or the number of dimensions if that is less; ``sign`` takes none.
         rows, parameters, random_state, force, progress
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
         access : {"scan", "lookup", "landmarks", "hnsw"}
@@ -295,7 +295,7 @@ class HashIndexVectorStore(VectorStore):
         Returns
         -------
         Model
-            As it was saved; ``training`` has its recall on documents that were held back.
+            The saved model; ``training`` has its recall on held-back documents.
 
         Raises
         ------
@@ -354,9 +354,9 @@ class HashIndexVectorStore(VectorStore):
         query : str
         k : int
         **options
-            ``filter``, a dictionary or an SQLAlchemy expression on the table, restricts the
-            documents that are searched, not the answers. ``candidates`` and ``probes`` are those of
-            `pg_hashindex.HashIndex.search`; without an index they say nothing.
+            ``filter``, a dictionary or an SQLAlchemy expression on the table, is applied before the
+            k nearest documents are chosen. ``candidates`` and ``probes`` are those of
+            `pg_hashindex.HashIndex.search`; without an index they have no effect.
 
         Raises
         ------
@@ -428,14 +428,14 @@ class HashIndexVectorStore(VectorStore):
         embedding : list of float
         k : int
         fetch_k : int
-            How many of the nearest they are chosen from.
+            The number of nearest documents to choose from.
         lambda_mult : float
             From 0, for the most diversity, to 1.
         **options
             As `similarity_search`.
         """
         found = self._search(embedding, fetch_k, options, with_embedding=True)
-        # As float32: lengths overflow in half precision.
+        # In float32, since lengths overflow in half precision.
         near = [
             (row, as_vector(row.embedding).to_numpy())
             for row, _ in found
@@ -451,7 +451,8 @@ class HashIndexVectorStore(VectorStore):
         by_metric: dict[Metric, Callable[[float], float]] = {
             "cosine": self._cosine_relevance_score_fn,
             "l2": self._euclidean_relevance_score_fn,
-            # By LangChain's, what points away from the query would score above what is near it.
+            # LangChain's function would score vectors that point away from the query above near
+            # ones.
             "ip": operator.neg,
         }
         return by_metric[self._documents.metric]
@@ -472,7 +473,7 @@ class HashIndexVectorStore(VectorStore):
 
 
 def _document_of(row: Row) -> Document:
-    """Return a row as LangChain has it."""
+    """Return a row as a document of LangChain."""
     return Document(id=row.id, page_content=row.content, metadata=row.metadata)
 
 
@@ -481,7 +482,7 @@ def _documents(found: list[tuple[Document, float]]) -> list[Document]:
 
 
 def _refuse(unknown: Collection[str]) -> None:
-    """Refuse what would be ignored: a filter that is spelt wrong, say."""
+    """Refuse unknown options, which would be ignored: a misspelt filter, say."""
     if unknown:
         raise InvalidInputError(
             f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "

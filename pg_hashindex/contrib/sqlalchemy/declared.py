@@ -22,26 +22,26 @@ __all__ = ["HashIndex", "declared_on"]
 class HashIndex(SchemaItem):
     """An index of hash codes, declared on a column of vectors.
 
-    In ``__table_args__`` or among the items of a `sqlalchemy.Table` the column may be named; after
-    the class or table it is given itself. On PostgreSQL ``create_all`` makes the index together
-    with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what the
-    database has (`pg_hashindex.contrib.alembic`). It is found in ``table.info["hash_indexes"]``, by
-    its name.
+    Inside ``__table_args__``, or among the items of a `sqlalchemy.Table`, give the column's name;
+    after the class or table, give the column itself. On PostgreSQL ``create_all`` makes the index
+    together with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what
+    the database has (`pg_hashindex.contrib.alembic`). ``table.info["hash_indexes"]`` has it by its
+    name.
 
     Parameters
     ----------
     name : str
-        1 to 40 bytes, of which a database has one.
+        1 to 40 bytes, unique in the database.
     column : attribute, Column or str
-        Of type ``VECTOR`` or ``HALFVEC``.
+        A column of type ``VECTOR`` or ``HALFVEC``.
     model : str
-        ``name``, whichever version the index has; or ``name:version``, that one.
+        ``name`` for any version, or ``name:version``.
     key : str, optional
         A unique NOT NULL column; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
     layout : {"table", "column"}
-        Codes in a table of their own, or in a column of the table, which is not to be mapped.
+        Codes in a table of their own, or in a column of the table, which must not be mapped.
     access : {"scan", "lookup", "landmarks", "hnsw"}, optional
         How searches find candidates; ``scan`` at first by default. Any other is built by
         ``pg-hashindex index encode``.
@@ -50,11 +50,10 @@ class HashIndex(SchemaItem):
     candidates, probes : int, optional
         Defaults of searches.
     filter_columns : sequence of str, optional
-        Columns of the table that are kept beside the codes, so that filters on them leave rows out
-        before any is looked up; of layout ``table``.
+        Columns of the table that are copied beside the codes, so that filters on them drop rows
+        before these are read; for layout ``table``.
     defer : bool
-        Whether a model that does not exist is no error: the index is then left to be made later,
-        with a warning.
+        Whether to only warn if the model does not exist; the index is then made later.
 
     Raises
     ------
@@ -63,8 +62,8 @@ class HashIndex(SchemaItem):
 
     Notes
     -----
-    Of metric, access, ranking, candidates, probes and filter_columns, what is None is left as it is
-    once the index is there.
+    If metric, access, ranking, candidates, probes or filter_columns is None, the existing index
+    keeps its own value.
     """
 
     __visit_name__ = "hash_index"
@@ -75,7 +74,7 @@ class HashIndex(SchemaItem):
         self.name, self.model = name, model
         self.table: sa.Table | None = None
         self._column: sa.Column[Any] | None = None
-        # Of a class that is being defined columns have no table, and perhaps no name, yet.
+        # While a class is being defined, its columns have no table yet, and perhaps no name.
         self._given, parent = _given_column(name, column)
         self._spec = IndexSpec(name, "", _name_of(self._given), model, schema=None, **options)
         self._spec.check()
@@ -100,7 +99,7 @@ class HashIndex(SchemaItem):
 
     @property
     def dimension(self) -> int | None:
-        """That of the column's vectors, if its type says one."""
+        """The dimension of the column's vectors, if its type has one."""
         kind = self.column.type
         return kind.dim if isinstance(kind, VECTOR | HALFVEC) else None
 
@@ -122,7 +121,7 @@ class HashIndex(SchemaItem):
         ----------
         connection : sqlalchemy.Connection
         checkfirst : bool
-            Whether an index of that name that is there already is left as it is.
+            Whether to leave an existing index of that name as it is.
         encode : bool
             Whether to encode the rows that are there.
 
@@ -150,7 +149,7 @@ class HashIndex(SchemaItem):
         ----------
         connection : sqlalchemy.Connection
         checkfirst : bool
-            Whether nothing is done where the table has no index of that name.
+            Whether to do nothing if the table has no index of that name.
 
         Raises
         ------
@@ -172,19 +171,19 @@ class HashIndex(SchemaItem):
 
     @classmethod
     def create_missing(cls, connection: sa.Connection, metadata: sa.MetaData) -> list[str]:
-        """Make the declared indexes that are not there: those that were deferred, say.
+        """Make the declared indexes that do not exist, such as deferred ones.
 
         Parameters
         ----------
         connection : sqlalchemy.Connection
             The caller commits.
         metadata : sqlalchemy.MetaData
-            Of tables that exist.
+            The metadata of existing tables.
 
         Returns
         -------
         list of str
-            The names of those that were made.
+            The names of the new indexes.
 
         Raises
         ------
@@ -230,10 +229,10 @@ class HashIndex(SchemaItem):
                     "has one index of a name"
                 )
         if "hash_indexes" not in parent.info:
-            # Copies of the table get both the listeners and this dict.
+            # Copies of the table share the listeners and this dict.
             event.listen(parent, "after_create", _create_with_table, propagate=True)
             event.listen(parent, "before_drop", _drop_with_table, propagate=True)
-        # A new one: what is declared on a copy is not declared on the original.
+        # A new dict, since an index of a copy is not declared on the original.
         parent.info["hash_indexes"] = {**parent.info.get("hash_indexes", {}), self.name: self}
 
     def _copied_to(self, table: sa.Table) -> "HashIndex":
@@ -249,7 +248,7 @@ class HashIndex(SchemaItem):
 def declared_on(table: sa.Table) -> dict[str, HashIndex]:
     """Return the indexes that are declared on a table, by name.
 
-    ``Table.to_metadata`` hands on those of the original; here the copy gets its own.
+    ``Table.to_metadata`` copies those of the original; here the copy gets its own.
     """
     declared: dict[str, HashIndex] = table.info.get("hash_indexes", {})
     if any(index.table is not table for index in declared.values()):
@@ -262,7 +261,7 @@ def declared_on(table: sa.Table) -> dict[str, HashIndex]:
 
 
 def _translated(spec: IndexSpec, connection: sa.Connection | MockConnection) -> IndexSpec:
-    """Put the schema in that statements of this connection mean by that of the declaration."""
+    """Translate the declared schema as statements of this connection do."""
     if isinstance(connection, MockConnection):
         return spec
     others = connection.get_execution_options().get("schema_translate_map", {})
@@ -287,17 +286,17 @@ def _drop_with_table(table: sa.Table, connection: Any, **_: Any) -> None:
 
 
 def _warn(message: str) -> None:
-    # Of whoever called HashIndex.create.
+    # The stack level of the caller of HashIndex.create.
     warnings.warn(message, UserWarning, stacklevel=5)
 
 
 def _given_column(index: str, column: Any) -> tuple[Any, sa.Table | None]:
-    """Return a column, or its name, and its table where it has one already.
+    """Return a column, or its name, and its table if it has one already.
 
     Raises
     ------
     InvalidInputError
-        If it is something else, or of an alias.
+        If it is something else, or a column of an alias.
     """
     given = column.column if isinstance(column, MappedColumn) else column
     given = getattr(given, "expression", given)
@@ -313,7 +312,7 @@ def _given_column(index: str, column: Any) -> tuple[Any, sa.Table | None]:
 
 
 def _name_of(column: Any) -> str:
-    """Return the name of a column that an index was declared on; empty where it has none yet."""
+    """Return the name of the declared column; empty if it has none yet."""
     return column if isinstance(column, str) else str(column.name or "")
 
 

@@ -1,4 +1,4 @@
-"""Filters as text that ``hashindex.search`` takes; the server quotes the values in it."""
+"""Write filters as text for ``hashindex.search``; the server quotes the values in it."""
 
 import re
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from .filters import Filter
 
 __all__ = ["text_of"]
 
-# Stands where a value will be; no text of SQL has it.
+# Marks the place of a value; the text of SQL never contains it.
 _MARK = "\0"
 
-# Stands for a schema until the statement is run, with its schema_translate_map.
+# Marks a schema until the statement runs with its schema_translate_map.
 _SCHEMA = re.compile(r"(__\[SCHEMA_[^\]]+\])")
 
 _NO_LIST = (
@@ -34,15 +34,15 @@ class _TextCompiler(PGCompiler_psycopg):
     ----------
     clause : sqlalchemy.ClauseElement
     outer : SQLCompiler
-        Of the statement that has the filter.
+        The compiler of the statement that has the filter.
     """
 
     def __init__(self, clause: ClauseElement, outer: SQLCompiler) -> None:
         self.marked: list[tuple[BindParameter[Any], str]] = []
-        # What with_loader_criteria demands, it demands of subqueries too.
+        # with_loader_criteria applies to subqueries too.
         self._global_attributes = dict(outer._global_attributes)
         around = outer.stack[-1]
-        # A subquery that refers to a statement around ours must not read its tables by itself.
+        # A correlated subquery must not add the outer statement's tables to its own FROM.
         self._default_stack_entry = {  # type: ignore[typeddict-item]
             "correlate_froms": around["correlate_froms"] - around["asfrom_froms"],
             "asfrom_froms": set(),
@@ -60,13 +60,13 @@ class _TextCompiler(PGCompiler_psycopg):
             return str(super().visit_bindparam(bindparam, **kw))  # type: ignore[no-untyped-call]
         cast = "" if (plain := _plain(kind)) is None else self._cast(kind, plain)
         if not cast and bindparam.unique:
-            # One of its own: here it is text, in the statement what it is compared with.
+            # A new parameter: here its type is text, while the statement has it in another type.
             bindparam = _retyped(bindparam, kind)
         self.marked.append((bindparam, cast))
         return f"{_MARK}{len(self.marked) - 1}{_MARK}{cast}"
 
     def _cast(self, kind: Any, plain: Any) -> str:
-        # As text, 1.5 beside an integer column would be taken for an integer.
+        # Without a cast, 1.5 beside an integer column would be taken for an integer.
         if plain.render_bind_cast:
             return str(self.render_bind_cast(kind, plain, ""))  # type: ignore[no-untyped-call]
         kinds = self.dialect.type_compiler_instance
@@ -74,7 +74,8 @@ class _TextCompiler(PGCompiler_psycopg):
         return f"::{kinds.process(free, identifier_preparer=self.preparer)}"
 
     def render_literal_value(self, value: Any, type_: Any, **kw: Any) -> str:
-        # PGCompiler doubles backslashes until it has seen a server; servers do not take them so.
+        # PGCompiler doubles backslashes until it has seen a server, but servers take them as they
+        # are.
         return str(SQLCompiler.render_literal_value(self, value, type_, **kw))
 
     def visit_in_op_binary(self, binary: BinaryExpression[Any], operator: Any, **kw: Any) -> str:
@@ -95,7 +96,7 @@ class _TextCompiler(PGCompiler_psycopg):
 
 
 def _retyped(parameter: BindParameter[Any], kind: Any) -> BindParameter[Any]:
-    """Return a parameter of the same values, under another name."""
+    """Return a parameter with the same values under another name."""
     retyped: BindParameter[Any] = sa.type_coerce(parameter, kind).typed_expression
     return retyped
 
@@ -112,14 +113,14 @@ def _as_array(values: BindParameter[Any]) -> BindParameter[Any]:
     ):
         raise CompileError(_NO_LIST)
     item = kind if _unbounded(_unwrapped(kind, _DIALECT)) is None else _Unbounded(kind)
-    # Of one dimension: a value that is a list, of JSON or a vector, is not one of arrays.
+    # An array of one dimension: a value that is a list (JSON, a vector) is not an inner array.
     array = _retyped(values, ARRAY(item, dimensions=1))
     array.expanding = False
     return array
 
 
 def _unwrapped(type_: Any, dialect: Any) -> Any:
-    """Return the dialect's own type, of decorators too."""
+    """Return the dialect's own type, also that of a decorator."""
     impl = type_.dialect_impl(dialect)
     if isinstance(impl, sa.types.TypeDecorator):
         return _unwrapped(impl.load_dialect_impl(dialect), dialect)
@@ -127,12 +128,12 @@ def _unwrapped(type_: Any, dialect: Any) -> Any:
 
 
 def _plain(type_: Any) -> Any:
-    """Return the dialect's own type where values are to be cast to it, else None."""
+    """Return the dialect's own type if values have to be cast to it, else None."""
     impl = _unwrapped(type_, _DIALECT)
-    # Paths of JSON are arrays of text beside some operators, jsonpath beside others.
+    # Paths of JSON are arrays of text for some operators, and jsonpath for others.
     if isinstance(impl, sa.types.NullType | sa.JSON.JSONPathType):
         return None
-    # What goes into such an expression is seldom of the type that comes out.
+    # The arguments of such an expression seldom have the type of its result.
     if isinstance(impl, sa.types.UserDefinedType):
         value: Any = sa.bindparam(None, type_=impl)
         return impl if impl.bind_expression(value) is None else None
@@ -140,7 +141,7 @@ def _plain(type_: Any) -> Any:
 
 
 def _unbounded(impl: Any) -> sa.types.TypeEngine[Any] | None:
-    """Return a type of the same values without a length or precision, where they may have one."""
+    """Return the type without its length or precision."""
     if isinstance(impl, sa.Float):
         return sa.Double()
     if isinstance(impl, sa.Numeric):
@@ -151,7 +152,7 @@ def _unbounded(impl: Any) -> sa.types.TypeEngine[Any] | None:
 
 
 class _Unbounded(sa.types.TypeDecorator[Any]):
-    """Values of a type to whose length or precision an array of it would cut them."""
+    """Values of a type with a length or precision, to which an array would cut them."""
 
     impl = sa.types.NullType
     cache_ok = True
@@ -170,7 +171,7 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
         return self.bounded.dialect_impl(dialect).literal_processor(dialect)
 
 
-# Not paramstyle format: that doubles every % of the text.
+# Not with paramstyle format, which doubles every % in the text.
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 
@@ -181,9 +182,9 @@ def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:
     ----------
     wanted : Filter
     compiler : SQLCompiler
-        Of the statement, which gets the values as its parameters.
+        The compiler of the statement, which gets the values as parameters.
     **kw : Any
-        For the values.
+        Arguments for compiling the values.
 
     Raises
     ------
@@ -199,7 +200,8 @@ def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:
     parts = []
     for place, piece in enumerate(text.split(_MARK)):
         if place % 2:
-            # The cast: the statement's own WHERE has the same parameter, whose type it shares.
+            # The cast is needed since the statement's own WHERE has the same parameter, with its
+            # type.
             marked, cast = written.marked[int(piece)]
             value = compiler.process(marked, skip_bind_expression=True, **kw)
             parts.append(f"pg_catalog.quote_nullable({value}{cast})")
@@ -212,7 +214,8 @@ def _constants(piece: str, compiler: SQLCompiler) -> Iterator[str]:
     parts = _SCHEMA.split(piece) if compiler.schema_translate_map else [piece]
     for place, part in enumerate(parts):
         if place % 2:
-            # Written in later, as an identifier. Between quotes a name with a quote would end them.
+            # The schema's name is written later, as an identifier; inside quotes, a quote in the
+            # name would end them.
             keys = "pg_catalog.json_object_keys(pg_catalog.row_to_json(named))"
             yield f"(SELECT pg_catalog.quote_ident({keys}) FROM (SELECT 1 AS {part}) named)"  # noqa: S608
         else:

@@ -1,4 +1,4 @@
-"""The filter of a statement: what it demands of the rows that it searches."""
+"""The filter of a statement, from its WHERE and joins."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ __all__ = ["Filter", "conjuncts", "filter_of", "leaves", "tables_of", "unaliased
 
 
 def unaliased(source: Any) -> Any:
-    """Return what an alias is of; anything else as it is."""
+    """Return the element of an alias; anything else unchanged."""
     return source.element if isinstance(source, sa.Alias) else source
 
 
 def conjuncts(clause: Any) -> Iterator[Any]:
-    """Take a filter apart at its ANDs."""
+    """Split a filter at its ANDs."""
     if isinstance(clause, BooleanClauseList) and clause.operator is operators.and_:
         for part in clause.clauses:
             yield from conjuncts(part)
@@ -52,9 +52,9 @@ def without(source: FromClause, dropped: FromClause) -> FromClause | None:
 
 
 def _pruned(source: FromClause, named: set[Any]) -> FromClause:
-    """Drop tables that are joined from the left side outward, and that no filter names.
+    """Drop tables of LEFT JOINs that no filter names.
 
-    Loading strategies join such tables; they restrict nothing.
+    Loading strategies add such joins; they restrict nothing.
     """
     if not isinstance(source, Join) or source.full:
         return source
@@ -66,7 +66,7 @@ def _pruned(source: FromClause, named: set[Any]) -> FromClause:
 
 
 def leaves(source: FromClause) -> Iterator[FromClause]:
-    """Take a tree of joins apart at its joins."""
+    """Split a tree of joins."""
     if isinstance(source, Join):
         yield from leaves(source.left)
         yield from leaves(source.right)
@@ -77,16 +77,16 @@ def leaves(source: FromClause) -> Iterator[FromClause]:
 
 
 def tables_of(clauses: Iterable[Any]) -> set[Any]:
-    """Find the tables, and aliases of some, whose columns are named."""
+    """Find the tables and aliases whose columns are named."""
     elements = (element for clause in clauses for element in visitors.iterate(clause))
     return {getattr(element, "table", None) for element in elements} - {None}
 
 
 def _is_opaque(clause: Any) -> bool:
-    """Whether text that is not ours stands in a filter: it may name any table."""
+    """Return whether a filter has text of the user, which may name any table."""
     return any(
         isinstance(element, TextClause)
-        # A constant in quotes is what LIKE is put together with.
+        # LIKE is built with constants in quotes.
         or (isinstance(element, ColumnClause) and element.is_literal and element.name[:1] != "'")
         for element in visitors.iterate(clause)
     )
@@ -94,14 +94,14 @@ def _is_opaque(clause: Any) -> bool:
 
 @dataclass(frozen=True)
 class Filter:
-    """What a statement demands of the rows that it searches.
+    """The filter of a statement.
 
     Parameters
     ----------
     clause : sqlalchemy.ClauseElement
         On columns of their table; or a statement that selects the keys of rows.
     key : Column, optional
-        Of the table, where the clause is a statement.
+        The table's key, if the clause is a statement.
     """
 
     clause: ClauseElement
@@ -109,28 +109,28 @@ class Filter:
 
 
 def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -> Filter | None:
-    """Find out what a statement demands of the rows that it searches.
+    """Return the filter of a statement.
 
     Parameters
     ----------
     key : sqlalchemy.ColumnElement
         The key column of the searched table, or of its alias in the statement.
     sources : sequence of FromClause
-        What the statement selects from.
+        The FROM of the statement.
     clauses : sequence
         The parts of its WHERE.
 
     Returns
     -------
     Filter or None
-        None where every row will do.
+        None if every row matches.
     """
     if not any(_is_opaque(part) for part in (*clauses, *sources)):
         joined = (leaf for source in sources for leaf in leaves(source))
         lateral = (leaf for leaf in joined if isinstance(leaf, Lateral | TableValuedAlias))
         named = tables_of([*clauses, *lateral])
         sources = [_pruned(source, named) for source in sources]
-    # A table that is joined without a condition may have no row, and restricts by that.
+    # A table that is joined without a condition may be empty, and then no row matches.
     alone = len(sources) == 1 and not isinstance(sources[0], Join)
     if alone and not clauses:
         return None
@@ -138,9 +138,9 @@ def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -
     nested = any(isinstance(element, SelectBase) for element in elements)
     if alone and isinstance(sources[0], sa.Table) and not nested:
         return Filter(sa.and_(*clauses))
-    # Aliases keep their names, and subqueries find what they refer to, in a statement of their own.
+    # In a separate statement, aliases keep their names, and subqueries find what they refer to.
     table = unaliased(key.table)
     statement = sa.select(key).select_from(*sources).where(*clauses)
-    # The ORM has been through its parts already: to an outer join's it would add criteria anew.
+    # The ORM has compiled the parts already, and would add criteria to an outer join a second time.
     statement._propagate_attrs = immutabledict()
     return Filter(statement, table.c[key.key])

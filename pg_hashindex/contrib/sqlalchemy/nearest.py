@@ -37,7 +37,7 @@ class _Options(TypedDict, total=False):
 _Query = ArrayLike | Vector | HalfVector
 
 
-# In quotes: SQLAlchemy 2.0 takes one type for all columns, and knows these for Any.
+# In quotes, since SQLAlchemy 2.0 takes a single type for all columns.
 @overload
 def nearest(
     entity: type[_Entity], column: Any, query: _Query, k: int = ..., **options: Unpack[_Options]
@@ -60,14 +60,14 @@ def nearest(
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by an index: the nearest first.
 
-    Filters and joins that are added restrict the rows that are searched, not the answers: a
-    statement has k rows whenever so many match. Those on the distance itself
-    (``statement.selected_columns.distance``) do restrict the answers.
+    Added filters and joins are applied before the k nearest rows are chosen, so a statement has k
+    rows if k rows match. A condition on the distance (``statement.selected_columns.distance``) is
+    applied to the k answers.
 
     Parameters
     ----------
     entity : mapped class, alias of one, or Table
-        What to select.
+        The entity to select.
     column : attribute or Column
         Its indexed column, of type ``VECTOR`` or ``HALFVEC``.
     query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
@@ -78,7 +78,7 @@ def nearest(
     candidates, probes
         As `pg_hashindex.HashIndex.search`.
     code : pgvector.Bit, optional
-        The query's code, of an index that is encoded in Python.
+        The query's code, if Python evaluates the index's model.
     key : attribute or Column, optional
         The key column of the index; by default the one that it is declared with, or the primary key
         of the column's table.
@@ -86,7 +86,7 @@ def nearest(
     Returns
     -------
     sqlalchemy.Select
-        Of the entity and its ``distance``, as pgvector's operator gives it.
+        A statement that selects the entity and its ``distance``, as pgvector's operator returns it.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
-    # By a name of its own, so that filter_by(id=...) means the entity's.
+    # Another name, so that filter_by(id=...) means the entity's.
     near = rows.table_valued(
         sa.column("hashindex_id", key_column.type), sa.column("distance", sa.Double())
     ).render_derived()
@@ -170,7 +170,7 @@ def _check_table(entity: Any, column: Any) -> None:
 
 
 def _declared(column: Any, name: str | None) -> HashIndex | None:
-    """Find the index as it is declared; one that is named need not be."""
+    """Find the declared index; an index given by name need not be declared."""
     table = filters.unaliased(column.table)
     found = {
         declared.name: declared
@@ -206,7 +206,7 @@ def _key(table: FromClause, declared: HashIndex | None) -> Any:
 
 
 class _NearestRows(Function[Any]):
-    """A call of an index's search function; with a filter where its statement has one."""
+    """A call of an index's search function, with the filter of its statement."""
 
     inherit_cache = True
 
@@ -228,7 +228,7 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def _filter_of(element: _NearestRows, compiler: SQLCompiler) -> filters.Filter | None:
-    """Read what the statement around a search demands of its rows."""
+    """Read the filter of the statement around a search."""
     enclosing: Any = compiler.stack[-1] if compiler.stack else {}
     statement = enclosing.get("selectable")
     if not isinstance(statement, sa.Select):

@@ -1,4 +1,4 @@
-"""What an index is declared to be, as text."""
+"""The declaration of an index, as text."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _CHOICES: dict[str, Any] = {
 
 
 class IndexOptions(TypedDict, total=False):
-    """What an index is declared with beside its name, column and model; see `HashIndex`."""
+    """The options of a declared index; see `HashIndex`."""
 
     key: str | None
     metric: Metric | None
@@ -38,14 +38,14 @@ class IndexOptions(TypedDict, total=False):
 
 
 class PlacedIndexOptions(IndexOptions, total=False):
-    """The same, where the table is named by its bare name."""
+    """The same options, without the table's schema."""
 
     schema: str | None
 
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """An index as it is declared, or as it was; see `HashIndex`."""
+    """A declared or an existing index; see `HashIndex`."""
 
     name: str
     table: str
@@ -63,7 +63,7 @@ class IndexSpec:
     defer: bool = False
 
     def check(self) -> None:
-        """Refuse what no index can be.
+        """Refuse impossible declarations.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class IndexSpec:
             )
 
     def options(self) -> dict[str, Any]:
-        """Return what is not as by default, beside name, table, column and model."""
+        """Return the options that differ from their defaults."""
         return {
             field.name: value
             for field in fields(self)[4:]

@@ -1,4 +1,4 @@
-"""The statements that make, change and drop declared indexes, as text: a script runs them too."""
+"""Statements that make, change and drop declared indexes, as text that scripts can run too."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
-    """Return SQL that makes an index; with defer, only where it is missing and its model is not."""
+    """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
     options = spec.options()
     options.pop("schema", None)
     options.pop("filter_columns", None)
@@ -48,9 +48,9 @@ def drop_statement(
     ----------
     name : str
     table, schema : str, optional
-        The table that it must be of, to be dropped; only with if_exists.
+        Drop the index only if it belongs to this table; only with if_exists.
     if_exists : bool
-        Whether nothing is done where there is none.
+        Whether to do nothing if there is no such index.
     """
     if not if_exists:
         return _call("drop_index", {"name": name})
@@ -71,7 +71,7 @@ def swap_statement(name: str, model: str) -> str:
 
 
 def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
-    """Return SQL that changes how an index is searched by default."""
+    """Return SQL that changes the defaults of searches."""
     return [
         _call("configure_index", {"name": name, **settings}),
         _call("_warn_of_path", {"index_name": name}),
@@ -88,7 +88,7 @@ def _call(function: str, values: dict[str, Any]) -> str:
 
 
 def run(connection: sa.Connection | MockConnection, statement: str) -> sa.CursorResult[Any] | None:
-    """Run a statement as it is; by a mock connection, print it as DDL."""
+    """Run a statement unchanged; on a mock connection, print it as DDL."""
     if isinstance(connection, MockConnection):
         connection.execute(sa.DDL(statement.replace("%", "%%")))  # type: ignore[no-untyped-call]
         return None
@@ -99,9 +99,9 @@ def run(connection: sa.Connection | MockConnection, statement: str) -> sa.Cursor
 def noticed(
     connection: sa.Connection | MockConnection, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Hand on the warnings of the server, where psycopg is the driver; others keep them.
+    """Pass on the warnings of the server if psycopg is the driver.
 
-    They are told after the block, since psycopg swallows what a handler of its own raises.
+    They are issued after the block, since psycopg swallows errors that its handlers raise.
     """
     driver = getattr(connection, "connection", None)
     driver = getattr(driver, "driver_connection", None)

@@ -32,7 +32,7 @@ class HashCode(BIT):
         self.n_bits = n_bits
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        """Check a code's length: the cast that PostgreSQL is sent would cut it, or fill it up."""
+        """Check a code's length, since a cast in PostgreSQL would cut or pad it."""
         text = value.to_text() if isinstance(value, Bit) else value
         if isinstance(text, str) and self.n_bits not in (None, len(text)):
             raise InvalidInputError(f"code {text} has {len(text)} bits, expected {self.n_bits}")
@@ -44,7 +44,7 @@ class HashCode(BIT):
         def hamming_distance(self, other: object, /) -> ColumnElement[int]:
             """Return ``bit_count(a # b)``, the number of bits that differ.
 
-            Unlike pgvector's ``<~>``, an index on the column never makes a guess of it.
+            Unlike for pgvector's ``<~>``, PostgreSQL never uses an approximate index on the column.
 
             Parameters
             ----------
@@ -71,7 +71,7 @@ def encode(model: str, vector: "_Vectors") -> sa.Function[Any]:
     Returns
     -------
     sqlalchemy.Function
-        Of type `HashCode`.
+        An expression of type `HashCode`.
     """
     return sa.func.hashindex.encode(model, _as_vector(vector), type_=HashCode())
 
@@ -87,7 +87,7 @@ def project(model: str, vector: "_Vectors") -> sa.Function[Any]:
     Returns
     -------
     sqlalchemy.Function
-        Of type ``VECTOR``.
+        An expression of type ``VECTOR``.
     """
     return sa.func.hashindex.project(model, _as_vector(vector), type_=VECTOR())
 

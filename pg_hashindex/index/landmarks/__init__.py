@@ -1,4 +1,4 @@
-"""Landmarks: thousands of centres of a table's rows, and the nearest of them for each row."""
+"""Landmarks: thousands of centres among a table's rows, each row belonging to the nearest."""
 
 from .assignment import Landmarks, ListMeans
 from .training import landmark_count, train_landmarks, training_rows

@@ -1,4 +1,4 @@
-"""Assigning rows to their nearest landmark, and landmarks to the middle of their rows."""
+"""Assign rows to their nearest landmark, and move landmarks to the mean of their rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +11,11 @@ from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit
 
 __all__ = ["CANCELLED", "LEAST_ROWS", "MAX_FLAT", "Landmarks", "ListMeans"]
 
-#: Up to so many landmarks are all compared with each row: groups would save nothing.
+#: Up to this number, each row is compared with all landmarks: groups would save nothing.
 MAX_FLAT = 1024
-#: A centre is the mean of at least so many rows, so that it tells of none of them.
+#: A centre is the mean of at least this many rows, so that it reveals none of them.
 LEAST_ROWS = 3
-#: A mean of unit vectors shorter than this is what rounding left.
+#: A mean of unit vectors that is shorter than this is only rounding.
 CANCELLED = 1e-5
 # Groups for each root of the number of landmarks, and groups that a row visits. On 300,000 text
 # embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
@@ -24,7 +24,7 @@ _GROUPS = (4.0, 24)
 
 
 class Landmarks:
-    """Landmarks made ready for assigning rows to them, batch after batch.
+    """Landmarks, prepared for assigning rows to them in batches.
 
     Up to 1,024 landmarks are all compared with each row, and the answer is exact. If there are
     more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
@@ -34,7 +34,7 @@ class Landmarks:
     ----------
     centres : array-like (m, d)
     spherical : bool
-        Whether directions count alone: rows and landmarks are scaled to unit length.
+        Whether only directions count: rows and landmarks are scaled to unit length.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Landmarks:
     def assign(self, X: ArrayLike) -> NDArray[np.intp]:
         """Find the nearest landmark of each row.
 
-        A row of zero has no direction: it belongs to landmark 0 where directions count alone.
+        The zero vector has no direction: if only directions count, it belongs to landmark 0.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Landmarks:
 
 
 class ListMeans:
-    """The mean of the rows that each landmark was given, which is a better centre for them.
+    """The means of the rows of each landmark, which are better centres.
 
     Landmarks are trained on a sample. Their lists stay as they are when they move to the mean of
     all of their rows, and 64 lists then hold as much of the true ten as 80 did.
@@ -120,15 +120,15 @@ class ListMeans:
         present, inverse = np.unique(places, return_inverse=True)
         means, counts = place_means(X, inverse, len(present), np.arange(len(X)), weights)
         self._counts[present] += counts
-        # Of means, rather than sums, float32 keeps the digits.
+        # Means, unlike sums, stay exact in float32.
         share = (counts / self._counts[present]).astype(np.float32)
         self._means[present] += (means - self._means[present]) * share[:, None]
 
     def centres(self) -> NDArray[np.float32]:
-        """Return the means, and the landmark itself where fewer than three rows have one."""
+        """Return the means; a landmark with fewer than three rows stays where it is."""
         moved = self._counts >= LEAST_ROWS
         if self._landmarks.spherical:
-            # Directions that cancel have no mean.
+            # Directions that cancel out have no mean.
             moved &= row_lengths(self._means) > CANCELLED
             result = unit_rows(self._means)
         else:

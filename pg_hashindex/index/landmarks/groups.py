@@ -1,4 +1,4 @@
-"""Groups of landmarks: a row is compared with those of its nearest groups, not with all of them."""
+"""Groups of landmarks, so that a row is compared only with landmarks of the nearest groups."""
 
 import math
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from ...hashers._common.rows import row_slices
 
 __all__ = ["LandmarkGroups", "place_means"]
 
-# k-means of the landmarks themselves, for their groups: more rounds find no more neighbours.
+# Rounds of k-means among the landmarks, which forms the groups; more find no more neighbours.
 _ROUNDS = 4
-# Times the mean size that a group may have: each visit to a larger one takes longer.
+# The largest size of a group, in multiples of the mean: larger groups take longer to visit.
 _LARGEST = 3
-# About this many scores are worked on at a time: 32 MB.
+# Scores computed at a time: 32 MB.
 _BLOCK_SCORES = 1 << 23
-# Rows added up in float32 at a time.
+# Rows added up in float32 before float64 takes the sum.
 _SUM_ROWS = 32
 
 
@@ -26,8 +26,8 @@ class LandmarkGroups:
     """Landmarks in groups around centres of their own: an inverted file, one level.
 
     A row is compared with the group centres, and then with the landmarks of the groups visited.
-    Each row chooses its own groups: to have the rows of a group visit the groups next to that one
-    takes larger products and fewer of them, but twice the time for the same neighbours.
+    Each row chooses its own groups. Letting all rows of a group visit the same neighbouring groups
+    needs fewer and larger products, but takes twice the time for the same neighbours.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ class LandmarkGroups:
     fineness : float
         Groups for each root of the number of landmarks.
     n_visited : int
-        Groups that a row is compared with.
+        Groups that each row visits.
     """
 
     def __init__(self, points: NDArray[np.float32], fineness: float, n_visited: int) -> None:
         n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
-        # Evenly spaced landmarks to start from: any will do, and the same ones each time.
+        # Start from evenly spaced landmarks: any will do, and these are reproducible.
         start = np.arange(n_groups) * len(points) // n_groups
         centres = points[start]
         every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
@@ -74,7 +74,7 @@ class LandmarkGroups:
         result = np.empty(len(X), np.intp)
         for part in row_slices(len(X), self._block_rows):
             visited = self._visited(X[part])
-            # Every visit is to a group that has landmarks, so all of both is written.
+            # Every visited group has landmarks, so all places of both arrays are written.
             least = np.empty(visited.size, np.float32)
             places = np.empty(visited.size, np.intp)
             for pairs, group, scores in self._scores(X[part], visited):
@@ -100,13 +100,13 @@ class LandmarkGroups:
         Yields
         ------
         pairs : intp (p,)
-            Places in ``visited``, of rows that visit the group.
+            Places in ``visited`` of the rows that visit the group.
         group : int
         scores : float32 (p, size of the group)
             Half of the squared distance, without the square of the row.
         """
         flat = visited.ravel()
-        # Numbers of sixteen bits are sorted by radix.
+        # NumPy sorts numbers of 16 bits by radix.
         few = len(self._sizes) <= np.iinfo(np.uint16).max
         order = np.argsort(flat.astype(np.uint16) if few else flat, kind="stable")
         ends = np.bincount(flat, minlength=len(self._sizes)).cumsum()
@@ -124,21 +124,21 @@ class LandmarkGroups:
 def _split(
     points: NDArray[np.float32], labels: NDArray[np.intp], largest: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Put the members of each group together, groups above the largest size cut along an axis.
+    """Put the members of each group together; cut groups above the largest size along an axis.
 
     Returns
     -------
     members : intp (m,)
         Numbers of points, group after group.
     starts : intp (n_groups + 1,)
-        Where each group starts among them; none is empty.
+        The start of each group among them; none is empty.
     """
     members = np.lexsort((points[:, 0], labels))
     ordered = labels[members]
     firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
     sizes = np.diff(firsts, append=len(members))
     parts = -(-sizes // max(largest, 1))
-    # The parts of a group are as long as each other, up to one.
+    # The lengths of a group's parts differ by at most one.
     number = np.arange(parts.sum()) - np.repeat(parts.cumsum() - parts, parts)
     starts = np.repeat(firsts, parts) + number * np.repeat(sizes, parts) // np.repeat(parts, parts)
     return members, np.append(starts, len(members))
@@ -154,7 +154,7 @@ def _least(scores: NDArray[np.float32], n: int) -> NDArray[np.intp]:
     Returns
     -------
     intp (n_lines, n)
-        Or all places, where a line is shorter.
+        All places, if a line is shorter.
     """
     width = scores.shape[1]
     if n >= width:
@@ -191,9 +191,9 @@ def place_means(
         0 to n_places - 1.
     n_places : int
     numbers : intp (p,)
-        The rows that ``places`` are about; no copy of them is made.
+        The rows that ``places`` belong to; they are not copied.
     weights : float32 (p,)
-        What each row is multiplied by.
+        The factor of each row.
 
     Returns
     -------

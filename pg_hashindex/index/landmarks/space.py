@@ -1,4 +1,4 @@
-"""Where rows and landmarks are compared: about their mean, of size 1, in fewer dimensions."""
+"""The space in which rows and landmarks are compared: centred, scaled, of fewer dimensions."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,28 +12,29 @@ from ...hashers._common.threads import one_blas_thread
 
 __all__ = ["Space", "in_threads", "reduced", "reducing_basis", "row_lengths", "unit_rows"]
 
-# Rows that a thread takes at a time: half of a batch of 10,000.
+# Rows of a slice, which one thread works on: half of a batch of 10,000.
 _SLICE_ROWS = 5120
-# A basis must keep this part of the variance, in this part of the dimensions at the most, to pay.
+# A basis pays if it keeps this part of the variance, with at most this part of the dimensions.
 _KEPT_VARIANCE = 0.85
 _KEPT_DIMENSIONS = 0.75
-# Few dimensions have to keep more: of 24, those that keep 85 % find the nearest of 2,000 landmarks
-# for 68 % of the rows, where 128 of the 384 of text embeddings find it for 95 %.
+# At least 96 dimensions: with 24 dimensions in all, the directions that keep 85 % of the variance
+# find the nearest of 2,000 landmarks for 68 % of the rows; 128 of the 384 dimensions of text
+# embeddings find it for 95 %.
 _MIN_BASIS = 96
 _MAX_BASIS = 256
 _BASIS_ROWS = 8192
 
 
 class Space:
-    """Rows scaled to unit length where directions count, moved to the mean, and scaled to size 1.
+    """Rows scaled to unit length if only directions count, centred, and scaled to size 1.
 
-    So products of float32 keep the digits that tell near rows apart, and their squares stay within
-    its range.
+    So products in float32 keep the digits that distinguish near rows, and squares stay within the
+    range of float32.
 
     Parameters
     ----------
     X : float32 (n, d)
-        Rows that say where the mean is and how far they are from it.
+        Rows that give the mean and the scale.
     spherical : bool
     """
 
@@ -42,12 +43,12 @@ class Space:
         directed = unit_rows(X) if spherical else X
         self._mean = directed.mean(axis=0, dtype=np.float64).astype(np.float32)
         largest = float(np.abs(directed - self._mean).max())
-        #: What distances are multiplied by.
+        #: The factor of distances.
         self.scale = np.float32(1 / largest if largest > np.finfo(np.float32).tiny else 1)
 
     def __call__(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """Put rows (n, d) into this space, as a copy."""
-        # A row beyond the range goes to its end.
+        # Numbers beyond the range of float32 become its largest.
         with np.errstate(over="ignore"):
             result: NDArray[np.float32] = (unit_rows(X) if self._spherical else X) - self._mean
             result *= self.scale
@@ -61,7 +62,7 @@ def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale rows to unit length; the zero vector stays."""
+    """Scale rows to unit length; the zero vector stays as it is."""
     lengths = row_lengths(X)
     lengths[lengths == 0] = 1
     return X / lengths[:, None]
@@ -87,7 +88,7 @@ def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
     sample = X[:: -(-len(X) // _BASIS_ROWS)]
     total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
     size = min(X.shape[1], _MAX_BASIS)
-    # Threads of BLAS would wait for one another longer than they work.
+    # Threads of BLAS would wait for each other longer than they work.
     with one_blas_thread():
         start = np.random.default_rng(0).standard_normal((X.shape[1], size), dtype=np.float32)
         basis = np.linalg.qr(start)[0]
@@ -116,7 +117,7 @@ def in_threads(work: Callable[[slice], None], n_rows: int) -> None:
     Parameters
     ----------
     work : callable
-        Must write what it finds to places of its own.
+        Takes a slice, and must write its results to places of its own.
     n_rows : int
     """
     n_slices = max(1, -(-n_rows // _SLICE_ROWS))

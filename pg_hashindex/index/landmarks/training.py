@@ -1,4 +1,4 @@
-"""Landmarks: thousands of centres of a table's rows, by k-means that takes seconds."""
+"""Train landmarks: k-means with thousands of centres, in seconds."""
 
 from collections.abc import Callable
 
@@ -15,27 +15,27 @@ from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit
 
 __all__ = ["landmark_count", "train_landmarks", "training_rows"]
 
-# Groups for each root of the number of landmarks, and groups that a row visits. Means forgive a
-# wrong neighbour, which lists do not: fewer comparisons than `Landmarks` makes. On 300,000 text
+# Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
+# than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
 # embeddings twice as many visits cover no more of the true ten.
 _GROUPS = (4.0, 8)
 _ROUNDS = 4
 _ROWS_PER_LANDMARK = 12
 _TABLE_ROWS_PER_LANDMARK = 28
-# Rows that say where the data are and how wide.
+# Rows that give the mean and the scale of the data.
 _SPACE_ROWS = 8192
-# Rows nearer than this part of their length are the same up to rounding.
+# Rows are equal up to rounding if their distance is below this part of their length.
 _SAME = 1e-5
 _BLOCK_ROWS = 8192
 
 
 def landmark_count(n_rows: int) -> int:
-    """Return how many landmarks a table of so many rows should have: one for 28 rows."""
+    """Return how many landmarks a table with this number of rows should have: one for 28 rows."""
     return max(1, n_rows // _TABLE_ROWS_PER_LANDMARK)
 
 
 def training_rows(n_landmarks: int) -> int:
-    """Return how many rows to draw for training so many landmarks: 12 for each."""
+    """Return how many rows to draw for training this number of landmarks: 12 for each."""
     return _ROWS_PER_LANDMARK * n_landmarks
 
 
@@ -50,10 +50,11 @@ def train_landmarks(
 ) -> NDArray[np.float32]:
     """Train landmarks on a sample, by Lloyd's k-means from rows of it.
 
-    Of more than 1,024 landmarks, a row is compared with those near it, in fewer dimensions, as
-    `Landmarks` does. A landmark that loses its rows goes on from a row drawn with a chance that
-    grows with the squared distance to its own landmark (as k-means++ does). After the last round
-    those of fewer than three rows are left out: a landmark is to tell of no single row.
+    If there are more than 1,024 landmarks, a row is compared with those near it, in fewer
+    dimensions, as `Landmarks` does. A landmark that loses all its rows moves to a row, drawn with a
+    probability that grows with its squared distance to its own landmark (as in k-means++). After
+    the last round, landmarks of fewer than three rows are dropped, so that no landmark reveals a
+    single row.
 
     Parameters
     ----------
@@ -61,8 +62,8 @@ def train_landmarks(
         The sample; about `training_rows` of them. A copy of it in fewer dimensions is made.
     n_landmarks : int
     spherical : bool
-        Whether directions count alone: the landmarks then have unit length, and rows of zero are
-        left out.
+        Whether only directions count: landmarks then have unit length, and zero vectors are left
+        out.
     random_state : int, optional
     rounds : int
     on_round : callable, optional
@@ -71,8 +72,8 @@ def train_landmarks(
     Returns
     -------
     float32 (m, d)
-        m is n_landmarks, or less where fewer rows are distinct or landmarks are left out. Where
-        no three rows have a mean, the only landmark is the first axis.
+        m is n_landmarks, or less if there are fewer distinct rows or landmarks are dropped. If no
+        three rows have a mean, the only landmark is the first axis.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def train_landmarks(
         order = order[row_lengths(X)[order] > 0]
     if len(order) < LEAST_ROWS:
         return _nobody(X)
-    # Fewer rows than three for each would leave most landmarks out.
+    # With fewer than three rows for each, most landmarks would be dropped.
     training = _Training(X, order, min(n_landmarks, len(order) // LEAST_ROWS), spherical, rng)
     for done in range(rounds):
         training.step(last=done + 1 == rounds)
@@ -140,21 +141,21 @@ class _Training:
         means, counts = place_means(self._X, places, len(points), self._order, self._weights)
         full = counts >= (LEAST_ROWS if last else 1)
         if self._spherical:
-            # Directions that cancel have no mean.
+            # Directions that cancel out have no mean.
             full &= row_lengths(means) > CANCELLED
         self.centres = self._directed(means[full])
         if len(self.centres) < self._n_landmarks and not last:
             self._add(points, places)
 
     def _add(self, points: NDArray[np.float32], places: NDArray[np.intp]) -> None:
-        """Add rows far from their landmark until there are as many landmarks as asked for."""
+        """Add rows far from their landmark until there are n_landmarks."""
         distances = np.empty(len(places), np.float32)
         for part in row_slices(len(places), _BLOCK_ROWS):
             distances[part] = row_lengths(self._rows[part] - points[places[part]])
-        # The digits that a distance lacks are those of the rows as they came.
+        # Distances are exact only to the digits that the original rows had.
         lengths = row_lengths(self._X)[self._order] * self._weights
         apart = np.flatnonzero(distances > _SAME * lengths * self._space.scale)
-        # The least of exponential variables with these rates: a draw without replacement.
+        # The least of exponential variables with these rates are a draw without replacement.
         chances = self._rng.exponential(size=len(apart)) / distances[apart].astype(np.float64) ** 2
         n_missing = self._n_landmarks - len(self.centres)
         drawn = apart[np.argsort(chances, kind="stable")[:n_missing]]
@@ -166,7 +167,7 @@ class _Training:
 
 
 def _assigned(X: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Return the nearest point of each row, intp (n,); of many points, nearly so."""
+    """Return the nearest point of each row, intp (n,); approximately if there are many points."""
     result = np.empty(len(X), np.intp)
     groups = LandmarkGroups(points, *_GROUPS) if len(points) > MAX_FLAT else None
 

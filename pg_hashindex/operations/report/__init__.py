@@ -1,4 +1,4 @@
-"""An index on one page: what it is, how well it finds, how its codes are spread.
+"""The report: an index on one page of HTML, with its recall, times and codes.
 
 `gather` reads and measures, `page` fills the template ``page.html``; the charts need the extra
 ``plot``.

@@ -10,7 +10,7 @@ from datetime import UTC
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-# Parses nothing but what matplotlib has just written.
+# It parses only what matplotlib has just written.
 from xml.etree import ElementTree
 
 import numpy as np
@@ -38,10 +38,10 @@ _HISTORY = {
     "p95 ms": "p95_ms",
 }
 
-# Pairs of bits in the table, of thousands.
+# Pairs of bits in the table; there are thousands.
 _PAIRS = 20
 
-# Colours that cannot be seen on a dark page, and the page's own in their place.
+# Colours that cannot be seen on a dark page, and the page's colours that replace them.
 _COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue)"}
 _FONT = re.compile(r"font-family:[^;]*;?\s*")
 _REFERENCE = re.compile(r"(?<=url\(#)|(?<=^#)")
@@ -50,7 +50,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, what it says in a sentence, and its numbers.
+    """A figure, a sentence about it, and its numbers.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Chart:
     title, description : str
     figure : matplotlib.figure.Figure
     headings, rows
-        Of the table.
+        The table.
     wide : bool
         Whether it takes the whole width.
     """
@@ -81,13 +81,13 @@ class Chart:
         from markupsafe import Markup
 
         out = io.StringIO()
-        # Salted, so that the same figure gives the same ids.
+        # A fixed salt gives the same figure the same ids.
         with drawing(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": self.key}):
             self.figure.savefig(out, format="svg", transparent=True, metadata=_NO_METADATA)
         written = out.getvalue()
         root = ElementTree.fromstring(written)  # noqa: S314
         for parent in list(root.iter()):
-            # HTML knows SVG without namespaces; a style would be one of the whole page.
+            # HTML takes SVG without namespaces; a style element would apply to the whole page.
             parent.tag = parent.tag.rpartition("}")[2]
             parent.attrib = {
                 name.rpartition("}")[2]: self._attribute(name, value)
@@ -118,7 +118,7 @@ class Chart:
 
 
 def of_measurement(measured: Measurement) -> Iterator[Chart]:
-    """Yield recall and time against candidates, and how times are spread."""
+    """Yield recall and time against candidates, and the distribution of times."""
     found, own = measured.evaluation, measured.own
     low, high = found.points[0], found.points[-1]
     yield Chart(
@@ -224,7 +224,7 @@ def of_bits(bits: Bits) -> Iterator[Chart]:
 
 
 def of_lists(lists: Lists) -> Iterator[Chart]:
-    """Yield how long lists are; nothing where there are none."""
+    """Yield the lengths of lists; nothing if there are none."""
     if not len(lists.lengths):
         return
     mean = float(lists.lengths.mean())
@@ -244,7 +244,7 @@ def of_lists(lists: Lists) -> Iterator[Chart]:
 
 
 def of_history(points: Sequence[HistoryPoint]) -> Iterator[Chart]:
-    """Yield recall over time; nothing where none is recorded."""
+    """Yield recall over time; nothing if none is recorded."""
     if not points:
         return
     points = [replace(point, measured_at=point.measured_at.astimezone(UTC)) for point in points]

@@ -1,4 +1,4 @@
-"""Everything that the page of an index tells, read and measured; nothing is written."""
+"""Read and measure everything that the report of an index shows; write nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,14 +40,15 @@ _SAME_TABLE: LiteralString = """
 """
 
 
-# Bits are drawn from so many codes and pages; eight million of them are read in about a second.
+# The most codes to draw, and the pages to draw them from; reading eight million bits takes about a
+# second.
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
 _PAGES = 2_000
-# A picture of more bits would have more points than it is large.
+# A picture of more bits would need more points than it has.
 _MOST_CORRELATED = 512
 
-# Ordered by a hash of their places: unchanged codes give the same draw.
+# Ordered by a hash of the place, so that unchanged codes give the same draw.
 _CODES: LiteralString = """
     SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
     ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
@@ -56,23 +57,23 @@ _CODES: LiteralString = """
 
 @dataclass(frozen=True)
 class Missing:
-    """What could not be found out, and why."""
+    """A part that could not be read, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What searches find, and how long they take.
+    """Recall and times of searches.
 
     Attributes
     ----------
     evaluation : Evaluation
         At each number of candidates.
     own : int
-        Candidates that searches of the index keep; one of those tried.
+        The index's own number of candidates, one of those measured.
     milliseconds : tuple of float
-        Of each query, with these.
+        The time of each query, with the index's own candidates.
     """
 
     evaluation: Evaluation
@@ -94,11 +95,11 @@ class Bits:
     codes : int
         How many were drawn.
     ones : float64 (b,)
-        Share of them in which a bit is one.
+        The share of codes in which a bit is one.
     numbers : intp (c,)
-        Bits whose correlations were computed: all, or some of many.
+        Bits whose correlations were computed: all, or some if there are many.
     correlation : float32 (c, c)
-        Of each two of these; NaN where one of them is the same in all codes.
+        The correlation of each two of these; NaN if one of them is the same in all codes.
     """
 
     codes: int
@@ -109,7 +110,7 @@ class Bits:
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Lists of landmarks: all of them together, and the codes in each."""
+    """Lists of landmarks: a summary, and the codes in each."""
 
     summary: ListSummary
     lengths: NDArray[np.int64]
@@ -117,14 +118,14 @@ class Lists:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """An index as it is.
+    """The report of an index.
 
     Attributes
     ----------
     index : HashIndex
     made_at : datetime
     versions : str
-        Of pg_hashindex, pgvector and PostgreSQL.
+        The versions of pg_hashindex, pgvector and PostgreSQL.
     health : Health or Missing
     summary : IndexSummary or Missing
     measurement : Measurement or Missing
@@ -134,7 +135,7 @@ class Report:
         None where there are no landmarks.
     history : list of HistoryPoint or Missing
     advice : Advice or None
-        What tuning has found.
+        The result of tuning.
     """
 
     index: IndexRow
@@ -160,10 +161,10 @@ def gather(
     random_state: int = 0,
     progress: bool = False,
 ) -> Report:
-    """Read and measure what the page of an index tells.
+    """Read and measure what the report of an index shows.
 
-    Nothing is written, so that it works in a read-only session; what is measured is not recorded.
-    Where something cannot be found out, as of an index whose table is gone, the report says why.
+    Nothing is written, so this works in a read-only session, and measurements are not recorded. If
+    a part cannot be read, since the index's table is gone say, the report says why.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def gather(
     queries : int
         Rows drawn from the table as queries.
     query_set : str, optional
-        Name of a saved set to ask instead.
+        The name of a saved set to use instead.
     k : int
         Answers compared.
     candidates : sequence of int
@@ -226,7 +227,7 @@ def _found(find: Callable[[], T]) -> T | Missing:
     try:
         return find()
     except (ConnectionFailedError, MissingSchemaError):
-        # Nothing else will be found either.
+        # Nothing else can be read either.
         raise
     except HashIndexError as error:
         return Missing(str(error))
@@ -311,7 +312,7 @@ def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
     centred = codes[:, numbers] - ones[numbers]
     length = np.linalg.norm(centred, axis=0)
-    # A bit that is the same in all codes correlates with none.
+    # A bit that is the same in all codes has no correlation.
     unit = centred / np.where(length > 0, length, np.nan)
     correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
     return Bits(len(codes), ones, numbers, correlation)
@@ -330,7 +331,7 @@ def _draw_codes(index: IndexRow, random_state: int) -> list[str]:
         sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(
             100 * row[0], random_state
         )
-        # Where few rows have a code, the pages drawn may have none.
+        # If few rows have a code, the drawn pages may have none.
         for pages in (sample, sql.SQL("")):
             statement = sql.SQL(_CODES).format(
                 code=sql.Identifier(index.code_column), codes=codes, sample=pages

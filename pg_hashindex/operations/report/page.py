@@ -1,4 +1,4 @@
-"""The page of an index: one file of HTML, readable without a network."""
+"""The page of a report: one file of HTML that loads nothing from the network."""
 
 import os
 import shlex
@@ -99,7 +99,7 @@ def check_page(path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If matplotlib is missing, there is no such folder, or something is there that is no file.
+        If matplotlib is missing, there is no such folder, or the path is not a plain file.
     """
     with drawing():
         pass
@@ -129,7 +129,7 @@ def save_page(text: str, path: Path) -> None:
         If the file cannot be written.
     """
     check_page(path)
-    # A link stays one.
+    # If the path is a link, it stays a link.
     target = path.resolve()
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""Comparing methods as the papers do: train, encode and score them on one data set."""
+"""Compare methods as the papers do: train, encode and score them on one data set."""
 
 from .methods import Method, default_methods
 from .outcomes import Outcome, compare

@@ -1,4 +1,4 @@
-"""The competitors: a hasher with its parameters, and the rows and labels that it sees."""
+"""The methods that are compared: a hasher with its parameters, and its training rows and labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ __all__ = ["Method", "default_methods"]
 
 @dataclass(frozen=True)
 class Method:
-    """One competitor.
+    """A method to compare.
 
     Parameters
     ----------
@@ -30,11 +30,11 @@ class Method:
     parameters : mapping
         Its parameters, beside bits and seed.
     name : str, optional
-        What results call it; by default the hasher's name.
+        Its name in results; by default the hasher's name.
     train_on : {"train", "database"}
         Which rows it learns from.
     labels : {"all", "labelled"}
-        Which of these rows it sees the labels of; "labelled" are those that the split names.
+        The rows whose labels it learns from; "labelled" are those that the split names.
     levels : {2, 4}
         Levels that codes keep of each projection.
     """
@@ -56,7 +56,7 @@ class Method:
         Raises
         ------
         InvalidInputError
-            If there is no such hasher, it has no such parameter, or its models no such levels.
+            If there is no such hasher, parameter or number of levels.
         """
         if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
             raise InvalidInputError(
@@ -72,12 +72,12 @@ class Method:
     def training_data(
         self, split: Split
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
-        """Return the rows it learns from, and their labels as it sees them.
+        """Return the rows and labels that it learns from.
 
         Raises
         ------
         InvalidInputError
-            If it is to see a part of the labels and the split names none.
+            If it learns from a part of the labels and the split names none.
         """
         if self.train_on == "database":
             X, y = split.database, split.labels
@@ -101,14 +101,14 @@ class Method:
     def transductive_data(
         self, split: Split
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
-        """Return what a transductive method learns from: all rows that are to have codes.
+        """Return the rows and labels for a transductive method: all rows that need codes.
 
         Returns
         -------
         X : floating (n + n_queries, d)
             The rows of the database, then the queries.
         y : optional
-            Labels of the training rows as the method sees them; all other rows have none.
+            The labels of the training rows; all other rows have none.
 
         Raises
         ------
@@ -137,10 +137,10 @@ class Method:
 
 
 def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:
-    """Name the methods that can learn from a data set: without labels, those that need none.
+    """Name the methods that can learn from a data set; without labels, those that need none.
 
-    Without torch, those that train a network are left out, and for 4 levels those that learn
-    weights of bits.
+    Methods that train a network are left out without torch, and methods that learn weights of bits
+    for 4 levels.
     """
     learnable = [
         name
@@ -150,7 +150,7 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]
-    # One bit a dimension and no other number.
+    # It has one bit for each dimension.
     if split.train.shape[1] not in bits:
         learnable.remove("sign")
     if levels != 2:

@@ -1,4 +1,4 @@
-"""Train, encode and score methods on one data set, and what comes out."""
+"""Train, encode and score methods on one data set."""
 
 import time
 import tracemalloc
@@ -21,13 +21,13 @@ from .splits import Split, Truth
 
 __all__ = ["Outcome", "Protocol", "compare"]
 
-#: Codes of the database: from the hash function, or as training left them.
+#: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one method did at one number of bits.
+    """The result of a method at one number of bits.
 
     Attributes
     ----------
@@ -38,27 +38,26 @@ class Outcome:
     error : str, optional
         Why there are no scores.
     codes : {"hashed", "learned"}
-        Where the codes of the database come from: the hash function, like those of queries, or
-        what training left for them, which takes a database that was trained on. Of a transductive
-        method those of queries too are "learned".
+        "hashed" if the hash function made the codes of the database, as for queries; "learned" if
+        training made them, since the method learned from the database. With a transductive method,
+        codes of queries are "learned" too.
     distance : {"hamming", "asymmetric", "weighted"}
-        "weighted" where the method learned what each bit counts, "asymmetric" for 4 levels; within
-        a radius bits count the same all the same.
+        "weighted" if the method learned weights of bits, "asymmetric" for 4 levels. Measures within
+        a radius use Hamming distance.
     ties : {"order", "average"}
     train_rows : int
     train_wall_s, train_cpu_s : float
-        Of ``fit`` alone. CPU seconds are those of all threads.
+        Seconds of ``fit``; CPU seconds are those of all threads.
     train_peak_bytes : int
-        The most memory that ``fit`` held at a time of what Python and NumPy allocate
-        (tracemalloc), without the training rows given to it; files of scratch arrays and the
-        working memory of C libraries are not in it. Counting costs ``fit`` a few percent of its
-        seconds, more (about a hundredth of a second) only where it takes hundredths.
+        The peak of memory that Python and NumPy allocated during ``fit`` (tracemalloc). It does not
+        count the training rows, files of scratch arrays, or memory of C libraries. Tracing takes a
+        few percent of the time of ``fit``, and about a hundredth of a second for very short runs.
     encode_wall_s, encode_cpu_s : float
-        Of encoding the database.
+        Seconds of encoding the database.
     scores : dict of str to Scores
         By the name of the truth.
     parameters : dict
-        What the model records of the method's parameters, as JSON values.
+        The method's parameters in the model, as JSON values.
     levels : {2, 4}
         Levels that codes keep of each projection.
     """
@@ -81,7 +80,7 @@ class Outcome:
     levels: Levels = 2
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; of a method that failed, only why."""
+        """Return the fields as JSON values; if the method failed, only the error."""
         if self.error is not None:
             return {
                 "method": self.method,
@@ -109,12 +108,11 @@ def compare(
 ) -> Iterator[Outcome]:
     """Train each method at each number of bits, encode the queries and the database, and score.
 
-    Each is trained twice, once for the times and once for the memory.
-
-    Where a method learned from the rows of the database itself and keeps their codes, a second
-    outcome has the database with these codes. A transductive method, which gives codes to the rows
-    of its training alone, learns from all rows of the database and from the queries, unlabelled;
-    it has one outcome, with the codes that training left.
+    Each method is trained twice, once to measure times and once to measure memory. If a method
+    learned from the rows of the database and keeps their codes, a second outcome has the database
+    with these codes. A transductive method, which has codes only for its training rows, learns from
+    all rows of the database and from the queries, without labels; it has one outcome, with the
+    codes from training.
 
     Parameters
     ----------
@@ -129,7 +127,8 @@ def compare(
     Yields
     ------
     Outcome
-        As they are ready. A method that fails has one that says why; the others go on.
+        Outcomes, as they are ready. If a method fails, its outcome has the error, and the others
+        continue.
 
     Raises
     ------
@@ -162,7 +161,7 @@ def _outcomes(
             )
             try:
                 found = list(_run(split, method, outcome, truths, measures))
-            # Whatever goes wrong in one method, the others are to be compared all the same.
+            # Whatever error a method raises, compare the others.
             except Exception as error:
                 found = [replace(outcome, error=_reason(error))]
             yield from found
@@ -174,7 +173,7 @@ def _reason(error: Exception) -> str:
 
 
 def _warm_up(split: Split) -> None:
-    """Train once for nothing: the first time loads libraries and starts their threads."""
+    """Train once before measuring: the first time loads libraries and starts their threads."""
     with suppress(HashIndexError):
         make_hasher("sgh", n_bits=8, random_state=0).fit(split.train[:_WARM_UP_ROWS])
 
@@ -208,7 +207,7 @@ def _run(
     protocols: dict[Protocol, NDArray[np.uint8] | None] = {
         "learned" if transductive else "hashed": hashed
     }
-    # Training leaves signs.
+    # Codes from training are signs.
     if not transductive and model.levels == 2:
         protocols["learned"] = _learned(split, method, hasher, y, hashed)
     for protocol, codes in protocols.items():
@@ -240,7 +239,7 @@ def _train(
 def _peak_memory(
     hasher: Hasher, X: NDArray[np.floating], y: NDArray[np.integer] | SparseRows | None
 ) -> int:
-    """Return the bytes that training allocates at most; tracing them slows it down."""
+    """Return the peak of bytes that training allocates; tracing slows it down."""
     already = tracemalloc.is_tracing()
     if not already:
         tracemalloc.start()
@@ -261,7 +260,7 @@ def _learned(
     y: NDArray[np.integer] | SparseRows | None,
     hashed: NDArray[np.uint8],
 ) -> NDArray[np.uint8] | None:
-    """Return the codes that training left for the database, if it was all trained on."""
+    """Return the codes of the database from training, if the method learned from all of it."""
     learned = getattr(hasher, "codes_", None)
     places = split.train_places
     if method.train_on == "database":
@@ -272,7 +271,7 @@ def _learned(
         places = places[Labels.read(y, y.shape[0]).labelled]
     if len(learned) != len(places):
         return None
-    # Rows without a label have no learned code: theirs stay hashed.
+    # Rows without a label have no learned code, and keep their hashed one.
     result = hashed.copy()
     result[places] = learned
     return result

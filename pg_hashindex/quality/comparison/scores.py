@@ -1,4 +1,4 @@
-"""The measures of a comparison: all of them, from one ranking for each ground truth."""
+"""The measures of a comparison, all from one ranking for each ground truth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ __all__ = ["Measures", "Scores", "score"]
 
 @dataclass(frozen=True)
 class Measures:
-    """What to measure, beside the mean average precision over the whole ranking and the curves.
+    """Measures beside the mean average precision over the whole ranking and the curves.
 
     Parameters
     ----------
@@ -37,10 +37,10 @@ class Measures:
     top : int, optional
         The R of ``MAP@R``.
     radius : int
-        Of the precision within a Hamming radius, ``PH2`` for 2.
+        The radius of the precision within a Hamming radius, ``PH2`` for 2.
     neighbours : int
-        Rows that vote in the classification error, ``3-NN error`` for 3; by labels alone, where
-        every row has one.
+        Rows that vote in the classification error, ``3-NN error`` for 3; only by labels, if every
+        row has one.
     ties : {"order", "average"}
         Tied rows in row order, or the expectation over all their orders. Votes are in row order.
     """
@@ -52,7 +52,7 @@ class Measures:
     ties: metrics.Ties = "order"
 
     def check(self, n: int) -> None:
-        """Refuse what a database of n rows cannot be measured by.
+        """Refuse measures that need more than n rows.
 
         Raises
         ------
@@ -107,16 +107,16 @@ def score(
     ----------
     query_codes : uint8 (n_queries, width)
     codes : uint8 (n, width)
-        Of the database.
+        Codes of the database.
     split : Split
     truths : sequence of Truth
     measures : Measures
     ranked_by : uint8 (n_queries, width) or (n_queries, m, width), optional
-        Codes of the queries that rankings are by, as `Model.ranking_codes` gives them; by default
-        ``query_codes``. Within a radius it is always these.
+        Codes of the queries for rankings, as `Model.ranking_codes` returns them; by default
+        ``query_codes``, which measures within a radius always use.
     weights : (n_bits,) or (m,), optional
-        What each bit counts in rankings, or each of the m codes. Within a radius all bits count the
-        same.
+        The weight of each bit in rankings, or of each of the m codes. Within a radius all weights
+        are 1.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Data sets from files, split in queries, a database and training rows, and their ground truth."""
+"""Data sets from files: queries, a database, training rows, and the ground truth."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -32,14 +32,14 @@ TruthKind = Literal["label", "nearest-fraction", "nearest-k"]
 
 @dataclass(frozen=True)
 class Truth:
-    """What makes a row of the database relevant to a query.
+    """A rule for which rows of the database are relevant to a query.
 
     Parameters
     ----------
     kind : {"label", "nearest-fraction", "nearest-k"}
         A shared label, or being among the nearest by Euclidean distance.
     amount : float, optional
-        Which fraction of the database, or how many rows, are the nearest.
+        The fraction of the database, or the number of rows, that is relevant.
     """
 
     kind: TruthKind
@@ -76,12 +76,12 @@ class Split:
     ----------
     queries, database, train : floating (n_queries, d), (n, d), (n_train, d)
     query_labels, labels, train_labels : integers (m,), or (m, c) dense or sparse, optional
-        Of the queries, the database and the training rows, as ``fit`` takes them.
+        Labels of the queries, the database and the training rows, as ``fit`` takes them.
     train_places : intp (n_train,), optional
         Which row of the database each training row is, where all are.
     anchors, labelled : intp, optional
-        Training rows, by their place: those to use as kernel bases, and those that methods which
-        learn from few labels see the labels of.
+        Training rows, by their place: kernel bases, and the rows whose labels are known to methods
+        that learn from few labels.
     """
 
     queries: NDArray[np.floating]
@@ -240,7 +240,7 @@ def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDAr
     return found if (found >= 0).all() else None
 
 
-#: Queries and training rows that are drawn at most, unless told otherwise.
+#: Queries and training rows drawn by default, at most.
 QUERIES = 1_000
 TRAIN_ROWS = 10_000
 
@@ -327,7 +327,7 @@ def load_split(
 
 
 def _read(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Read those of the arrays that are there; others may hold what NumPy would not read."""
+    """Read only these arrays, since others may hold objects that NumPy refuses to read."""
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_correlation", "draw_ones"]
 
-# Correlations that chance makes among a few hundred codes are not to look like a pattern.
+# Correlations below this look neutral, since chance makes them among a few hundred codes.
 _LEAST_SCALE = 0.1
-# An odd number, so that there is one for 0. With more a file is larger, and nobody sees more.
+# An odd number of colours, so that one stands for 0. More would only enlarge the file.
 _SHADES = 31
 
 
@@ -71,7 +71,7 @@ def draw_correlation(correlation: ArrayLike) -> Figure:
         cmap=colormaps["RdBu_r"].resampled(_SHADES).with_extremes(bad="#9a9a9a"),
         vmin=-scale,
         vmax=scale,
-        # As it is: one point a bit, which whoever shows it makes larger.
+        # One point for each bit, which the viewer enlarges.
         interpolation="none",
     )
     for axis in (panel.xaxis, panel.yaxis):

@@ -1,4 +1,4 @@
-"""What all figures share: how they are made, styled and written; needs the extra ``plot``."""
+"""Parts that figures share: making, styling and writing them; needs the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 
 _INSTALL = "pip install 'pg_hashindex[plot]'"
 
-# Okabe and Ito's colours, which readers who are blind to some colours tell apart; yellow, too
-# light for a line on white, left out. Line styles and markers tell the second round of them from
-# the first, also in print without colour.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is too
+# light on white. When the colours repeat, line styles and markers differ, also in print without
+# colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
@@ -101,7 +101,7 @@ def new_figure(size: tuple[float, float]) -> Any:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Take names as they are: a ``$`` begins no formula, and letters that no font has are boxes.
+    """Draw names literally: a ``$`` begins no formula, and missing letters are boxes.
 
     Raises
     ------
@@ -114,13 +114,13 @@ def drawing() -> Iterator[None]:
 
 
 def plain(name: str) -> str:
-    """Return a name as it stands in a figure: on one line, of printable letters, not too long."""
+    """Return a name for a figure: one line of printable letters, not too long."""
     line = "".join(letter if letter.isprintable() else " " for letter in name)
     return line if len(line) <= _LONGEST_NAME else line[: _LONGEST_NAME - 1] + "…"
 
 
 def styles() -> Iterator[dict[str, Any]]:
-    """Yield the look of one line after the other, each its own."""
+    """Yield the style of one line after the other, all different."""
     number = 0
     while True:
         yield {
@@ -149,7 +149,7 @@ def number_whole(axis: Axis) -> None:
 
 
 def scale_recall(panel: Axes, recalls: Sequence[float]) -> None:
-    """Scale an axis for recall: up to 1, and down to a little below what there is."""
+    """Scale an axis for recall: from a little below the lowest value to 1."""
     lowest = max(0.0, min(recalls) - 0.05)
     panel.set_ylim(lowest, 1)
     panel.set_yticks([tick for tick in panel.get_yticks() if lowest <= tick <= 1])

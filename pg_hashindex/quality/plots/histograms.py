@@ -1,4 +1,4 @@
-"""Figures of how times of queries, and lengths of lists, are spread."""
+"""Histograms of times of queries, and of lengths of lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bins_of(
     values : array-like (n,)
         At least one.
     whole : bool
-        Whether they are whole numbers, and so the edges of the bins.
+        Whether the values, and so the edges of the bins, are integers.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def draw_list_lengths(lengths: ArrayLike, long: float) -> Figure:
     ----------
     lengths : array-like of int (n,)
     long : float
-        Above so many codes a list is long; marked where one is.
+        The number of codes above which a list is long; marked if there is such a list.
 
     Returns
     -------

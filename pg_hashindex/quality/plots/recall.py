@@ -1,4 +1,4 @@
-"""Figures of recall and time: against candidates, over time, and of all that tuning has tried."""
+"""Figures of recall and time: against candidates, over time, and of the trials of tuning."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _INCHES = (5.4, 3.4)
-# Numbers of candidates that are nearer to each other would write over each other.
+# Labels of numbers of candidates that are closer than this would overlap.
 _APART = 1.2
 
 
 def save_evaluation(evaluation: Evaluation, path: Path, *, own: int | None = None) -> None:
-    """Draw what was measured of an index into a file; its name says in which format.
+    """Draw an evaluation of an index into a file; the name's ending is the format.
 
     As `draw_evaluation`, and fails as `save_figure`.
     """
@@ -154,15 +154,15 @@ def save_history(name: str, points: Sequence[HistoryPoint], path: Path) -> None:
 def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
     """Draw recall over time, a line for each set of queries, candidates and k.
 
-    Of more than eight lines, those with the most points are drawn. Where the index got another
-    model there is a mark.
+    At most eight lines are drawn, those with the most points. A mark shows where the index got
+    another model.
 
     Parameters
     ----------
     points : sequence of HistoryPoint
         The latest last.
     name : str
-        Of the index.
+        The name of the index.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def _scale_days(panel: Axes, first: datetime, last: datetime) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     if first == last:
-        # Of one moment matplotlib would show four years.
+        # For a single moment, matplotlib would show four years.
         panel.set_xlim(_day(first) - 1, _day(last) + 1)
     zone = first.tzinfo
     locator = AutoDateLocator(tz=zone)  # type: ignore[no-untyped-call]
@@ -243,7 +243,7 @@ def _day(moment: datetime) -> float:
 
 
 def save_frontier(advice: Advice, path: Path) -> None:
-    """Draw what was tried into a file; its name says in which format.
+    """Draw the trials of tuning into a file; the name's ending is the format.
 
     As `draw_frontier`, and fails as `save_figure`.
     """

@@ -1,4 +1,4 @@
-"""Advice: which codes, access path and settings reach a recall the fastest on a user's own rows."""
+"""Tuning: find the codes, access path and settings that reach a recall the fastest."""
 
 from .advice import Advice, Goal, Trial, frontier, read_advice, recommend
 from .applying import apply

@@ -1,4 +1,4 @@
-"""The goal, the trials, and the advice: what is recommended, why, and how to have it."""
+"""The goal, the trials, and the advice: a recommendation, its reason, and how to apply it."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ __all__ = [
     "recommend",
 ]
 
-#: The codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index at all.
+#: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 
 _SYSTEMS = {
@@ -33,7 +33,7 @@ _SYSTEMS = {
     "exact": "exact scan",
 }
 
-# Medians nearer to each other than this are the same: what else differs decides then.
+# Medians that differ by less than this part count as equal; sizes decide then.
 _SAME_TIME = 1.1
 _SAME_MS = 0.05
 
@@ -44,14 +44,14 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True)
 class Goal:
-    """What is wanted.
+    """The goal of tuning.
 
     Attributes
     ----------
     recall : float
         Above 0, at most 1.
     k : int
-        Answers of a query.
+        The answers of a query.
     max_ms : float, optional
         The most milliseconds that the median query may take.
     max_bytes : int, optional
@@ -79,14 +79,14 @@ class Goal:
             raise InvalidInputError(f"max_bytes must be 0 or more, got {self.max_bytes}")
 
     def allows(self, trial: "Trial") -> bool:
-        """Return whether a trial keeps within the limits, whatever its recall."""
+        """Return whether a trial keeps the limits of time and bytes."""
         return (self.max_ms is None or trial.p50_ms <= self.max_ms) and (
             self.max_bytes is None or trial.bytes <= self.max_bytes
         )
 
     @property
     def limits(self) -> str:
-        """The limits in words, with a blank before them; empty where there are none."""
+        """The limits in words, after a blank; empty if there are none."""
         words = [] if self.max_ms is None else [f"{self.max_ms:g} ms"]
         words += [] if self.max_bytes is None else [f"{self.max_bytes / 1e6:g} MB"]
         return f" within {' and '.join(words)}" if words else ""
@@ -96,26 +96,26 @@ class Goal:
 class Trial:
     """One way to search: measured on the sample, and estimated for the full table.
 
-    Where the sample is the whole table, both are the same.
+    If the sample is the whole table, both are the same.
 
     Attributes
     ----------
     kind : {"codes", "pgvector", "binary_quantize", "exact"}
     method, bits, levels : optional
-        Of the model that makes the codes; ``bits`` are those of a code.
+        The method of the model, the bits of a code, and the levels of a projection.
     own : bool
-        Whether the model is that of the index, so that `HashIndex.configure` can have it.
+        Whether the model is the index's own, so that `HashIndex.configure` is enough.
     access, ranking, candidates, probes : optional
-        As `HashIndex.configure` takes them; of "binary_quantize" the candidates alone.
+        As in `HashIndex.configure`; "binary_quantize" has only candidates.
     ef_search : int, optional
         ``hnsw.ef_search`` of pgvector's HNSW.
     recall : float
     p50_ms, p95_ms : float
-        Of the whole statement, as the client sees it: prepared, the vector in binary.
+        Times of the whole statement, as the client sees it: prepared, with the vector in binary.
     bytes : int
         Added to the table: codes, access path and model, or pgvector's index.
     build_s : float
-        To train, encode and build it.
+        Seconds to train, encode and build it.
     sample_recall, sample_p50_ms : float
         As measured on the sample.
     """
@@ -140,7 +140,7 @@ class Trial:
 
     @property
     def system(self) -> str:
-        """What has to be built, in words."""
+        """The codes and indexes to be built, in words."""
         if self.kind != "codes":
             return _SYSTEMS[self.kind]
         codes = name_codes(self.method or "", self.bits or 0, self.levels or 2)
@@ -168,9 +168,9 @@ def name_codes(method: str, bits: int, levels: Levels) -> str:
     ----------
     method : str
     bits : int
-        Of a code.
+        Bits of a code.
     levels : {2, 4}
-        Of a projection.
+        Levels of a projection.
     """
     each = bits_of(levels)
     return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"
@@ -178,7 +178,7 @@ def name_codes(method: str, bits: int, levels: Levels) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """What was tried, and what is recommended.
+    """The result of tuning: the trials and the recommendation.
 
     Attributes
     ----------
@@ -189,17 +189,18 @@ class Advice:
     index : str, optional
         The index that was tuned.
     rows, sample_rows, reference_rows, queries : int
-        Of the table; in the scratch table; that code ranks were counted among; asked.
+        The numbers of rows: of the table, of the scratch table, and of those among which ranks by
+        code were counted; and the number of queries.
     trials : list of Trial
     recommended : Trial or None
-        None where nothing reaches the goal.
+        None if nothing reaches the goal.
     reason : str
     left_out : list of str
-        What was not tried, and why.
+        Things that were not tried, and why.
     models : dict of str to Model
-        By their names, as `name_codes` gives them; those that were trained here.
+        The models trained here, by their names from `name_codes`.
     statements : str, optional
-        How to have what is recommended: SQL for what pgvector has, commands of pg-hashindex for
+        How to apply the recommendation: SQL for pgvector's indexes, commands of pg-hashindex for
         codes.
     """
 
@@ -222,7 +223,7 @@ class Advice:
 
     @property
     def applicable(self) -> Trial | None:
-        """What `apply` makes: the recommended, or the best that index can be configured to."""
+        """The trial that `apply` makes: the recommended, or the best of the index's own model."""
         if self.index is None:
             found = self.recommended
             return found if found is not None and found.kind == "codes" else None
@@ -244,7 +245,7 @@ def _described(trial: Trial) -> dict[str, Any]:
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that no other one beats in recall, median time and bytes at once.
+    """Return the trials that no other trial beats in recall, median time and bytes at once.
 
     Parameters
     ----------
@@ -272,8 +273,7 @@ def frontier(trials: Sequence[Trial]) -> list[Trial]:
 def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
     """Choose the fastest trial that reaches a goal, and say why.
 
-    Of trials whose medians differ by less than a tenth, that with the fewest bytes counts as the
-    fastest.
+    Among trials whose medians differ by less than a tenth, the one with the fewest bytes is chosen.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
 
 
 def read_advice(path: Path) -> Advice:
-    """Read what ``pg-hashindex tune --json`` printed.
+    """Read the output of ``pg-hashindex tune --json``.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ def read_advice(path: Path) -> Advice:
     Returns
     -------
     Advice
-        Without models, and without what was left out.
+        The advice without models and without the list of things left out.
 
     Raises
     ------
@@ -372,7 +372,7 @@ def read_advice(path: Path) -> Advice:
         return _read(Advice, "it", json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
-    # ValueError: no JSON, or no text; ours are among them.
+    # ValueError if the file is not JSON or not text; our own errors are ValueErrors too.
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
         raise InvalidInputError(
@@ -385,7 +385,7 @@ def _read(kind: type[Read], what: str, printed: Any) -> Read:
         raise InvalidInputError(f"{what} is no object")
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
-    # Objects last: what says best that it is something else comes first.
+    # Check simple fields first, since their errors say best that the file is something else.
     names = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in sorted(names, key=lambda name: name in ("goal", "trials", "recommended")):
         hint = hints[name]
@@ -412,9 +412,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is Literal:
-        # True is equal to 1, and is no number of levels.
+        # True equals 1, but is not a number.
         return any(type(value) is type(one) and value == one for one in get_args(hint))
     if hint is float:
-        # Neither NaN, nor infinite, nor beyond what float64 holds.
+        # Not NaN, not infinite, and within the range of float64.
         return type(value) in (int, float) and abs(value) < 1e300
     return type(value) is hint

@@ -1,4 +1,4 @@
-"""Making a recommendation true: an index configured, or a model saved and an index created."""
+"""Apply a recommendation: configure an index, or save a model and create an index."""
 
 import contextlib
 import shlex
@@ -24,20 +24,20 @@ _MAY_INDEX = (
 
 
 def check_free(connection: Connection, name: str, table: str | None = None) -> None:
-    """Refuse what `apply` could not make of a table, before the work.
+    """Refuse, before tuning, a name or table that `apply` could not use.
 
     Parameters
     ----------
     connection : psycopg.Connection
     name : str
-        Of the new model and index.
+        The name of the new model and index.
     table : str, optional
         As SQL writes it.
 
     Raises
     ------
     InvalidInputError
-        If an index of that name exists already, or none could have it.
+        If an index of that name exists already, or the name is impossible.
     MissingRightsError
         If the role may not make triggers on the table.
     """
@@ -70,13 +70,13 @@ def apply(
 ) -> HashIndex:
     """Store advice as the defaults of the index it is about, or create the index it describes.
 
-    Of an index that was tuned, what it can be configured to is stored: the best of its own model,
-    also where something else is recommended. Rows that wait are encoded and the access path is
-    built first, so that searches go as before until then. Of a table, the recommended model is
-    saved and the index created.
+    If an index was tuned, the best settings with its own model are stored, even if something else
+    is recommended. Rows without a code are encoded and the access path is built first; until then
+    searches work as before. If a table was tuned, the recommended model is saved and the index
+    created.
 
-    What is cut off between leaves an index that can be finished; the message, or a note of the
-    exception, says how.
+    An interruption leaves an index that can be finished; the message, or a note of the exception,
+    says how.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def apply(
         Not inside a transaction.
     advice : Advice
     name : str, optional
-        Of the new model and index; needed where a table was tuned.
+        The name of the new model and index; required if a table was tuned.
     progress : bool
         Whether to draw bars on stderr.
 
@@ -95,7 +95,7 @@ def apply(
     Raises
     ------
     InvalidInputError
-        If nothing that can be made reaches the goal, or the name is missing.
+        If no trial that can be applied reaches the goal, or the name is missing.
     HashIndexError
         As `HashIndex.create` and `HashIndex.encode`.
     """
@@ -121,7 +121,7 @@ def apply(
             f"index {index.name!r} {state}; finish with: pg-hashindex index {shlex.join(words)}"
         ):
             if advice.index is None:
-                # Nobody searches it yet.
+                # No search uses the new index yet.
                 _set(index, chosen)
             index.configure(access=chosen.access).encode(progress=progress)
             _set(index, chosen)
@@ -139,7 +139,7 @@ def _set(index: HashIndex, chosen: Trial) -> None:
 
 @contextlib.contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Say what is left of work that fails or is cut off."""
+    """Add to an error what is left of the work."""
     try:
         yield
     except HashIndexError as error:

@@ -1,9 +1,9 @@
-"""What trials share: a scratch schema with a copy of the rows, the queries, and a limit of time.
+"""Parts that trials share: a scratch schema with a copy of the rows, the queries, and a time limit.
 
-What is tried has to be committed: pages of an open transaction are read slower, and a long one
+Trials have to be committed: pages of an open transaction are read slower, and a long transaction
 would hold up VACUUM in the whole database. So each run has a schema of its own, named by a random
-token, and holds a lock of its session on it. A run that is killed cannot clean up; its lock is free
-then, and the next run drops what it left.
+token, and its session holds a lock on it. A killed run cannot clean up, but its lock is free, and
+the next run drops its schema.
 """
 
 import itertools
@@ -74,7 +74,7 @@ class Scratch:
 
     @property
     def token(self) -> str:
-        """What names of models and indexes that are tried begin with."""
+        """The prefix of the names of tried models and indexes."""
         return "tune_" + self.schema.removeprefix(_PREFIX)
 
     def table(self, name: str) -> sql.Identifier:
@@ -99,7 +99,7 @@ class Scratch:
             "vector": sql.Identifier(source.vector),
             "table": source.table,
         }
-        # Unlogged: neither the log nor replicas need to see it.
+        # Unlogged, since neither the log nor replicas need it.
         self._execute(
             "CREATE UNLOGGED TABLE {name} AS SELECT {key} AS id, {vector} AS embedding "
             "FROM {table} WITH NO DATA",
@@ -126,7 +126,7 @@ class Scratch:
                 "DELETE FROM hashindex.model m WHERE pg_catalog.starts_with(m.name, $1)",
                 [self.token],
             )
-            # Another run may have swept it.
+            # Another run may have dropped it.
             self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")
 
     def lock(self) -> bool:
@@ -149,14 +149,14 @@ class Scratch:
 
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Scratch]:
-    """Make a scratch schema, and drop it with all that was made in it, whatever happens.
+    """Make a scratch schema, and drop it with its contents at the end, also after errors.
 
     Raises
     ------
     InvalidInputError
         If the connection is inside a transaction.
     MissingRightsError
-        If the role may not make what is needed.
+        If the role may not make the schema, models or indexes.
     """
     prepare(connection)
     with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
@@ -169,7 +169,7 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
             try:
                 yield made
             finally:
-                # Of a session that has ended, the next run drops it.
+                # If the session has ended, the next run drops the schema.
                 if not connection.closed:
                     made.drop()
         finally:
@@ -188,7 +188,7 @@ def _check_rights(connection: Connection) -> None:
 
 
 def _sweep(connection: Connection) -> None:
-    """Drop what runs have left that were killed."""
+    """Drop the schemas that killed runs have left."""
     rows = execute(connection, _LEFT_OVER, [_PREFIX]).fetchall()
     for (schema,) in rows:
         left = Scratch(connection, schema)
@@ -200,7 +200,7 @@ def _sweep(connection: Connection) -> None:
 
 
 class Bench:
-    """What trials share: the scratch table, queries, exact answers and a limit of time.
+    """The scratch table, queries, exact answers and time limit of all trials.
 
     Parameters
     ----------
@@ -209,17 +209,17 @@ class Bench:
     goal : Goal
     metric : {"l2", "cosine", "ip"}
     deadline : float
-        Of time.monotonic.
+        The end, as time.monotonic.
     say : callable
-        Told what is being done.
+        Called with the current step in words.
 
     Attributes
     ----------
     full : int
-        Rows of the full table.
+        The rows of the full table.
     trials : list of Trial
     left_out : list of str
-        What is not tried, and why.
+        Things that are not tried, and why.
     """
 
     def __init__(
@@ -257,11 +257,11 @@ class Bench:
         return self.operator_of(OPERATORS[self.metric])
 
     def operator_of(self, name: str) -> sql.Composable:
-        """Return an operator of pgvector's by its full name."""
+        """Return the full name of an operator of pgvector."""
         return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._extension), sql.SQL(name))
 
     def of_pgvector(self, name: str) -> sql.Identifier:
-        """Return the full name of a type, function or operator class of pgvector's."""
+        """Return the full name of a type, function or operator class of pgvector."""
         return sql.Identifier(self._extension, name)
 
     def choices(self, values: Sequence[int]) -> tuple[int, ...]:
@@ -299,24 +299,24 @@ class Bench:
         settings: Mapping[str, Any] | None = None,
         most_seconds: float | None = 15.0,
     ) -> Answers:
-        """Ask all queries by a prepared statement, vectors and answers in binary.
+        """Run all queries by a prepared statement, with vectors and answers in binary.
 
         Parameters
         ----------
         statement : psycopg.sql.Composed
-            Rows of an id and a distance, by increasing distance; the query is ``$1``.
+            Returns ids and distances, nearest first; the query is ``$1``.
         more : sequence of sequences
-            The other parameters of each query, where there are some.
+            Further parameters of each query.
         settings : mapping, optional
-            Of PostgreSQL, for these queries alone; given where an index is to be used.
+            Settings of PostgreSQL for these queries; given if an index should be used.
         most_seconds : float, optional
             As `pg_hashindex.quality.measuring.ask` has it.
         """
         given = dict(settings or {})
         if settings is not None and not self.drawn.whole:
-            # The planner would read a small table where it would not read the full one.
+            # The planner might scan the small table, but not the full one.
             given["enable_seqscan"] = "off"
-        # A plan that was made under other settings is not to be used again.
+        # Plans made under other settings must not be used again.
         text = sql.SQL("/* {} */ ").format(sql.SQL(str(next(_numbers)))) + statement
         cursor = RawCursor(self.connection)
         lines = [[q, *(more[i] if more else ())] for i, q in enumerate(self._queries)]
@@ -331,14 +331,14 @@ class Bench:
             )
 
     def add(self, trial: Trial, answers: Answers, fixed: tuple[int, float] = (0, 0.0)) -> Trial:
-        """Keep a trial, with its times and what is estimated for the full table.
+        """Keep a trial, with its times and its estimates for the full table.
 
         Parameters
         ----------
         trial : Trial
-            Its recall for the full table, its bytes and seconds on the sample.
+            A trial with its recall for the full table, and its bytes and seconds on the sample.
         answers : Answers
-            On the sample.
+            The answers on the sample.
         fixed : (int, float)
             Bytes and seconds that do not grow with the rows.
         """
@@ -357,13 +357,13 @@ class Bench:
         return self.trials[-1]
 
     def correct(self, full: int) -> None:
-        """Set the rows of the full table, once they are known better; in the trials so far too."""
+        """Correct the number of rows of the full table, also in earlier trials."""
         full = max(full, self.sample)
         factor, self.full = full / self.full, full
         self.trials = [self._grown(trial, factor) for trial in self.trials]
 
     def _grown(self, trial: Trial, factor: float) -> Trial:
-        """Estimate what grows with the rows: bytes, seconds to build, and the time of scans."""
+        """Scale bytes, seconds to build, and times of scans to the rows of the full table."""
 
         def time_of(ms: float) -> float:
             reads_all = trial.kind == "exact" or trial.access in ("scan", "lookup")
@@ -379,17 +379,17 @@ class Bench:
         )
 
     def leave_out(self, reason: str) -> None:
-        """Say once what is not tried, and why."""
+        """Record once what is not tried, and why."""
         if reason not in self.left_out:
             self.left_out.append(reason)
 
     @property
     def seconds_left(self) -> float:
-        """Until nothing more is begun."""
+        """The seconds left until nothing more is begun."""
         return self.deadline - time.monotonic()
 
     def attempt(self, what: str, work: Callable[[], object]) -> None:
-        """Do something that may fail or come too late: it is left out then, with the reason."""
+        """Run a step that may fail or come too late; then record what is left out, and why."""
         try:
             self.check_time()
             with translated_errors():
@@ -397,13 +397,13 @@ class Bench:
         except _TooLateError:
             self.left_out.append(f"{what}: the time was up")
         except (HashIndexError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            # The last three: what a method cannot learn from, such as rows that are all the same.
+            # The last three come from methods that cannot learn from the rows, such as equal rows.
             if self.connection.closed:
                 raise
             self.left_out.append(f"{what}: {error}")
 
     def check_time(self) -> None:
-        """End an attempt where the time is up."""
+        """End an attempt if the time is up."""
         if self.seconds_left <= 0:
             raise _TooLateError
 

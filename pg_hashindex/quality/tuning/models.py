@@ -1,7 +1,7 @@
-"""The models that are tried, and what their codes find among all rows, known before they are built.
+"""The models to try, and the recall of their codes among all rows, before any index is built.
 
-True neighbours, and the places that they take by code, are counted among the rows of the full
-table, which is read once. That is what a scan of all codes finds with any number of candidates.
+The full table is read once, to find true neighbours and their ranks by code. This gives the recall
+of a scan of all codes for any number of candidates.
 """
 
 import time
@@ -37,18 +37,19 @@ __all__ = [
     "of_table",
 ]
 
-#: What the signs of vectors are called, which pgvector's ``binary_quantize`` takes.
+#: The name of the signs of vectors, as pgvector's ``binary_quantize`` makes them.
 BINARY = "binary_quantize"
 
 #: Numbers of candidates to choose from.
 CANDIDATES = (10, 15, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
 
 _PROJECTIONS = (64, 128, 256, 512)
-# Methods that learn from rows alone gain nothing from more; these are in random order.
+# The most training rows: methods that learn from vectors gain nothing from more. Rows are in random
+# order.
 _TRAINING_ROWS = 20_000
-# The part of the time left that may go into training.
+# The part of the remaining time for training.
 _TRAINING_SHARE = 0.4
-# Rows of the full table that are read at the most, and numbers in each second that is left.
+# The most rows of the full table to read, and the most numbers for each second that is left.
 _REFERENCE_ROWS = 1_000_000
 _READ_A_SECOND = 2_500_000
 _BLOCK_ROWS = 4096
@@ -61,11 +62,11 @@ class Candidate:
     Attributes
     ----------
     name : str
-        As `name_codes` gives it.
+        The name from `name_codes`.
     make : callable
-        Trains it, or reads it.
+        Trains or reads the model.
     reference : str, optional
-        Where it is stored already.
+        Its name in the database, if it is stored already.
     layout : {"table", "column"}
     """
 
@@ -78,9 +79,9 @@ class Candidate:
 def of_table(bench: Bench, seed: int) -> list[Candidate]:
     """Return models to train for a table, the most promising first.
 
-    ``itq`` as the best of those that learn on embeddings, ``sign`` and ``lsh`` as plain codes,
-    ``pcah`` and ``sgh``; the first three with one and with two bits of each projection. No more
-    projections than dimensions where the method cannot.
+    ``itq`` is the best learned method on embeddings, ``sign`` and ``lsh`` are plain codes, ``pcah``
+    and ``sgh`` follow; the first three with one and with two bits of each projection. Projections
+    are limited to the dimensions if the method needs that.
     """
     d = bench.drawn.X.shape[1]
     fitting = sorted({min(n, d) for n in _PROJECTIONS})
@@ -95,7 +96,7 @@ def of_table(bench: Bench, seed: int) -> list[Candidate]:
 def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     """Return an index's own model, and the same method with other bits and levels.
 
-    Where the model learns from labels and the like, or Python evaluates it, there is no other.
+    If the model learned from labels or the like, or Python evaluates it, only the model itself.
     """
     model = index.loaded_model
     own = Candidate(
@@ -111,7 +112,7 @@ def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     parameters.pop("n_bits", None)
     seed = parameters.pop("random_state", None) or 0
     counts = {model.n_projections} | (set() if index.method == "sign" else {*_PROJECTIONS})
-    # Bits that have weights of their own are signs.
+    # Methods with weights of bits have only signs.
     levels = LEVELS if model.bit_weights is None else (model.levels,)
     return [own] + [
         _to_train(bench, index.method, n, kept, seed, parameters, index.layout)
@@ -133,7 +134,7 @@ def _to_train(
     def make() -> Model:
         X = bench.drawn.X[:_TRAINING_ROWS]
         if bench.metric == "cosine":
-            # Rows of zeros have no neighbours, and training measures by rows of its own.
+            # Zero vectors have no neighbours. Training holds back rows of its own.
             X = X[X.any(axis=1)]
         return train(
             X,
@@ -154,13 +155,13 @@ def _to_train(
 def orders(
     model: Model, queries: NDArray[np.float32]
 ) -> dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Return the rankings that a model can serve, the best first: weighted codes of queries."""
+    """Return the rankings that a model can serve, the best first."""
     found: dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
     if model.bit_weights is not None:
         found["weighted"] = weighted_query_codes(model.encode(queries), model.bit_weights)
     if model.network is None:
         found["asymmetric"] = query_codes(model.project(queries), model.levels)
-    # Plain Hamming distance takes the levels next to 0 for far apart.
+    # Plain Hamming distance is no good for 4 levels: it puts the two levels next to 0 far apart.
     if model.levels == 2:
         found["hamming"] = model.encode(queries)[:, None], np.ones(1, np.int64)
     return found
@@ -168,7 +169,7 @@ def orders(
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """A model, and the places that true neighbours take by its codes.
+    """A model, and the ranks of true neighbours by its codes.
 
     Attributes
     ----------
@@ -180,7 +181,8 @@ class Coded:
     full : CodeRanks
         Among the rows of the full table that were read.
     share : float
-        Which part of the table those are: as many of the candidates are looked for among them.
+        The part of the table that these rows are, and so the part of the candidates to expect among
+        them.
     sample : CodeRanks
         Among the rows of the scratch table.
     """
@@ -199,15 +201,15 @@ class Coded:
         return self.candidate.name
 
     def recall(self, candidates: int, ranking: Ranking, measured: float | None = None) -> float:
-        """Return the recall of a scan of the full table, or of what lost some on the sample.
+        """Return the recall of a scan of the full table, or of an access path that loses some rows.
 
         Parameters
         ----------
         candidates : int
         ranking : {"hamming", "asymmetric", "weighted"}
         measured : float, optional
-            Recall on the sample, of any access path: the full table is taken to lose as large a
-            part of what a scan finds.
+            Recall of an access path on the sample; it is assumed to lose the same part of a scan's
+            answers on the full table.
         """
         counted = self.full.recall(candidates * self.share, ranking)
         if measured is None:
@@ -220,7 +222,7 @@ class Coded:
         return next(reaching, choices[-1])
 
     def cost(self, recall: float, choices: Sequence[int]) -> int:
-        """Return about how many candidates reach a recall: the more recall is missing, the more."""
+        """Return about how many candidates reach a recall."""
         best = self.rankings[0]
         least = self.least(recall, best, choices)
         found = self.recall(least, best)
@@ -230,10 +232,10 @@ class Coded:
 def code_all(
     bench: Bench, candidates: Sequence[Candidate], effort: Effort
 ) -> tuple[list[Coded], int]:
-    """Train models, and count which places true neighbours take by their codes.
+    """Train models, and find the ranks of true neighbours by their codes.
 
-    Those that cannot be trained, or not in time, are left out. The first is ``binary_quantize``,
-    where vectors are not too long for it. Returns the rows that places were counted among too.
+    Models that cannot be trained in time are left out. The first one is ``binary_quantize``, unless
+    vectors are too long for it. Also returns the number of rows among which ranks were counted.
     """
     X, k = bench.drawn.X, bench.goal.k
     until = bench.seconds_left * (1 - _TRAINING_SHARE)
@@ -251,7 +253,7 @@ def code_all(
         _check_knows(bench, model)
         made.append((candidate, model, took))
 
-    # Two rows of any values: nothing is learned from them.
+    # Any two rows will do, since this method does not learn.
     two = np.outer([0.0, 1.0], np.ones(X.shape[1])).astype(np.float32)
     signs = Candidate(BINARY, lambda: Sign(center=None).fit(two).to_model("signs"))
     for candidate in (signs, *candidates):
@@ -265,20 +267,20 @@ def code_all(
     bench.say("counting places by code")
     sample = every = _ranks(bench, models, _in_blocks(X), k)
     part = k
-    # To encode the full table with a network might take hours.
+    # Encoding the full table with a network might take hours.
     if not bench.drawn.whole and any(model.network is not None for model in models):
         part = _part(k, len(X) / bench.full)
         every = _ranks(bench, models, _in_blocks(X), part)
     elif not bench.drawn.whole:
         most = min(_REFERENCE_ROWS, bench.seconds_left * _READ_A_SECOND / X.shape[1])
-        # How many rows there are was an estimate: what is asked of the reader is what counts.
+        # The number of rows was an estimate; the number of rows read counts.
         read = min(1.0, max(most, len(X)) / bench.drawn.rows)
         bench.say(f"reading {min(round(max(most, len(X))), bench.full)} rows of the table once")
         part = _part(k, read)
         with closing(blocks(bench.drawn, read, effort.random_state)) as found:
             every = _ranks(bench, models, found, part)
         bench.correct(len(bench.drawn.held_out) + round(every[0].n_rows / read))
-    # As many candidates for each neighbour as for k, also where less than one is expected.
+    # Keep the ratio of candidates to k, even if less than one neighbour is expected.
     return [
         Coded(
             candidate,
@@ -324,13 +326,14 @@ def _ranks(
 
 
 def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
-    """Order models by what a search by them costs, without those that others beat.
+    """Order models by the cost of a search, and drop those that others beat.
 
-    A model is beaten where another one has no more bits and needs no more candidates. The model of
-    an index is always tried, first.
+    A model is beaten if another one needs neither more bits nor more candidates. The index's own
+    model is always tried, first.
     """
     needs = [one.cost(bench.goal.recall, bench.choices(CANDIDATES)) for one in coded]
-    # About what both take beside each other: a candidate is read whole, bits are counted.
+    # The rough cost of candidates against that of bits: a candidate's row is read, bits are only
+    # counted.
     costs = [need + one.model.n_bits / 4 for one, need in zip(coded, needs, strict=True)]
     order = sorted(
         range(len(coded)), key=lambda i: (coded[i].candidate.reference is None, costs[i])
@@ -363,7 +366,7 @@ def _check_knows(bench: Bench, model: Model) -> None:
         known = model.network.knows(rows)
         if not known.all():
             raise InvalidInputError(
-                f"model {model.name!r} has codes of the rows that it was trained on alone, and "
-                f"{int((~known).sum())} of {len(known)} {what} are none of them; train it anew "
+                f"model {model.name!r} has codes only of the rows that it was trained on, and "
+                f"{int((~known).sum())} of {len(known)} {what} are none of them; train it again "
                 "with all rows, and ask rows of the table"
             )

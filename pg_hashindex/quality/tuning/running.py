@@ -1,7 +1,7 @@
-"""Tuning: what pgvector has by itself, then codes, on a sample of a table's rows, in a given time.
+"""Tuning: try pgvector's own indexes, then codes, on a sample of a table's rows, in a given time.
 
 The exact query, pgvector's HNSW and its ``binary_quantize`` are measured before anything is
-trained. Where the sample is the whole table, all figures are measured. Else these are estimated for
+trained. If the sample is the whole table, all figures are measured. Else these are estimated for
 the full table:
 
 - recall by codes: true neighbours and the places that they take by code are counted among the rows
@@ -42,21 +42,21 @@ __all__ = ["Step", "tune_index", "tune_table"]
 Setting = tuple[Ranking, int, int | None]
 
 _PROBES = (8, 16, 32, 64, 112, 160, 200)
-# The part of a sample's lists that may be read: of the full table it is a far smaller one.
+# The largest part of a sample's lists to read; of the full table, this is a far smaller part.
 _MOST_READ = 0.25
-# Recalls whose settings are tried besides that of the goal.
+# Recalls to try settings for, beside the goal's.
 _RECALLS = (0.90, 0.95, 0.98, 0.99)
-# A line of settings ends where there is little more recall to gain, or little more is wanted.
+# Stop trying more candidates or probes if little recall can be gained, or little more is needed.
 _ENOUGH = 0.998
 _RISE = 0.0005
-# Fewer codes are all read faster than anything is looked up.
+# With fewer codes, a scan is faster than any access path.
 _LEAST_FOR_PATHS = 5_000
 
 _EF_SEARCH = (10, 20, 40, 80, 160, 320, 640, 1000)
-# What pgvector's HNSW takes: numbers of a vector, of a halfvec, and bits.
+# The most dimensions that pgvector's HNSW takes: of a vector, of a halfvec, of bits.
 _MOST_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
 _CLASSES = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}
-# The part of the time left that may go into building it.
+# The part of the remaining time for building it.
 _HNSW_SHARE = 0.4
 _INDEX = "items_hnsw"
 
@@ -80,7 +80,7 @@ def tune_index(
     goal : Goal
     effort : Effort, optional
     on_step : callable, optional
-        Told in words what is being done.
+        Called with the current step in words.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def _tune(
     with translated_errors():
         prepare(connection)
     subject = task.table if task.index is None else task.index.name
-    # First, since it says best what is wrong with the connection or its role.
+    # First, since its errors say best what is wrong with the connection or its role.
     with scratch(connection) as made, Job(connection, "tune", subject) as job:
 
         def say(message: str) -> None:
@@ -224,7 +224,7 @@ def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
 
 
 def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
-    """Return how to have what is recommended: SQL, or commands and the SQL that searches then."""
+    """Return how to apply the recommendation: SQL, or commands and the SQL of a search."""
     source = bench.drawn.source
     if chosen.kind in ("pgvector", "binary_quantize"):
         index = PgvectorIndex(bench, chosen.kind, source.table, source.key or "", source.vector)
@@ -338,7 +338,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
     start = time.perf_counter()
     try:
         with connection.transaction():
-            # In a transaction of its own, so that the limit ends with it.
+            # In a transaction of its own, so that the time limit ends with it.
             connection.execute(
                 sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
@@ -390,7 +390,7 @@ class CodeTrials:
         self._more: list[list[object]] = []
 
     def run(self) -> None:
-        """Try the model by each access path that makes sense, and take it down again."""
+        """Try the model by each access path that makes sense, then drop its index."""
 
         def work() -> None:
             self._build()
@@ -441,7 +441,7 @@ class CodeTrials:
             self._model_name = None
 
     def _paths(self) -> list[Access]:
-        """Return the access paths to try; what cannot win is left out, with the reason."""
+        """Return the access paths to try; record those that cannot win, with the reason."""
         bench = self.bench
         if bench.full < _LEAST_FOR_PATHS:
             bench.leave_out(
@@ -462,7 +462,7 @@ class CodeTrials:
         if bench.drawn.whole:
             found.append("lookup")
         else:
-            # Whether it pays is decided by each search anew, otherwise among more rows.
+            # Each search decides whether lookup pays, and with more rows it decides otherwise.
             bench.leave_out("lookup: a sample does not tell how much of the table it would read")
         return found
 
@@ -509,7 +509,7 @@ class CodeTrials:
             return self.coded.least(recall, ranking, self.choices)
 
         if access == "landmarks":
-            # Lists lose some rows, so candidates have to lose fewer.
+            # Lists lose some rows, so candidates may lose fewer.
             above = max((1 + goal) / 2, _RECALLS[-2])
             for candidates in sorted({least(above), least(min((1 + above) / 2, _ENOUGH))}):
                 yield [(best, candidates, probes) for probes in self._probes()]
@@ -521,7 +521,7 @@ class CodeTrials:
                 yield [(ranking, least(goal, ranking), None)]
 
     def _probes(self) -> list[int]:
-        """Return the numbers of probes that the scratch table tells something about."""
+        """Return the numbers of probes that a sample of this size can measure."""
         bench = self.bench
         most = _PROBES[-1]
         if not bench.drawn.whole:

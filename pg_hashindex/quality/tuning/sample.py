@@ -18,30 +18,30 @@ from ..query_sets import read_log
 
 __all__ = ["Drawn", "Effort", "blocks", "draw"]
 
-# Fewer rows tell nothing about the full table.
+# The least number of rows: fewer do not represent the full table.
 _LEAST_ROWS = 1000
 _ROWS_PER_ANSWER = 20
 _BLOCK_ROWS = 4096
-# Rows of the pages that are read to know how many have a vector; all where so few are met.
+# Rows to read for an estimate of how many have a vector; if fewer are met, all rows are read.
 _COUNTED_ROWS = 100_000
 _LEAST_COUNTED = 1000
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried, and on what.
+    """The limits and data of tuning.
 
     Attributes
     ----------
     sample : int
-        Rows of the scratch table at the most; the whole table where it has fewer.
+        The most rows of the scratch table; the whole table if it has fewer.
     queries : int
         Rows held out of the scratch table as queries, or taken from ``queries_from``.
     queries_from : str, optional
         A table, a view or a query of one column of vectors: a log of queries. The first ones that
-        it returns are asked.
+        it returns are used.
     minutes : float
-        After so many nothing more is begun.
+        Minutes after which nothing more is begun.
     random_state : int
         Seed of every draw.
     """
@@ -74,15 +74,15 @@ class Drawn:
     source : TableSource
         With its key.
     keys : list of str
-        Of the rows, in random order.
+        The keys of the rows, in random order.
     X : float32 (n, d)
     Q : float32 (m, d)
     held_out : frozenset of str
         Keys of the rows that are the queries.
     whole : bool
-        Whether the rows and those held out are all that the table has.
+        Whether the rows and the held-out ones are the whole table.
     rows : int
-        Rows of the table that have a vector, roughly where it is not whole.
+        The number of rows with a vector, estimated unless ``whole``.
     partitioned : bool
         Whether the table has partitions.
     """
@@ -108,7 +108,7 @@ def draw(
 ) -> Drawn:
     """Draw rows and queries, in a read-only transaction.
 
-    By cosine a vector of zeros has no neighbours, and is no query.
+    With cosine distance, zero vectors have no neighbours and are not used as queries.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def draw(
     _check_enough(source, len(found), n_held, k, whole)
     order = np.random.default_rng(effort.random_state).permutation(len(found))
     if metric == "cosine":
-        # Rows of zeros last, since those held out are the first.
+        # Zero vectors go last, since the first rows are held out as queries.
         order = order[np.argsort(~vectors[order].any(axis=1), kind="stable")]
     held, kept = order[:n_held], order[n_held:]
     queries = vectors[held] if logged is None else logged
@@ -191,7 +191,8 @@ def _decoded(rows: list[TableRow], source: TableSource, dimension: int) -> NDArr
 def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
     """Read the vectors of the full table once, or of a uniform part of it, in blocks (b, d).
 
-    The queries are left out. In a transaction: what is not read to its end has to be closed.
+    The queries are left out. Runs in a transaction; close the generator if it is not read to its
+    end.
     """
     source, dimension = drawn.source, drawn.X.shape[1]
     with translated_errors(), source.connection.transaction():
@@ -235,8 +236,9 @@ def _check_table(source: TableSource) -> bool:
 def _counted(source: TableSource) -> tuple[TableSource, int]:
     """Estimate a table's rows, and those with a vector, from what it has now.
 
-    Statistics may be those of a far smaller table, count rows without a vector, and are of no
-    partition. The planner takes the pages that there are; of some of them rows are counted.
+    Statistics may be outdated, count rows without a vector, and lack partitions. So take the
+    planner's estimate, which uses the current number of pages, and count the rows with a vector in
+    some pages.
     """
     connection = source.connection
     plan = connection.execute(
@@ -255,7 +257,7 @@ def _counted(source: TableSource) -> tuple[TableSource, int]:
     ).fetchone()
     every, with_vector = (0, 0) if row is None else row
     if share < 1 and with_vector < _LEAST_COUNTED:
-        # Too few were met to tell from them.
+        # Too few rows were met for an estimate.
         condition = sql.SQL("{} IS NOT NULL").format(sql.Identifier(source.vector))
         return replace(source, estimate=round(expected)), source.count(condition)
     return replace(source, estimate=round(every / share)), round(with_vector / share)

@@ -1,4 +1,4 @@
-"""The pace of work that is to leave the server to others: so many rows a second, evenly."""
+"""A throttle: rows a second at the most, evenly, so that the server has time for others."""
 
 import math
 import time
@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from ..errors import InvalidInputError
 
-__all__ = ["Pace"]
+__all__ = ["Throttle"]
 
-# A batch and the pause after it.
+# Seconds that a batch and the pause after it take.
 _SECONDS = 0.5
-# What waits longer says now and then that it is alive.
+# A longer wait is cut into parts of so many seconds, with a call of `beat` before each.
 _LONGEST_SLEEP = 1.0
 
 
-class Pace:
-    """Rows a second at the most.
+class Throttle:
+    """Keeps work below a number of rows a second.
 
     Parameters
     ----------
     rows_per_second : float or None
-        None for as many as there can be.
+        None for no limit.
 
     Raises
     ------
@@ -35,25 +35,25 @@ class Pace:
         # When the next batch may begin.
         self._due = time.monotonic()
 
-    def batch(self, most: int) -> int:
-        """Return how many rows to do at once, ``most`` of them at the most."""
+    def batch_size(self, most: int) -> int:
+        """Return how many rows a batch should have, at most ``most``."""
         if self._rate is None:
             return most
         return max(1, min(most, math.floor(self._rate * _SECONDS)))
 
-    def keep(self, rows: int, beat: Callable[[], object]) -> None:
+    def wait(self, rows: int, beat: Callable[[], object]) -> None:
         """Wait until the next batch may begin.
 
         Parameters
         ----------
         rows : int
-            How many were done since the last one began.
+            How many rows were done since the last batch began.
         beat : callable
-            Called before each second or part of one that is waited.
+            Called before each second of waiting, or part of one.
         """
         if self._rate is None:
             return
-        # Time that was lost is not made up for.
+        # Lost time is not made up for.
         self._due = max(self._due + rows / self._rate, time.monotonic())
         while (left := self._due - time.monotonic()) > 0:
             beat()

@@ -1,4 +1,4 @@
-"""Pages of a table: keys, vectors and versions of many rows, read straight into arrays.
+"""Batches of a table's rows: keys, vectors and versions, read straight into arrays.
 
 Rows are streamed, so that they are decoded while the server sends the next ones.
 """
@@ -18,22 +18,22 @@ from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection
 
-__all__ = ["Page", "read_page"]
+__all__ = ["RowBatch", "read_batch"]
 
-# Rows that are decoded at a time: at most so many, and of about so many bytes. Larger blocks would
-# be of memory that is new each time, and the first use of that costs more than the decoding.
+# Rows decoded at a time: the most rows, and about the most bytes. Each larger block would be newly
+# allocated memory, whose first use costs more than the decoding.
 _BLOCK_ROWS = 1_000
 _BLOCK_BYTES = 400_000
 
 
 @dataclass(frozen=True, eq=False)
-class Page:
+class RowBatch:
     """Rows of a table.
 
     Attributes
     ----------
     ids : list of str
-        Their keys, as text.
+        The keys, as text.
     vectors : float32 (n, d)
     versions : list of str or None
         The third column of the query.
@@ -46,16 +46,16 @@ class Page:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, wanted: NDArray[np.bool_]) -> "Page":
+    def select(self, wanted: NDArray[np.bool_]) -> "RowBatch":
         """Return the rows for which ``wanted`` (n,) is True."""
-        return Page(
+        return RowBatch(
             list(compress(self.ids, wanted)),
             self.vectors[wanted],
             list(compress(self.versions, wanted)),
         )
 
 
-def read_page(
+def read_batch(
     connection: Connection,
     query: sql.Composed,
     values: Sequence[Any],
@@ -63,7 +63,7 @@ def read_page(
     rows: int,
     dimension: int,
     table: str,
-) -> Page:
+) -> RowBatch:
     """Read what a query returns.
 
     Parameters
@@ -71,7 +71,7 @@ def read_page(
     connection : psycopg.Connection
         Prepared, and in a transaction.
     query : psycopg.sql.Composed
-        Of three columns: a key as text, a vector or halfvec that is not NULL, and text. Its
+        A query of three columns: a key as text, a vector or halfvec that is not NULL, and text. Its
         parameters are ``$1``, ``$2``, ...
     values : sequence
         Its parameters.
@@ -80,28 +80,28 @@ def read_page(
     dimension : int
         The d that all vectors must have.
     table : str
-        Where they are from, for messages.
+        The table, for messages.
 
     Returns
     -------
-    Page
+    RowBatch
 
     Raises
     ------
     InvalidInputError
         If a vector has another dimension; the message names the row.
     """
-    # Raw: to psycopg's other cursors a % in a name is the start of a placeholder.
+    # A raw cursor, since the others take a % in a name for a placeholder.
     cursor = RawCursor(connection, row_factory=tuple_row)
     keep_binary(cursor)
     block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (4 * dimension)))
-    # With a libpq older than 17 rows come one by one, which takes longer.
+    # A libpq older than 17 returns rows one by one, which takes longer.
     size = block_rows if capabilities.has_stream_chunked() else 1
     stream = cursor.stream(query, values, binary=True, size=size)
     ids: list[str] = []
     versions: list[str | None] = []
     vectors = np.empty((rows, dimension), dtype=np.float32)
-    # Until it is closed the stream keeps the connection for itself, whatever is raised here.
+    # The stream occupies the connection until it is closed, also after an error.
     with closing(cast("Generator[tuple[str, bytes, str | None]]", stream)) as found:
         while block := list(islice(found, block_rows)):
             keys, binary, seen = zip(*block, strict=True)
@@ -109,7 +109,7 @@ def read_page(
             decode_vectors(binary, vectors[len(ids) : len(ids) + len(block)])
             ids += keys
             versions += seen
-    return Page(ids, vectors[: len(ids)], versions)
+    return RowBatch(ids, vectors[: len(ids)], versions)
 
 
 def _check_dimension(

@@ -1,4 +1,4 @@
-"""What bulk encoding reads and writes in binary form: pages of vectors, arrays of codes."""
+"""Bulk encoding reads batches of vectors, and writes arrays of codes, both in binary form."""
 
 import decimal
 import string
@@ -18,7 +18,7 @@ from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
 
 from pg_hashindex import store
-from pg_hashindex.db import pages
+from pg_hashindex.db import batches
 from pg_hashindex.db.binary_vectors import decode_vectors, dimension_of
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
@@ -36,9 +36,9 @@ ONE_DATABASE = settings(
 READ = "SELECT id::text, embedding, category FROM items WHERE id > $1 ORDER BY items.id LIMIT $2"
 
 
-def read(connection: Connection, after: int, rows: int) -> pages.Page:
+def read(connection: Connection, after: int, rows: int) -> batches.RowBatch:
     with connection.transaction():
-        return pages.read_page(
+        return batches.read_batch(
             connection,
             sql.SQL(READ).format(),
             [after, rows],
@@ -102,7 +102,7 @@ def test_refuses_an_array_of_codes_of_another_width() -> None:
 
 @pytest.mark.parametrize("block_rows", [1, 7, 299, 300])
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_page_is_all_of_its_blocks(
+def test_a_batch_is_all_of_its_blocks(
     connection: Connection,
     items: str,
     vectors: NDArray[np.float32],
@@ -111,31 +111,31 @@ def test_a_page_is_all_of_its_blocks(
     chunked: bool,
 ) -> None:
     """With a libpq older than 17 too, which cannot give several rows at a time."""
-    monkeypatch.setattr(pages, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(batches, "_BLOCK_ROWS", block_rows)
     if not chunked:
         monkeypatch.setattr(psycopg.capabilities, "has_stream_chunked", lambda: False)
-    page = read(connection, 0, 1000)
-    assert len(page) == 300
-    assert page.ids == [str(i) for i in range(1, 301)]
-    assert page.versions == ["abc"[i % 3] for i in range(300)]
-    assert np.array_equal(page.vectors, vectors)
-    page = read(connection, 290, 4)
-    assert page.ids == ["291", "292", "293", "294"]
-    assert np.array_equal(page.vectors, vectors[290:294])
+    batch = read(connection, 0, 1000)
+    assert len(batch) == 300
+    assert batch.ids == [str(i) for i in range(1, 301)]
+    assert batch.versions == ["abc"[i % 3] for i in range(300)]
+    assert np.array_equal(batch.vectors, vectors)
+    batch = read(connection, 290, 4)
+    assert batch.ids == ["291", "292", "293", "294"]
+    assert np.array_equal(batch.vectors, vectors[290:294])
 
 
-def test_an_empty_page(connection: Connection, items: str) -> None:
-    page = read(connection, 300, 10)
-    assert (page.ids, page.versions, page.vectors.shape) == ([], [], (0, 8))
-    assert len(page) == 0
+def test_an_empty_batch(connection: Connection, items: str) -> None:
+    batch = read(connection, 300, 10)
+    assert (batch.ids, batch.versions, batch.vectors.shape) == ([], [], (0, 8))
+    assert len(batch) == 0
 
 
-def test_some_rows_of_a_page(
+def test_some_rows_of_a_batch(
     connection: Connection, items: str, vectors: NDArray[np.float32]
 ) -> None:
-    page = read(connection, 0, 5).select(np.array([False, True, False, False, True]))
-    assert (page.ids, page.versions) == (["2", "5"], ["b", "b"])
-    assert np.array_equal(page.vectors, vectors[[1, 4]])
+    batch = read(connection, 0, 5).select(np.array([False, True, False, False, True]))
+    assert (batch.ids, batch.versions) == (["2", "5"], ["b", "b"])
+    assert np.array_equal(batch.vectors, vectors[[1, 4]])
 
 
 def by_hand(dimension: int, n_bits: int) -> Model:
@@ -248,7 +248,7 @@ def test_interrupted_while_the_server_sends(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pages, "decode_vectors", interrupted)
+        patch.setattr(batches, "decode_vectors", interrupted)
         with pytest.raises(KeyboardInterrupt):
             loose.encode()
     assert loose.connection.info.transaction_status == TransactionStatus.IDLE
