@@ -21,7 +21,7 @@ from ._shared import connected, database_option, json_option, print_json, print_
     "--filter",
     "filter_",
     metavar="SQL",
-    help="Search only rows that meet this condition, such as n > 5.",
+    help="Search only rows that match this filter, such as n > 5.",
 )
 @database_option
 @json_option
