@@ -25,7 +25,10 @@ _COMMANDS = {
     "evaluate": ("evaluate", "Compare INDEX with exact search on rows of its own table."),
     "report": ("report", "Write a report on INDEX into one page of HTML."),
     "jobs": ("jobs", "List running jobs, and dead ones with the command that continues each."),
-    "tune": ("tune", "Find the codes and settings that reach a recall the fastest."),
+    "tune": (
+        "tune",
+        "Find the settings of INDEX, or codes for --table, that reach a recall the fastest.",
+    ),
     "bench": ("bench", "Compare methods on a data set; no database is needed."),
 }
 

@@ -29,7 +29,7 @@ _MOST_SHOWN = 60
     "--filter",
     "filter_",
     metavar="SQL",
-    help="Search only rows that meet this condition, such as n > 5.",
+    help="Search only rows that match this filter, such as n > 5.",
 )
 @click.option(
     "--columns", default="", metavar="COLUMN,...", help="Show these columns of the rows as text."

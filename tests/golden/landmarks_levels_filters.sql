@@ -11,7 +11,7 @@ AS $function$
 DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
-    hashindex_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+    n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
         RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
@@ -21,51 +21,51 @@ BEGIN
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
-        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
-        hashindex_u1 "bit" := hashindex_codes[1];
-        hashindex_u2 "bit" := hashindex_codes[2];
-        hashindex_u3 "bit" := hashindex_codes[3];
-        hashindex_u4 "bit" := hashindex_codes[4];
-        hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
-        hashindex_point public.halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
-        hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-        hashindex_set text;
-        hashindex_lists integer[];
-        hashindex_ids pg_catalog.int8[];
+        codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
+        hashindex_u1 "bit" := codes[1];
+        hashindex_u2 "bit" := codes[2];
+        hashindex_u3 "bit" := codes[3];
+        hashindex_u4 "bit" := codes[4];
+        hashindex_u5 "bit" := codes[5];
+        hashindex_u6 "bit" := codes[6];
+        point public.halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
+        effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        done text;
+        lists integer[];
+        ids pg_catalog.int8[];
     BEGIN
         -- If the lists hold too few codes, read more lists, and finally all codes.
-        WHILE hashindex_probes <= 1000 LOOP
-            IF hashindex_probes <= 64 THEN
+        WHILE n_probes <= 1000 LOOP
+            IF n_probes <= 64 THEN
                 -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
-                hashindex_set := set_config('hnsw.ef_search', greatest(64, hashindex_probes)::text, true);
-                hashindex_lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) hashindex_point LIMIT hashindex_probes
+                done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
+                lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
-                hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+                done := set_config('hnsw.ef_search', effort, true);
             ELSE
                 -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
-                hashindex_lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) hashindex_point) + 0 LIMIT hashindex_probes
+                lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
             IF $4 IS NULL THEN
-                hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
+                ids := ARRAY(
+                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
                 );
             ELSE
                 -- The subquery hides the values of $8: the planner would look up the statistics of each.
                 EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, hashindex_lists;
+) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, lists;
             END IF;
-            IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT unnest(hashindex_ids);
+            IF cardinality(ids) = hashindex_n THEN
+                RETURN QUERY SELECT unnest(ids);
                 RETURN;
             END IF;
-            hashindex_probes := 8 * hashindex_probes;
+            n_probes := 8 * n_probes;
         END LOOP;
-        hashindex_set := set_config('enable_seqscan', 'on', true);
+        done := set_config('enable_seqscan', 'on', true);
         RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
