@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 import sqlalchemy as sa
@@ -33,9 +33,6 @@ from ..errors import (
 )
 from . import tables
 
-if TYPE_CHECKING:
-    from ..index.catalog import IndexRow
-
 __all__ = [
     "EXTENSION",
     "OWN_PATH",
@@ -55,6 +52,22 @@ __all__ = [
 ]
 
 Connection = psycopg.Connection[Any]
+
+
+class IndexParts(Protocol):
+    """An index, as far as errors name it and its parts."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def swap_of(self) -> str | None:
+        """The index that it is a part of while that one is swapped."""
+
+    def has_part(self, message: str) -> bool:
+        """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
+
 
 #: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
@@ -362,12 +375,12 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
+def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     Parameters
     ----------
-    index : IndexRow, optional
+    index : IndexParts, optional
         The index that the block works on: if a part of it is missing, the message leads to its
         repair.
     """
@@ -431,12 +444,12 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
+def _broken_index(index: IndexParts | None, message: str, context: str) -> str | None:
     """Return the name of the index whose part does not exist."""
-    return _index_of(index if index is not None and _is_missing(index, message) else None, context)
+    return _index_of(index if index is not None and index.has_part(message) else None, context)
 
 
-def _index_of(index: "IndexRow | None", context: str) -> str | None:
+def _index_of(index: IndexParts | None, context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
         return index.swap_of or index.name
@@ -454,22 +467,7 @@ def _is_of_schema(state: str, message: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-def _is_missing(index: "IndexRow", message: str) -> bool:
-    """Return whether the missing object is a table, column or function of an index."""
-    kind, _, rest = message.removesuffix(" does not exist").partition(" ")
-    name = rest.strip('"')
-    if kind == "column":
-        columns = (index.column_name, index.id_column, index.code_column)
-        return any(name == column or rest.endswith(f".{column}") for column in columns)
-    if kind == "function":
-        return any(f"{verb}_{index.name}" in rest for verb in ("search", "within"))
-    return name.startswith(f"hashindex.{index.storage}_") or name in (
-        index.schema_name,
-        f"{index.schema_name}.{index.table_name}",
-    )
-
-
-def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashIndexError:
+def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:

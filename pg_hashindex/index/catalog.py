@@ -285,6 +285,20 @@ class IndexRow:
         """The index's own search function as SQL writes it."""
         return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
 
+    def has_part(self, message: str) -> bool:
+        """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
+        kind, _, rest = message.removesuffix(" does not exist").partition(" ")
+        name = rest.strip('"')
+        if kind == "column":
+            columns = (self.column_name, self.id_column, self.code_column)
+            return any(name == column or rest.endswith(f".{column}") for column in columns)
+        if kind == "function":
+            return any(f"{verb}_{self.name}" in rest for verb in ("search", "within"))
+        return name.startswith(f"hashindex.{self.storage}_") or name in (
+            self.schema_name,
+            f"{self.schema_name}.{self.table_name}",
+        )
+
     @property
     def binary_ids(self) -> bool:
         """Whether psycopg reads the key's type in binary; other types are read as text."""
