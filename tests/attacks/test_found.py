@@ -23,8 +23,6 @@ from pg_hashindex.index.landmarks import train_landmarks
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.server import EmbeddedServer
 
-pytestmark = pytest.mark.newest
-
 
 def upgrade(connection: Connection) -> None:
     """Upgrade the schema, as whoever the connection is."""

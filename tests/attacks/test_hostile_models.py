@@ -13,8 +13,6 @@ from pg_hashindex.db.connection import Connection
 from pg_hashindex.models.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.models.model import Model
 
-pytestmark = pytest.mark.newest
-
 # Layers as SQL writes them: kind, weights, bias, scale, nearest. Two numbers go in.
 EYE = "ARRAY['[1,0]','[0,1]']::vector[]"
 WELL = {

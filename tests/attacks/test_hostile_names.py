@@ -23,8 +23,6 @@ from pg_hashindex.index.handle import HashIndex, Layout
 from pg_hashindex.models.model import Model
 from pg_hashindex.quality.evaluate import evaluate
 
-pytestmark = pytest.mark.newest
-
 WORDS = [
     '"', '""', "'", "''", "$$", "$function$", "%", "%%", "%s", "%I", "%1$s", "%(a)s", "{}", "{0}",
     ".", ";", "--", "/*", "*/", "\\", "\\'", ":", ":x", "$1", "?", "(", ")", "[", "]", ",", "~",

@@ -24,8 +24,6 @@ from pg_hashindex.models.model import Model
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
 
-pytestmark = pytest.mark.newest
-
 
 @pytest.fixture(params=["public", "ext"])
 def home(request: pytest.FixtureRequest, connection: Connection, items: str, model: Model) -> str:

@@ -9,8 +9,6 @@ from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
 
-pytestmark = pytest.mark.newest
-
 QUERY = "'[1,2,3,4,5,6,7,8]'::vector"
 ROW = "(1001, 'a', '[1,2,3,4,5,6,7,8]')"
 

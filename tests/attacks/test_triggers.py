@@ -14,8 +14,6 @@ from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
 
-pytestmark = pytest.mark.newest
-
 ROW = "(1001, 'w', '[1,2,3,4,5,6,7,8]')"
 WRITES = (
     f"INSERT INTO items VALUES {ROW}",

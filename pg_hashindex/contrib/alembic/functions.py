@@ -63,7 +63,7 @@ def create_hash_index(
         Whether to encode the rows that are there.
     schema : str, optional
         The schema of the table; found by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes, filter_columns
+    key, metric, layout, access, ranking, candidates, probes, filter_columns : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     defer : bool
         Whether to do nothing, with a warning, if the model does not exist or the index exists
@@ -96,7 +96,7 @@ def drop_hash_index(
     if_exists : bool
         Whether to do nothing if there is no such index.
     table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
-    filter_columns, defer
+    filter_columns, defer : optional
         The settings of the index, so that the operation can be reversed; not needed to drop it.
 
     Raises
@@ -148,9 +148,9 @@ def configure_hash_index(
     Parameters
     ----------
     name : str
-    access, ranking, candidates, probes
+    access, ranking, candidates, probes : str or int, optional
         As `pg_hashindex.HashIndex.configure`.
-    existing_access, existing_ranking, existing_candidates, existing_probes
+    existing_access, existing_ranking, existing_candidates, existing_probes : str or int
         The settings before, so that the operation can be reversed.
 
     Raises
