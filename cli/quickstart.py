@@ -87,9 +87,9 @@ def quickstart(
 ) -> None:
     """Make an index of a table: install the schema, train a model, encode the rows, measure.
 
-    Asks before anything is changed. A run that was cut off goes on where it stopped when it is
-    given again; where all is there nothing is changed. Exit code 1 where pgvector's HNSW suits the
-    table better, or the recall is not reached.
+    Asks before it changes anything. If a run was cut off, run it again: it continues where it
+    stopped, and changes nothing where all is there. Exit code 1 if pgvector's HNSW suits the table
+    better, or if the recall is not reached.
     """
     from pg_hashindex.quality.doctor import diagnose
 
