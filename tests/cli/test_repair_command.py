@@ -59,7 +59,7 @@ def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
 def test_an_index_without_its_table(on: Run, made: HashIndex) -> None:
     made.connection.execute("DROP TABLE items")
     assert "pg-hashindex index drop 'it" in on("index", "repair", "it's", code=1).stderr
-    on("index", "drop", "it's")
+    on("index", "drop", "it's", "--yes")
 
 
 def test_orphans(on: Run, made: HashIndex) -> None:
