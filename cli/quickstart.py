@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _METHOD, _BITS = "itq", 256
 _LEVELS: Literal[4] = 4
-# Of so many rows on, reading a list of codes beats reading all of them.
+# From this many rows, reading lists of codes is faster than reading all codes.
 _LANDMARK_ROWS = 50_000
 _CANDIDATES = (20, 50, 100, 200, 400, 800)
 _QUERIES = 100

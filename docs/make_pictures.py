@@ -17,7 +17,7 @@ from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
 SEED = 4
-# Of the first seeds the one whose three directions lie farthest apart.
+# Among the first seeds, this one has the three directions that differ most.
 DIRECTIONS = 5
 
 Floats = NDArray[np.floating]

@@ -39,19 +39,8 @@ __all__ = [
     "tuning",
 ]
 
-# The room of each module named above, and the module of each other name.
-_ROOMS = {
-    "comparison": "quality",
-    "evaluate": "quality",
-    "hashers": "",
-    "metrics": "",
-    "sampling": "training",
-    "schema": "db",
-    "store": "models",
-    "training": "",
-    "tuning": "quality",
-}
-_MODULES = {
+# The module that each name is in, and the modules among the names.
+_HOMES = {
     "AsyncHashIndex": "index.async_index",
     "HashIndex": "index.handle",
     "HashIndexError": "errors",
@@ -63,15 +52,26 @@ _MODULES = {
     "list_indexes": "index.handle",
     "search": "index.handle",
 }
+_MODULES = {
+    "comparison": "quality.comparison",
+    "evaluate": "quality.evaluate",
+    "hashers": "hashers",
+    "metrics": "metrics",
+    "sampling": "training.sampling",
+    "schema": "db.schema",
+    "store": "models.store",
+    "training": "training",
+    "tuning": "quality.tuning",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: whoever searches waits for no scipy, alembic or matplotlib."""
     value: Any
-    if name in _ROOMS:
-        value = import_module(f".{_ROOMS[name]}.{name}".replace("..", "."), __name__)
-    elif name in _MODULES:
-        value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    if name in _MODULES:
+        value = import_module(f".{_MODULES[name]}", __name__)
+    elif name in _HOMES:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.connection import EXTENSION, execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..db.throttle import Throttle
@@ -105,12 +105,6 @@ _CENTRES: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} 
 _WRONG_ROW: LiteralString = """
     SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
     WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
-"""
-
-_EXTENSION_SCHEMA: LiteralString = """
-    SELECT n.nspname FROM pg_catalog.pg_extension e
-    JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector'
 """
 
 
@@ -589,7 +583,7 @@ class _Build:
             raise self._wrong_dimension() from None
 
     def _wrong_dimension(self) -> InvalidInputError:
-        (schema,) = self._execute(_EXTENSION_SCHEMA).fetchone()
+        schema, _ = self._execute(EXTENSION).fetchone()
         row = self._execute(
             _WRONG_ROW, [self.index.dimension], schema=sql.Identifier(schema)
         ).fetchone()

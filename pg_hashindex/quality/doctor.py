@@ -43,7 +43,7 @@ _EF_SEARCH = (40, 100, 200, 400)
 _PROBES = (1, 3, 10, 32, 100)
 # Whoever holds a lock for longer is not waited for.
 _LOCK_TIMEOUT = "3s"
-# Of larger tables whole pages are sampled.
+# Larger tables are sampled by whole pages.
 _LARGE_TABLE = 1_000_000
 _WARM_UP = 3
 # The part of the time left that exact answers may take.

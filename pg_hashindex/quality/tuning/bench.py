@@ -18,7 +18,14 @@ import numpy as np
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from ...db.connection import Connection, execute, outside_transactions, prepare, translated_errors
+from ...db.connection import (
+    EXTENSION,
+    Connection,
+    execute,
+    outside_transactions,
+    prepare,
+    translated_errors,
+)
 from ...db.locks import claim, release
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
@@ -34,11 +41,6 @@ OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
 _TABLE = "items"
 _WARM_UP = 10
-_EXTENSION_SCHEMA = (
-    "SELECT n.nspname FROM pg_catalog.pg_extension e "
-    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace "
-    "WHERE e.extname = 'vector'"
-)
 
 _numbers = itertools.count(1)
 
@@ -243,7 +245,7 @@ class Bench:
         self._queries = [Vector(query) for query in drawn.Q]
         # Milliseconds of a statement that does nothing.
         self._empty_ms = 0.0
-        row = self.connection.execute(_EXTENSION_SCHEMA).fetchone()
+        row = self.connection.execute(EXTENSION).fetchone()
         self._extension = "public" if row is None else str(row[0])
 
     @property
