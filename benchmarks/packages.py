@@ -15,7 +15,8 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,9 @@ def run(connection: Connection, X: NDArray[np.float32], quick: bool) -> list[dic
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100 queries, nothing written")
-    arguments = parser.parse_args()
-    X = np.load(DATA)["X"].astype(np.float32)
+@contextmanager
+def served() -> Iterator[str]:
+    """Run an embedded server with schema hashindex; give its URL."""
     folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-benchmark-"))
     folder.chmod(0o755)
     server = EmbeddedServer(folder / "data")
@@ -166,12 +165,20 @@ def main() -> None:
         engine = create_engine(server.uri())
         with engine.begin() as transaction:
             schema.upgrade(transaction)
-        with connect(server.uri()) as connection:
-            rows = run(connection, X, arguments.quick)
-            version = connection.info.parameter_status("server_version")
+        yield server.uri()
     finally:
         server.stop()
         shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 queries, nothing written")
+    arguments = parser.parse_args()
+    X = np.load(DATA)["X"].astype(np.float32)
+    with served() as uri, connect(uri) as connection:
+        rows = run(connection, X, arguments.quick)
+        version = connection.info.parameter_status("server_version")
     if not arguments.quick:
         result = {
             "rows": ROWS, "queries": QUERIES, "k": K, "candidates": CANDIDATES,

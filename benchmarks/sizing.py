@@ -5,20 +5,16 @@ python benchmarks/tables.py for the page.
 """
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
-from packages import DATA, ROWS, SETTINGS, load
+from packages import DATA, ROWS, load, served
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.server import EmbeddedServer
 
 RESULTS = Path(__file__).with_name("results") / "sizing.json"
 BITS = (64, 128, 192, 256, 384)
@@ -47,22 +43,9 @@ def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any
 def main() -> None:
     with np.load(DATA) as archive:
         X = archive["X"][:ROWS].astype(np.float32)
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    server = EmbeddedServer(folder / "data")
-    server.start(until_exit=True, settings=SETTINGS)
-    try:
-        with psycopg.connect(server.uri(), autocommit=True) as plain:
-            plain.execute("CREATE EXTENSION vector")
-        engine = create_engine(server.uri())
-        with engine.begin() as transaction:
-            schema.upgrade(transaction)
-        with connect(server.uri()) as connection:
-            load(connection, X)
-            sizes = [measure(connection, X, n_bits) for n_bits in BITS]
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+    with served() as uri, connect(uri) as connection:
+        load(connection, X)
+        sizes = [measure(connection, X, n_bits) for n_bits in BITS]
     RESULTS.write_text(json.dumps({"rows": len(X), "key": "bigint", "sizes": sizes}, indent=1))
 
 

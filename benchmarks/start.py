@@ -12,24 +12,19 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
-from packages import DATA, SETTINGS, load
+from packages import DATA, load, served
 
-from pg_hashindex import schema
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.models.quantization import code_distances, query_codes
-from pg_hashindex.server import EmbeddedServer
 
 RESULTS = Path(__file__).with_name("results") / "start.json"
 TIMES = 9
@@ -130,27 +125,15 @@ def main() -> None:
     X = X[np.random.default_rng(0).permutation(len(X))]
     report: dict[str, Any] = {"recall": curve(X)}
     show(report["recall"])
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    server = EmbeddedServer(folder / "data")
-    server.start(until_exit=True, settings=SETTINGS)
-    try:
-        with psycopg.connect(server.uri(), autocommit=True) as plain:
-            plain.execute("CREATE EXTENSION vector")
-        engine = create_engine(server.uri())
-        with engine.begin() as transaction:
-            schema.upgrade(transaction)
-        with connect(server.uri()) as connection:
+    with served() as uri:
+        with connect(uri) as connection:
             load(connection, X[:ROWS])
-        report["training"] = [training(server.uri())]
+        report["training"] = [training(uri)]
         show(report["training"])
         create = [*TOOL, *CREATE.split()]
-        subprocess.run(create, env=environment(server.uri()), capture_output=True, check=True)
-        report["starting"] = starting(server.uri())
+        subprocess.run(create, env=environment(uri), capture_output=True, check=True)
+        report["starting"] = starting(uri)
         show(report["starting"])
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
     args.output.write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
@@ -34,6 +34,7 @@ from .doctor_catalog import (
     read_memory,
 )
 from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
+from .measuring import Answers
 from .query_sets import read_log
 
 __all__ = ["diagnose"]
@@ -57,16 +58,6 @@ class _Query(NamedTuple):
     vector: Vector
     # Where the row is that the query was taken from: it is left out of its own answers.
     place: tuple[int, str] | None = None
-
-
-class _Answers(NamedTuple):
-    """Distances of each query's answers, and milliseconds."""
-
-    distances: list[NDArray[np.float64]]
-    milliseconds: list[float]
-
-    def percentile(self, share: int) -> float:
-        return round(float(np.percentile(self.milliseconds, share)), 3)
 
 
 class _LateError(Exception):
@@ -343,7 +334,7 @@ class _Doctor:
             return diagnosis
         first: dict[str, float | None] = {}
         for filter_ in [None, *self._filters]:
-            truths: dict[tuple[str, str | None], _Answers | None] = {}
+            truths: dict[tuple[str, str | None], Answers | None] = {}
             # Without an index there is exact search all the same.
             wanted = [(self._metric, None), *(self._scope_of(f, filter_) for f in self._found)]
             for metric, condition in dict.fromkeys(wanted):
@@ -385,12 +376,12 @@ class _Doctor:
 
     def _truth(
         self, asked: list[_Query], metric: str, condition: str | None, filter_: str | None
-    ) -> _Answers | None:
+    ) -> Answers | None:
         """Find exact answers to as many queries as time allows; None where to none."""
         self._say(f"exact search by {metric}{_under(filter_)}")
         left = self._deadline - time.monotonic()
         until = time.monotonic() + _SHARE_OF_TRUTH * left
-        answers = _Answers([], [])
+        answers = Answers([], [])
         try:
             with self._by(until):
                 self._ask(self._exact(metric, condition, filter_), asked, answers, until)
@@ -414,7 +405,7 @@ class _Doctor:
         return answers
 
     def _sweep(
-        self, found: _Found, asked: list[_Query], truth: _Answers, filter_: str | None
+        self, found: _Found, asked: list[_Query], truth: Answers, filter_: str | None
     ) -> tuple[float | None, list[Point]]:
         """Ask by an index with one setting after the other; return the first median too."""
         index, points, first = found.of, [], None
@@ -438,7 +429,7 @@ class _Doctor:
                 answers = self._ask_index(found, asked, filter_, current, iterates)
                 if answers is None:
                     return None, []
-                first = answers.percentile(50)
+                first = round(answers.p50_ms, 3)
             for value, iterative in tried:
                 answers = self._ask_index(found, asked, filter_, value, iterative)
                 if answers is None:
@@ -476,7 +467,7 @@ class _Doctor:
         filter_: str | None,
         value: int,
         iterative: bool,
-    ) -> _Answers | None:
+    ) -> Answers | None:
         index = found.of
         relaxed = "relaxed_order" if iterative else "off"
         settings = {
@@ -488,7 +479,7 @@ class _Doctor:
             "enable_bitmapscan": "off",
             **self._dearer(index),
         }
-        answers = _Answers([], [])
+        answers = Answers([], [])
         with self._by(self._deadline, settings):
             statement = self._indexed(found, filter_, value)
             chosen = self._chosen(statement, asked[0])
@@ -501,7 +492,7 @@ class _Doctor:
                     f"{other} for its queries"
                 )
                 return None
-            self._ask(statement, asked[:_WARM_UP], _Answers([], []), self._deadline)
+            self._ask(statement, asked[:_WARM_UP], Answers([], []), self._deadline)
             self._ask(statement, asked, answers, self._deadline)
         if len(answers.distances) < len(asked):
             raise _LateError
@@ -613,7 +604,7 @@ class _Doctor:
         self._cursor.execute("SELECT pg_catalog.set_config($1, $2, true)", [name, str(value)])
 
     def _ask(
-        self, statement: sql.Composable, asked: list[_Query], answers: _Answers, until: float
+        self, statement: sql.Composable, asked: list[_Query], answers: Answers, until: float
     ) -> None:
         """Ask queries one after the other, and leave out the row that each was taken from."""
         self._numbers += 1
@@ -641,7 +632,7 @@ class _Doctor:
         return set(_indexes_in(plan[0]["Plan"]))
 
     def _as_scope(
-        self, truth: _Answers, metric: str, condition: str | None, filter_: str | None
+        self, truth: Answers, metric: str, condition: str | None, filter_: str | None
     ) -> Scope:
         vectors = {name for found in self._found for name in found.names}
         rows = None
@@ -667,8 +658,8 @@ class _Doctor:
             condition,
             rows,
             len(truth.distances),
-            truth.percentile(50),
-            truth.percentile(95),
+            round(truth.p50_ms, 3),
+            round(truth.p95_ms, 3),
             planner,
         )
 
@@ -693,14 +684,8 @@ class _Doctor:
         return self._rows(statement, values)[0]
 
 
-def _compared(index: str, filter_: str | None, truth: _Answers, answers: _Answers, k: int) -> Point:
+def _compared(index: str, filter_: str | None, truth: Answers, answers: Answers, k: int) -> Point:
     """Count the right answers: of rows at the distance of the last one any will do."""
-    found = wanted = returned = 0
-    for own, right in zip(answers.distances, truth.distances, strict=True):
-        returned += len(own)
-        wanted += len(right)
-        if len(right):
-            found += min(len(right), int((own <= right[-1]).sum()))
     n = len(truth.distances)
     return Point(
         index=index,
@@ -708,11 +693,11 @@ def _compared(index: str, filter_: str | None, truth: _Answers, answers: _Answer
         value=0,
         iterative=False,
         current=False,
-        recall=round(found / wanted, 4),
-        returned=round(returned / n, 2),
-        wanted=round(wanted / n, 2),
-        p50_ms=answers.percentile(50),
-        p95_ms=answers.percentile(95),
+        recall=round(answers.recall(truth, k), 4),
+        returned=round(sum(map(len, answers.distances)) / n, 2),
+        wanted=round(sum(map(len, truth.distances)) / n, 2),
+        p50_ms=round(answers.p50_ms, 3),
+        p95_ms=round(answers.p95_ms, 3),
     )
 
 
