@@ -54,7 +54,7 @@ class InvalidInputError(HashIndexError, ValueError):
     """An argument is not usable: wrong shape, type, range or content."""
 
 
-class NotFittedError(HashIndexError):
+class NotFittedError(HashIndexError, ValueError):
     """A hasher was asked to project or encode before ``fit``."""
 
 

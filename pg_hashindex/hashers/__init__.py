@@ -142,10 +142,5 @@ def make_hasher(name: str, **params: Any) -> Hasher:
     """
     if name not in HASHERS:
         raise InvalidInputError(f"hasher {name!r} is unknown; known are {', '.join(HASHERS)}")
-    accepted = HASHERS[name].parameter_names()
-    if unknown := sorted(set(params) - set(accepted)):
-        raise InvalidInputError(
-            f"{name} has no parameter {', '.join(map(repr, unknown))}; "
-            f"it accepts {', '.join(accepted)}"
-        )
+    HASHERS[name].check_names(params)
     return HASHERS[name](**params)

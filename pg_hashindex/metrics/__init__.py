@@ -18,7 +18,7 @@ from .ranking import (
     precision_recall_by_rank,
     share_found_at_k,
 )
-from .search import recall_at_k
+from .search import recall_at_k, recall_scorer
 from .truth import nearest_fraction, nearest_k, same_label
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "precision_recall_by_rank",
     "precision_within_radius",
     "recall_at_k",
+    "recall_scorer",
     "same_label",
     "share_found_at_k",
 ]

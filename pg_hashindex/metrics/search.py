@@ -1,6 +1,7 @@
 """The recall of searches that re-rank candidates, for one or any number of candidates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from ..models.model import Metric
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 from .ranking import ranking_distances
 
-__all__ = ["CodeRanks", "recall_at_k"]
+__all__ = ["CodeRanks", "recall_at_k", "recall_scorer"]
 
 # Distances closer than this part of the query's largest one count as equal.
 _ROUNDING = 1e-12
 
 _BLOCK_ROWS = 4096
 _QUERIES = 64
+# Most queries of a score.
+_SCORED = 500
 
 
 def recall_at_k(
@@ -72,6 +75,33 @@ def recall_at_k(
         good = np.count_nonzero(kept & (distances <= farthest), axis=1)
         found += int(np.minimum(good, k).sum())
     return found / (k * len(Q))
+
+
+def recall_scorer(
+    *, candidates: int = 100, k: int = 10, metric: Metric = "l2"
+) -> Callable[..., float]:
+    """Return a scorer for scikit-learn's ``GridSearchCV`` and its like.
+
+    It scores a hasher, or a pipeline that ends in one, by `recall_at_k` on the held-back rows: the
+    first fifth of them, at most 500, are queries, and the others are the rows to be found.
+
+    Parameters
+    ----------
+    candidates, k, metric
+        As `recall_at_k`; 100 candidates of 1,000 held-back rows are easier than of a million.
+    """
+    return partial(_score, candidates=candidates, k=k, metric=metric)
+
+
+def _score(
+    estimator: Any, X: ArrayLike, y: Any = None, *, candidates: int, k: int, metric: Metric
+) -> float:
+    rows = np.asarray(X)
+    codes = np.packbits(np.asarray(estimator.transform(rows)) > 0, axis=1)
+    n = min(_SCORED, max(1, len(rows) // 5))
+    return recall_at_k(
+        rows[:n], rows[n:], codes[:n], codes[n:], candidates=candidates, k=k, metric=metric
+    )
 
 
 class CodeRanks:

@@ -25,12 +25,14 @@ def as_vector(value: Vector | HalfVector) -> Vector:
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
-    """Return a value as an array; refuse nested lists of different lengths.
+    """Return a value as an array; refuse sparse ones, and nested lists of different lengths.
 
     Raises
     ------
     InvalidInputError
     """
+    if hasattr(value, "nnz"):
+        raise InvalidInputError(f"{what} are sparse, which is not supported; give X.toarray()")
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -58,17 +60,27 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
         If X does not have two dimensions, has another d, or has NaN or infinite values.
     """
     array = as_array("vectors", X)
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float32)
+    if array.dtype.kind in "iubO":
+        try:
+            array = array.astype(np.float32)
+        except ValueError as error:
+            raise InvalidInputError(f"vectors must be numbers: {error}") from None
+    if array.dtype.kind == "c":
+        raise InvalidInputError(f"Complex data not supported: got an array of {array.dtype}")
     if array.dtype.kind != "f":
         raise InvalidInputError(f"vectors must be numbers, got an array of {array.dtype}")
     if array.ndim != 2:
         raise InvalidInputError(
-            f"vectors must be the rows of an array (n, d), got shape {array.shape}"
+            f"vectors must be the rows of an array (n, d), got shape {array.shape}. Reshape your "
+            "data: one vector is X.reshape(1, -1)"
         )
     if dimension is not None and array.shape[1] != dimension:
         raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
-    if not 1 <= array.shape[1] <= MAX_DIMENSION:
+    if array.shape[1] == 0:
+        raise InvalidInputError(
+            f"0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
+        )
+    if array.shape[1] > MAX_DIMENSION:
         raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
     for start in range(0, len(array), _BLOCK_ROWS):
         # Vectors are float32, as in pgvector, so a float64 beyond its range becomes infinite.
@@ -78,6 +90,6 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
             row, column = np.argwhere(~finite)[0]
             raise InvalidInputError(
                 f"row {start + row}, dimension {column} is {array[start + row, column]}; "
-                "vectors must be finite float32 numbers"
+                "vectors must be finite float32 numbers, without NaN or inf"
             )
     return array

@@ -234,7 +234,7 @@ def test_refuses_what_is_not_finite(name, bad, blocks, rows):
         (np.ones((0, 12)), "no rows"),
         (lambda: iter([]), "no rows"),
         (lambda: [np.ones((0, 12))], "no rows"),
-        (np.ones((1, 12)), "2 distinct rows, got 1 row$"),
+        (np.ones((1, 12)), "2 distinct rows, got 1 sample$"),
         (np.full((50, 12), 0.25), "2 distinct rows, got 50 rows, all equal"),
         (lambda: iter([np.ones((3, 12)), np.ones((4, 12))]), "got 7 rows, all equal"),
         (lambda: iter([np.eye(12), np.eye(13)]), "13 dimensions, expected 12"),

@@ -4,7 +4,7 @@ import inspect
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
@@ -17,6 +17,7 @@ from ...models.layers import Layer, affine, normalize
 from ...models.model import MAX_BITS, Metric, Model
 from ...models.network import Network
 from ...models.quantization import Levels, check_levels
+from ...models.vectors import as_array
 from .checks import check_annotated, integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
@@ -74,9 +75,36 @@ class Hasher(ABC):
         """Return the names of the parameters that the class takes."""
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
-    def get_params(self) -> dict[str, Any]:
-        """Return the parameters as they were given, by name."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters as they were given, by name; ``deep`` changes nothing."""
         return {name: getattr(self, name) for name in self.parameter_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; `fit` checks their values.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such parameter.
+        """
+        self.check_names(params)
+        vars(self).update(params)
+        return self
+
+    @classmethod
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Refuse names of parameters that the class does not take.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        accepted = cls.parameter_names()
+        if unknown := sorted(set(names) - set(accepted)):
+            raise InvalidInputError(
+                f"{cls.method} has no parameter {', '.join(map(repr, unknown))}; "
+                f"it accepts {', '.join(accepted)}"
+            )
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
@@ -262,6 +290,55 @@ class Hasher(ABC):
             As `project`.
         """
         return self.to_model(self.method).encode(X)
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Return the signs of the projections, for pipelines of scikit-learn.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        float32 (n, n_bits)
+            1 where the bit of `encode` is 1, else -1.
+
+        Raises
+        ------
+        NotFittedError, InvalidInputError
+            As `project`.
+        """
+        rows = as_array("vectors", X)
+        if hasattr(self, "layers_") and rows.ndim == 2 and rows.shape[1] != self.dimension_:
+            raise InvalidInputError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.dimension_} features as input"
+            )
+        return np.where(self.project(rows) > 0, np.float32(1), np.float32(-1))
+
+    def fit_transform(
+        self, X: ArrayLike, y: ArrayLike | None = None, **known: Any
+    ) -> NDArray[np.float32]:
+        """Learn from rows as `fit`, and return their signs as `transform`."""
+        return self.fit(X, y, **known).transform(X)
+
+    @property
+    def n_features_in_(self) -> int:
+        """``dimension_`` by scikit-learn's name."""
+        return self.dimension_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "layers_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=bool(self.learns_from)),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(),
+        )
 
     def to_model(
         self,

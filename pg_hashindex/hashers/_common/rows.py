@@ -78,8 +78,8 @@ class RowSource:
             raise InvalidInputError("there are no rows to train on")
         if not distinct:
             raise InvalidInputError(
-                f"training needs at least 2 distinct rows, got {n_rows} "
-                + ("row" if n_rows == 1 else "rows, all equal")
+                "training needs at least 2 distinct rows, got "
+                + ("1 sample" if n_rows == 1 else f"{n_rows} rows, all equal")
             )
         return n_rows, len(first)
 
