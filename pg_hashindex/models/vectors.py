@@ -78,7 +78,7 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
         raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
     if array.shape[1] == 0:
         raise InvalidInputError(
-            f"0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
+            f"vectors have 0 dimensions: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
         )
     if array.shape[1] > MAX_DIMENSION:
         raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
