@@ -58,6 +58,8 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     ------
     InvalidInputError
         If X does not have two dimensions, has another d, or has NaN or infinite values.
+    TypeError
+        From NumPy, if an array of objects holds one that is no number.
     """
     array = as_array("vectors", X)
     if array.dtype.kind in "iubO":
@@ -78,7 +80,8 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
         raise InvalidInputError(f"vectors have {array.shape[1]} dimensions, expected {dimension}")
     if array.shape[1] == 0:
         raise InvalidInputError(
-            f"vectors have 0 dimensions: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
+            f"vectors have 0 dimensions: 0 feature(s) (shape={array.shape}) while a minimum of 1 "
+            "is required."
         )
     if array.shape[1] > MAX_DIMENSION:
         raise InvalidInputError(f"{array.shape[1]} dimensions are not in 1 to {MAX_DIMENSION}")
