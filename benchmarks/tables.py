@@ -410,7 +410,24 @@ def sizes() -> str:
     )
 
 
+def hybrid() -> str:
+    """Recall of searches by vector, by words, and by both."""
+    kinds = {
+        "text": "two rare words of the description, in descriptions",
+        "name": "the family's name, in names",
+    }
+    found = read("hybrid")["words"]
+    return table(
+        ["words", *(f"{system}: recall@10, nDCG@10" for system in found["text"])],
+        [
+            [title, *(f"{one['recall']:.3f}, {one['ndcg']:.3f}" for one in found[kind].values())]
+            for kind, title in kinds.items()
+        ],
+    )
+
+
 TABLES = {
+    "hybrid": hybrid,
     "packages": packages,
     "hashing-32": hashing_32,
     "hashing": hashing,

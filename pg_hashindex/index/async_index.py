@@ -1,7 +1,7 @@
 """An index on a psycopg.AsyncConnection: searched with asyncio, the same way as a `HashIndex`."""
 
 import asyncio
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, overload
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -25,7 +25,7 @@ from ..errors import HashIndexError
 from ..models import store
 from ..models.model import Model
 from .catalog import IndexRow, read_row_async
-from .search import Asked, Hit, Search, Within
+from .search import Asked, AskedHybrid, Hit, Hybrid, HybridHit, Search, Within
 
 __all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
 
@@ -122,7 +122,25 @@ class AsyncHashIndex:
         """Find every row within a radius of another row's code; see `HashIndex.within_like`."""
         return await self._ask(Within(like=True, row_id=row_id, radius=radius))
 
-    async def _ask(self, asked: Search | Within) -> list[Hit]:
+    async def hybrid(
+        self,
+        query: ArrayLike | Vector,
+        words: str,
+        text_column: str,
+        k: int = 10,
+        **asked: Unpack[AskedHybrid],
+    ) -> list[HybridHit]:
+        """Find rows near to a vector or holding words; see `HashIndex.hybrid`."""
+        question = Hybrid(query=query, words=words, text_column=text_column, k=k, **asked)
+        return await self._ask(question)
+
+    @overload
+    async def _ask(self, asked: Hybrid) -> list[HybridHit]: ...
+
+    @overload
+    async def _ask(self, asked: Search | Within) -> list[Hit]: ...
+
+    async def _ask(self, asked: Search | Within | Hybrid) -> list[Hit] | list[HybridHit]:
         """Run the one statement of a search, as `HashIndex` does."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):

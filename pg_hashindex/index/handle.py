@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from numpy.typing import ArrayLike
 from pgvector import Vector
@@ -26,7 +26,7 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import Asked, Hit, Search, Within
+from .search import Asked, AskedHybrid, Hit, Hybrid, HybridHit, Search, Within
 
 if TYPE_CHECKING:
     from ..operations.health import Health
@@ -310,7 +310,61 @@ class HashIndex:
         """
         return self._ask(Within(like=True, row_id=row_id, radius=radius))
 
-    def _ask(self, asked: Search | Within) -> list[Hit]:
+    def hybrid(
+        self,
+        query: ArrayLike | Vector,
+        words: str,
+        text_column: str,
+        k: int = 10,
+        **asked: Unpack[AskedHybrid],
+    ) -> list[HybridHit]:
+        """Find rows near to a vector or holding words, by reciprocal rank fusion.
+
+        Each of the two searches returns ``depth`` rows, and a row scores ``weight / (60 + place)``
+        in each of them; 60 and the sum are those of Cormack, Clarke and Buettcher (SIGIR 2009).
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        words : str
+            Words as people write them for a search engine; ``websearch_to_tsquery`` reads them.
+            Without a word that counts, only vectors are searched.
+        text_column : str
+            A column of text, or of type ``tsvector``. An index ``USING gin (to_tsvector('english',
+            column))``, or on the ``tsvector``, makes it fast.
+        k : int
+            Answers wanted.
+        filter : str, optional
+            As `search`.
+        vector_weight : float
+            The share of the vectors' places in the score, 0 to 1; the words have the rest.
+        depth : int, optional
+            Answers that each search returns, at least k; by default 4 k, at least 50.
+        configuration : str, optional
+            The text search configuration; by default the session's.
+
+        Returns
+        -------
+        list of HybridHit
+            ``(id, score, distance, word_rank)``, best first. ``distance`` is None for rows that
+            only the words found, ``word_rank`` for those that only the vector found.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument cannot be used, or there is no such column of text.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Hybrid(query=query, words=words, text_column=text_column, k=k, **asked))
+
+    @overload
+    def _ask(self, asked: Hybrid) -> list[HybridHit]: ...
+
+    @overload
+    def _ask(self, asked: Search | Within) -> list[Hit]: ...
+
+    def _ask(self, asked: Search | Within | Hybrid) -> list[Hit] | list[HybridHit]:
         """Run the statement of a search; a second time if the index's row has changed meanwhile."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):

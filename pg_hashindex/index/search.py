@@ -29,7 +29,10 @@ from .catalog import IndexRow
 
 __all__ = [
     "Asked",
+    "AskedHybrid",
     "Hit",
+    "Hybrid",
+    "HybridHit",
     "Search",
     "Statement",
     "Within",
@@ -51,6 +54,15 @@ class Hit(NamedTuple):
     distance: float
 
 
+class HybridHit(NamedTuple):
+    """One answer of a search by vector and words; what did not find the row is None."""
+
+    id: Any
+    score: float
+    distance: float | None
+    word_rank: int | None
+
+
 class Asked(TypedDict, total=False):
     """The arguments of a search beside its query; see `HashIndex.search`."""
 
@@ -58,6 +70,15 @@ class Asked(TypedDict, total=False):
     probes: int | None
     where: sa.ColumnElement[bool] | None
     filter: str | None
+
+
+class AskedHybrid(TypedDict, total=False):
+    """The arguments of a search by vector and words; see `HashIndex.hybrid`."""
+
+    filter: str | None
+    vector_weight: float
+    depth: int | None
+    configuration: str | None
 
 
 class _Options(TypedDict):
@@ -243,6 +264,51 @@ class Within(_Question):
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
         return [Hit(*values) for values in found if not self.like or values[0] != self.key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hybrid(_Question):
+    """A search by vector and by words; see `HashIndex.hybrid`."""
+
+    words: str
+    text_column: str
+    k: int = 10
+    filter: str | None = None
+    vector_weight: float = 0.5
+    depth: int | None = None
+    configuration: str | None = None
+
+    def statement(self, row: IndexRow) -> Statement:
+        """Write the search: a call of ``hashindex.hybrid``.
+
+        Raises
+        ------
+        InvalidInputError
+            If the query or a number cannot be used.
+        """
+        depth = None if self.depth is None else as_count("depth", self.depth)
+        params: list[Any] = [
+            row.name,
+            as_query(self.query, row.dimension),
+            self.words,
+            self.text_column,
+            as_count("k", self.k),
+            self.filter,
+            float(self.vector_weight),
+            depth,
+        ]
+        query = "SELECT id::{}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
+        query += "$5, $6, $7, $8, query_code => {}"
+        code = self._code(row, params)
+        if self.configuration is not None:
+            params.append(self.configuration)
+            query += f", configuration => ${len(params)}::text::regconfig"
+        statement = sql.SQL(query + ")").format(sql.SQL(row.key_type), code)
+        return Statement((statement, params), _Options(prepare=None, binary=row.binary_ids))
+
+    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
+        """Read the answers."""
+        return [HybridHit(*values) for values in found]
 
 
 def as_count(what: str, value: Any) -> int:

@@ -19,6 +19,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "by name": f"SELECT * FROM hashindex.search('items_idx', {QUERY})",
         "filtered": f"SELECT * FROM hashindex.search('items_idx', {QUERY}, filter => 'id > 5')",
         "exact": f"SELECT * FROM hashindex.exact_search('items_idx', {QUERY})",
+        "hybrid": f"SELECT * FROM hashindex.hybrid('items_idx', {QUERY}, 'a', 'category')",
         "candidates": f"SELECT * FROM hashindex.candidates_items_idx({QUERY})",
     },
     "read codes": {

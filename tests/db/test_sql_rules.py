@@ -217,7 +217,7 @@ def test_searching_is_stable(with_indexes: Connection) -> None:
     """So that it works on a replica, and in a read-only transaction."""
     for function in functions(with_indexes):
         verb = function.name.split("_by_")[0]
-        if verb in {"search", "exact_search", "candidates", "within", "_filtered_search"}:
+        if verb in {"search", "hybrid", "exact_search", "candidates", "within", "_filtered_search"}:
             assert function.volatility == "s", function.signature
             assert writes(function.source) == [], function.signature
 
