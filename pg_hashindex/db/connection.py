@@ -140,12 +140,7 @@ def prepare(connection: Connection) -> None:
 
 
 def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
-    """Refuse a connection that blocks where an async one is needed, or the other way round.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a connection that blocks where an async one is needed, or the other way round."""
     if not isinstance(connection, kind):
         return
     if kind is psycopg.AsyncConnection:
@@ -160,12 +155,7 @@ def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
 
 
 def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) -> bool:
-    """Check the shape of rows and the server; return whether types have to be registered.
-
-    Raises
-    ------
-    InvalidInputError, OldServerError
-    """
+    """Check the shape of rows and the server; return whether types have to be registered."""
     if row_factory not in (tuple_row, namedtuple_row):
         raise InvalidInputError(
             "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
@@ -184,12 +174,7 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
 def types_of(
     connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
 ) -> list[Type]:
-    """Check pgvector, and return the types to register.
-
-    Raises
-    ------
-    MissingExtensionError, OldServerError
-    """
+    """Check pgvector, and return the types to register."""
     if extension is None:
         raise MissingExtensionError(
             f"the extension pgvector is not installed in database "
@@ -283,33 +268,13 @@ def execute(
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
     psycopg's other cursors would take a % in a name for a placeholder.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    statement : str or psycopg.sql.Composable
-    values : sequence, optional
-    binary : bool, optional
-        Whether values come back in binary form.
-
-    Returns
-    -------
-    psycopg.RawCursor
-        Its rows are tuples.
     """
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     return cursor.execute(statement, values, binary=binary)
 
 
 def is_distributed(connection: Connection, table: str) -> bool:
-    """Return whether Citus distributes a table; False if Citus or our schema is not installed.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    table : str
-        As SQL writes it.
-    """
+    """Return whether Citus distributes a table; False if Citus or our schema is not installed."""
     row = execute(
         connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
     ).fetchone()
@@ -324,21 +289,7 @@ def is_distributed(connection: Connection, table: str) -> bool:
 
 
 def check_idle(connection: Connection, why: str) -> None:
-    """Refuse a connection that is inside a transaction, or closed.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    why : str
-        For the message.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    ConnectionFailedError
-        If it is closed.
-    """
+    """Refuse a connection that is closed or inside a transaction; ``why`` begins the message."""
     if connection.closed:
         raise ConnectionFailedError("the connection is closed; open another one")
     if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -349,21 +300,7 @@ def check_idle(connection: Connection, why: str) -> None:
 
 @contextlib.contextmanager
 def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
-    """Put a connection into autocommit mode.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    why : str
-        For the message.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    ConnectionFailedError
-        If it is closed.
-    """
+    """Put a connection into autocommit mode; refuse it as `check_idle` does."""
     check_idle(connection, why)
     before = connection.autocommit
     connection.autocommit = True
@@ -378,11 +315,9 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
-    Parameters
-    ----------
-    index : IndexParts, optional
-        The index that the block works on: if a part of it is missing, the message leads to its
-        repair.
+    If a part of ``index`` is missing, the message leads to its repair.
+
+    If a part of ``index`` is missing, the message leads to its repair.
     """
     try:
         yield

@@ -33,18 +33,7 @@ class TableRow(NamedTuple):
 
 
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
-    """Find a table or view by a name as SQL writes it.
-
-    Returns
-    -------
-    psycopg.sql.Identifier, str, int
-        Its full name, its kind as in pg_class, and its estimated rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
-    """
+    """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
     try:
         row = connection.execute(
             "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
@@ -63,28 +52,10 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
 class TableSource:
     """A table and its columns; made by `find`.
 
-    Attributes
-    ----------
-    connection : psycopg.Connection
-    name : str
-        The table, as the caller wrote it.
-    table : psycopg.sql.Identifier
-    estimate : int
-        How many rows it has, roughly.
-    vector : str
-        The column of vectors.
-    vector_type : str
-        The type of that column: ``vector`` or ``halfvec``.
-    key, key_type : str or None
-        The key and its base type, without a length, if a key is read.
-    key_collation : psycopg.sql.Identifier, optional
-        The collation of a key of text.
-    labels : str or None
-        The column of labels.
-    several : bool
-        Whether a row may have several labels.
-    numbered : bool
-        Whether labels are integers.
+    ``name`` is the table as the caller wrote it, ``estimate`` its rows, roughly. ``vector`` names
+    the column of vectors, ``labels`` that of labels, which are ``several`` a row or one, and
+    ``numbered`` if they are integers. ``key_type`` is the key's base type without a length,
+    ``key_collation`` that of a key of text.
     """
 
     connection: Connection
@@ -102,13 +73,7 @@ class TableSource:
 
     @classmethod
     def find(cls, connection: Connection, name: str, vector: str) -> "TableSource":
-        """Find a table, check its column of vectors, and estimate its rows.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such table or column, or it is of another type.
-        """
+        """Find a table, check its column of vectors, and estimate its rows."""
         table, kind, estimate = find_relation(connection, name)
         if kind not in ("r", "p", "m"):
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
@@ -138,13 +103,7 @@ class TableSource:
         )
 
     def with_labels(self, column: str) -> "TableSource":
-        """Read labels too.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such column, or its type is not one of labels.
-        """
+        """Read labels too."""
         full_type, category = self._type_of(column)
         element = full_type.removesuffix("[]")
         if element not in (*_INTEGERS, *_NAMES) and category != "E":
@@ -238,14 +197,9 @@ class TableSource:
     ) -> Iterator[TableRow]:
         """Read the rows that have a vector and for which a condition holds, or a share of them.
 
-        Parameters
-        ----------
-        condition : psycopg.sql.Composable
-        share : float
-            The part of the rows to read, roughly; 1 or more reads all. A large table is sampled by
-            whole pages.
-        seed : int
-            The seed of the draw.
+        A share of 1 or more reads all. A large table is sampled by whole pages.
+
+        A share of 1 or more reads all. A large table is sampled by whole pages.
         """
         sample: sql.Composable = sql.SQL("")
         if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
@@ -291,21 +245,11 @@ class TableSource:
     ) -> list[TableRow]:
         """Draw rows with a vector for which a condition holds.
 
-        Parameters
-        ----------
-        condition : psycopg.sql.Composable
-        rows : int
-            The most rows to draw.
-        total : int
-            How many rows there are, roughly.
-        seed : int
-        bar : tqdm
-            Counts the rows that are read.
+        Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
+        roughly. ``bar`` counts the rows that are read.
 
-        Returns
-        -------
-        list of TableRow
-            All of them where there are no more than ``rows``.
+        Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
+        roughly. ``bar`` counts the rows that are read.
         """
         share = 1.1 * rows / max(total, 1)
         before = bar.n

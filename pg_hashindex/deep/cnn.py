@@ -107,15 +107,12 @@ class CNNF(torch.nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights, for training from scratch.
 
-        The paper starts from weights trained on ImageNet: see `load_weights`. Without them,
-        weights are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is
-        centred. Features are 0 or more, so their mean would otherwise pass every filter: all images
-        would look alike to full7, and the first steps would lose the codes.
+        The paper starts from weights trained on ImageNet: see `load_weights`. Without them, weights
+        are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is centred.
+        Features are 0 or more, so their mean would otherwise pass every filter: all images would
+        look alike to full7, and the first steps would lose the codes.
 
-        Parameters
-        ----------
-        generator : torch.Generator
-            Equal states give equal weights on any device.
+        Equal states of the generator give equal weights on any device.
         """
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -129,21 +126,7 @@ class CNNF(torch.nn.Module):
                 parameter.copy_(drawn.sub_(drawn.mean(dim=inputs, keepdim=True)))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Compute the features.
-
-        Parameters
-        ----------
-        X : float32 (n, input_dimension)
-
-        Returns
-        -------
-        float32 (n, 4096)
-
-        Raises
-        ------
-        InvalidInputError
-            If X has another dimension.
-        """
+        """Compute the features, float32 (n, 4096), of rows (n, input_dimension)."""
         maps = self.pixels(X)
         maps = self.pool1(self.norm1(F.relu(self.conv1(maps))))
         maps = self.pool2(self.norm2(F.relu(self.conv2(maps))))

@@ -343,12 +343,7 @@ class DPSH(Hasher):
 
 
 def check_sizes(name: str, sizes: Any, least: int) -> None:
-    """Refuse a value that is not a sequence of layer sizes.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a value that is not a sequence of layer sizes."""
     if not isinstance(sizes, list | tuple) or len(sizes) < least:
         raise InvalidInputError(
             f"{name} must be the sizes of {least} hidden layer{'s' * (least != 1)} or more, as a "

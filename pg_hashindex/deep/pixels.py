@@ -107,17 +107,7 @@ class Pixels(torch.nn.Module):
         self.scale.copy_(torch.from_numpy(whole))
 
     def fit_statistics(self, X: NDArray[Any]) -> None:
-        """Set the mean of each channel, and one scale for all, from rows.
-
-        Parameters
-        ----------
-        X : float (n, dimension)
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no rows, or they have another dimension.
-        """
+        """Set the mean of each channel, and one scale for all, from rows (n, dimension)."""
         self._check_shape(X.shape)
         if not len(X):
             raise InvalidInputError("no rows to take the mean and scale of pixels from")
@@ -135,21 +125,7 @@ class Pixels(torch.nn.Module):
         self.set_statistics(mean, math.sqrt(squares / X.size) or 1.0)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Return the images.
-
-        Parameters
-        ----------
-        X : float32 (n, dimension)
-
-        Returns
-        -------
-        float32 (n, 3, size, size)
-
-        Raises
-        ------
-        InvalidInputError
-            If X has another dimension.
-        """
+        """Return the images, float32 (n, 3, size, size), of rows (n, dimension)."""
         self._check_shape(tuple(X.shape))
         pixels = X.to(self.mean.dtype).reshape(-1, *self.image_shape)
         # Broadcasting makes three channels of one.

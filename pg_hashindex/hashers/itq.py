@@ -82,19 +82,8 @@ def learn_rotation(
     dimensions, R is r x n_bits with orthonormal rows. A square R for rows padded with zeros would
     give the same, since its other rows play no part.
 
-    Parameters
-    ----------
-    V : float32 (n, r)
-    rotation : float64 (r, n_bits)
-        The R to start from; r is at most n_bits.
-    n_iter : int
-        Rounds.
-
-    Returns
-    -------
-    rotation : float64 (r, n_bits)
-    losses : float64 (n_iter + 1,)
-        ||sign(VR) - VR||^2 / n before each round and after the last; it never rises.
+    Starts from R, r x n_bits; r is at most n_bits. Returns R, and ||sign(VR) - VR||^2 / n before
+    each round and after the last, which never rises.
     """
     total, square = np.zeros(V.shape[1]), 0.0
     for block in _blocks(V):

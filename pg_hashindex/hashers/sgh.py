@@ -189,13 +189,7 @@ def _whiten(
 
 
 def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
-    """Return P(x) for each row, without its constant last number.
-
-    Raises
-    ------
-    InvalidInputError
-        If a row is too long for the approximation.
-    """
+    """Return P(x) for each row, without its constant last number; refuse rows too long for it."""
     rows = X.astype(np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
     if 2 * squares.max() > rho * (1 + _ROUNDING):

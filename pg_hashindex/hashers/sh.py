@@ -76,16 +76,8 @@ class SH(Hasher):
 def slowest_modes(widths: NDArray[np.float64], n_modes: int) -> NDArray[np.intp]:
     """Choose the waves with the smallest eigenvalues, (half periods / width)^2.
 
-    Parameters
-    ----------
-    widths : float64 (p,)
-        Widths of the box, at least one above 0.
-    n_modes : int
-
-    Returns
-    -------
-    intp (n_modes, 2)
-        Direction and half periods of each wave, by rising eigenvalue, then by direction.
+    Returns direction and half periods of each wave, intp (n_modes, 2), by rising eigenvalue, then
+    by direction. At least one width is above 0.
     """
     wide = np.flatnonzero(widths > _NO_SPREAD * widths.max())
     # n_modes waves along the widest direction are slower than any wave with more half periods.

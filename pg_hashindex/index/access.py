@@ -131,28 +131,9 @@ def build_access(
     Does nothing if there is none to build, or if it is landmarks and the table has no row to train
     them on. Needs a connection that is not inside a transaction.
 
-    Parameters
-    ----------
-    index : IndexRow
-        Its row in the database counts: it may have been configured since it was opened.
-    progress : bool
-        Whether to draw a bar on stderr.
-    rows_per_second : float, optional
-        The most rows to read for landmarks. PostgreSQL builds its own indexes at full speed.
-
-    Returns
-    -------
-    int
-        Rows whose codes were put in the order of landmarks; 0 for other paths.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection is inside a transaction, or rows_per_second is not above 0.
-    InUseError
-        If another session is building it.
-    DatabaseStateError
-        If the index was dropped, made again or configured otherwise meanwhile.
+    The index's row in the database counts: it may have been configured since it was opened. Returns
+    the rows whose codes were put in the order of landmarks, 0 for other paths. PostgreSQL builds
+    its own indexes at full speed, whatever ``rows_per_second`` says.
     """
     throttle = Throttle(rows_per_second)
     # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.

@@ -130,33 +130,9 @@ def build_landmarks(
 ) -> int | None:
     """Train landmarks, put codes in their order, and have searches use them.
 
-    Continues where a previous run has stopped.
-
-    Parameters
-    ----------
-    index : IndexRow
-        On a connection in autocommit mode.
-    job : Job
-    throttle : Throttle
-        Limits how fast the table is read.
-    progress : bool
-        Whether to draw bars on stderr.
-    kind : type
-        `_Build`, or its subclass for a distributed table.
-
-    Returns
-    -------
-    int or None
-        Rows in the new order; None where the table has no row to train on.
-
-    Raises
-    ------
-    InvalidInputError
-        If a vector has another dimension, or a landmark is too large for pgvector's halfvec.
-    InUseError
-        If transactions keep the table in use for a minute, or it is emptied again and again.
-    DatabaseStateError
-        If the index was configured otherwise meanwhile, or dropped.
+    Continues where a previous run has stopped. The connection is in autocommit mode, and ``kind``
+    is `_Build`, or its subclass for a distributed table. Returns the rows in the new order; None
+    where the table has no row to train on.
     """
     return kind(index, job, throttle, progress).run()
 
@@ -187,13 +163,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
 
 
 def only_builder(index: IndexRow) -> AbstractContextManager[None]:
-    """Keep other sessions from building or rebalancing the access path of an index.
-
-    Raises
-    ------
-    InUseError
-        If another session does.
-    """
+    """Keep other sessions from building or rebalancing the access path of an index."""
     return only_one(
         index.connection,
         "access",
@@ -204,13 +174,7 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 
 
 def drop_unused(index: IndexRow) -> None:
-    """Drop tables that an index no longer uses; wait for running searches.
-
-    Raises
-    ------
-    InUseError
-        If transactions keep them in use for a minute.
-    """
+    """Drop tables that an index no longer uses; wait for running searches."""
     patiently(
         index.connection,
         lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),

@@ -348,12 +348,7 @@ class IndexRow:
         )
 
     def check_current(self) -> None:
-        """Check that the index was not dropped or made again since this row was read.
-
-        Raises
-        ------
-        DatabaseStateError
-        """
+        """Check that the index was not dropped or made again since this row was read."""
         with translated_errors():
             row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
         if row is None or not row[0]:
@@ -363,13 +358,7 @@ class IndexRow:
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
-        """Raise an error that says so if the block fails since the index itself is gone.
-
-        Raises
-        ------
-        DatabaseStateError
-            If the index was dropped or made again.
-        """
+        """Raise an error that says so if the block fails since the index itself is gone."""
         try:
             yield
         except (psycopg.ProgrammingError, psycopg.InternalError, InvalidInputError):
@@ -460,16 +449,7 @@ def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
 def read_rows(
     connection: Connection, which: LiteralString, values: Sequence[Any] = ()
 ) -> list[IndexRow]:
-    """Read rows of the catalog.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    which : str
-        The end of the query: its WHERE or ORDER BY.
-    values : sequence
-        Its parameters $1, $2, ...
-    """
+    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ..."""
     with translated_errors():
         prepare(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
@@ -480,13 +460,7 @@ def read_rows(
 
 
 def read_row(connection: Connection, name: str) -> IndexRow:
-    """Read an index's row in the catalog.
-
-    Raises
-    ------
-    UnknownIndexError
-        If there is none of that name.
-    """
+    """Read an index's row in the catalog."""
     found = read_rows(connection, _NAMED, [name])
     if not found:
         raise _unknown(name)

@@ -78,23 +78,7 @@ def encode_shards(
 ) -> int:
     """Encode rows without a code of a distributed table; each node encodes its own.
 
-    Parameters
-    ----------
-    index : IndexRow
-    batch_rows, progress, rows_per_second
-        As `HashIndex.encode`, but batches are pages here.
-
-    Returns
-    -------
-    int
-        Codes written.
-
-    Raises
-    ------
-    InvalidInputError
-        If batch_rows is given.
-    InUseError
-        If transactions keep the table in use for a minute, or shards keep moving.
+    As `HashIndex.encode`, but batches are pages here, so ``batch_rows`` is refused.
     """
     with encoding_job(index, batch_rows) as job:
         if batch_rows is not None:

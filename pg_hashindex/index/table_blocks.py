@@ -48,16 +48,9 @@ class WrongDimensionError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a table.
+    """Rows of a table: keys, vectors (n, d), and codes (n, width) if the query has them.
 
-    Attributes
-    ----------
-    keys : uint8 (n, length) or sequence of bytes
-    vectors : float32 (n, d)
-    codes : uint8 (n, width) or None
-        The codes, if the query has a column of them.
-    last : tuple of int
-        Page and line of the last row; (0, 0) without rows.
+    ``last`` is the page and line of the last row; (0, 0) without rows.
     """
 
     keys: Keys
@@ -72,25 +65,10 @@ class Block:
 def read_block(
     connection: Connection, query: sql.Composable, *, dimension: int, code_bits: int | None = None
 ) -> Block:
-    """Read what a query returns.
+    """Read a query of key, ``ctid``, code where ``code_bits`` is given, and vector or halfvec.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    query : psycopg.sql.Composable
-        A key that is not NULL, ``ctid``, a code where ``code_bits`` is given, and a vector or
-        halfvec that is not NULL; without parameters.
-    dimension : int
-    code_bits : int, optional
-
-    Returns
-    -------
-    Block
-
-    Raises
-    ------
-    WrongDimensionError
-        If a vector has another dimension.
+    None of them is NULL, and the query has no parameters. A vector of another dimension raises
+    `WrongDimensionError`.
     """
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
     rows: list[bytes] = []
@@ -167,17 +145,7 @@ def copy_format(
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
-    Parameters
-    ----------
-    keys : uint8 (n, length) or sequence of bytes
-        In binary form.
-    landmarks : integer (n,)
-    codes : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Returns
-    -------
-    bytes
+    Keys are in binary form; landmarks are integers (n,), codes uint8 (n, width).
     """
     tails = np.empty(
         len(codes),
@@ -214,14 +182,7 @@ def copy_format(
 def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
     """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
 
-    Parameters
-    ----------
-    centres : float32 (m, d)
-        Centres of landmarks 0 to m - 1, written as halfvec, which holds 65504 at most.
-
-    Returns
-    -------
-    bytes
+    Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most.
     """
     d = centres.shape[1]
     rows = np.zeros(

@@ -89,16 +89,7 @@ _WITHOUT_VECTOR: dict[Layout, LiteralString] = {
 
 
 class Verifier:
-    """The codes of one index.
-
-    Parameters
-    ----------
-    index : IndexRow
-        On a connection in autocommit mode.
-    job : Job
-    progress : bool
-        Whether to draw bars on stderr.
-    """
+    """The codes of one index, on a connection in autocommit mode."""
 
     def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
@@ -125,13 +116,7 @@ class Verifier:
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
     def verify(self, table: str) -> int:
-        """Delete codes that differ from a fresh encoding of their rows; return how many.
-
-        Parameters
-        ----------
-        table : str
-            The table or one of its partitions, as SQL writes it.
-        """
+        """Delete codes of a table or partition that a fresh encoding differs from."""
         (rows,) = self._execute(_COUNT[self.index.layout], table=sql.SQL(table)).fetchone()
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
@@ -213,17 +198,7 @@ class Verifier:
 
 
 def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
-    """Read codes.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        At least one text of zeros and ones; all equally long.
-
-    Returns
-    -------
-    bool (n, n_bits)
-    """
+    """Read codes, equally long texts of zeros and ones, as bool (n, n_bits)."""
     characters = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)
     bits: NDArray[np.bool_] = characters == ord("1")
     return bits
@@ -237,20 +212,8 @@ def differing(
 ) -> NDArray[np.bool_]:
     """Return which codes are wrong, apart from bits that rounding may decide.
 
-    Parameters
-    ----------
-    model : Model
-    projections : floating (n, n_projections)
-        The projections of the rows.
-    stored : bool (n, n_bits)
-        Their codes.
-    tolerance : float
-        The distance to the edge of a level below which rounding decides, in units of the root mean
-        square of a row's projections.
-
-    Returns
-    -------
-    bool (n,)
+    Projections are (n, n_projections), stored codes (n, n_bits). Rounding decides what is nearer to
+    the edge of a level than ``tolerance``, in units of the root mean square of a row's projections.
     """
     differs = stored != quantize(projections, model.levels)
     rows = np.flatnonzero(differs.any(axis=1))

@@ -56,25 +56,13 @@ Ties = Literal["order", "average"]
 class Hits:
     """The ranks of the relevant rows of some queries.
 
-    A ranking is a list of groups of tied rows; within a group every order is as likely. Where
-    ties are in row order, each row is a group of its own. Groups without relevant rows are left
-    out. Groups stand in the order of queries, then of ranks.
+    A ranking is a list of groups of tied rows; within a group every order is as likely. Where ties
+    are in row order, each row is a group of its own. Groups without relevant rows are left out.
+    Groups stand in the order of queries, then of ranks.
 
-    Attributes
-    ----------
-    n : int
-        Rows in each ranking.
-    n_relevant : intp (n_queries,)
-    query : intp (n_groups,)
-        The query whose ranking has the group.
-    start : intp (n_groups,)
-        Rows ranked before it.
-    size : intp (n_groups,)
-        Rows in it.
-    before : intp (n_groups,)
-        Relevant rows ranked before it.
-    count : intp (n_groups,)
-        Relevant rows in it.
+    ``n`` rows are in each ranking, ``n_relevant`` (n_queries,) of them relevant. For each group,
+    (n_groups,): its ``query``, the rows ranked before it (``start``), the rows in it (``size``),
+    and the relevant rows ``before`` it and in it (``count``).
     """
 
     n: int
@@ -88,14 +76,7 @@ class Hits:
     def found(self, at: NDArray[np.integer]) -> NDArray[np.float64]:
         """Count the relevant rows among the first ranks; if a rank cuts ties, the expected number.
 
-        Parameters
-        ----------
-        at : (m,)
-            Numbers of rows, 1 to n.
-
-        Returns
-        -------
-        float64 (n_queries, m)
+        ``at`` (m,) are numbers of rows, 1 to n; returns float64 (n_queries, m).
         """
         n_queries, width = len(self.n_relevant), self.n + 1
         if not len(self.query):
@@ -124,26 +105,7 @@ def mean_over_queries(
 ) -> list[NDArray[np.float64]]:
     """Rank the rows for every query once, and take several measures of the rankings.
 
-    Parameters
-    ----------
-    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
-    measures : sequence of callables
-    ties : {"order", "average"}
-    weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
-
-    Returns
-    -------
-    list of float64 arrays
-        The mean over the queries of each measure.
-
-    Raises
-    ------
-    InvalidInputError
-        If shapes do not fit, or the weights or ties are not usable.
+    Parameters are those of `precision_at_k`. Returns the mean over the queries of each measure.
     """
     check_relevant(query_codes, codes, relevant)
     check_ties(ties)
@@ -258,12 +220,7 @@ def _groups_of_numbers(distances: NDArray[np.generic], relevant: NDArray[np.bool
 
 
 def average_precision(hits: Hits, top: int | None = None) -> NDArray[np.float64]:
-    """Compute the (expected) average precision of each query, over the first ``top`` rows.
-
-    Returns
-    -------
-    float64 (n_queries,)
-    """
+    """Compute the (expected) average precision of each query, over the first ``top`` rows."""
     top = hits.n if top is None else top
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, hits.n + 1))])
     n_queries, end = len(hits.n_relevant), hits.start + hits.size

@@ -197,19 +197,10 @@ def _affinities(distances: NDArray[np.float64], scale: float, nearest: int) -> N
 
 
 def squared_distances(X: NDArray[np.floating], Y: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Compute the squared Euclidean distance of every row of X to every row of Y.
+    """Compute the squared Euclidean distance of every row of X (n, d) to every row of Y (m, d).
 
     It uses float64, since the expansion ||x||^2 - 2 x'y + ||y||^2 would lose most digits of small
     distances in float32.
-
-    Parameters
-    ----------
-    X : (n, d)
-    Y : (m, d)
-
-    Returns
-    -------
-    float64 (n, m)
     """
     X, Y = X.astype(np.float64), Y.astype(np.float64)
     distances: NDArray[np.float64] = X @ Y.T

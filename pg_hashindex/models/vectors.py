@@ -25,12 +25,7 @@ def as_vector(value: Vector | HalfVector) -> Vector:
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
-    """Return a value as an array; refuse nested lists of different lengths.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Return a value as an array; refuse nested lists of different lengths."""
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -40,22 +35,8 @@ def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     """Check that X holds finite vectors as rows, and return it as a float array.
 
-    Parameters
-    ----------
-    X : array-like (n, d)
-        float16, float32 or float64; anything else numeric becomes float32.
-    dimension : int, optional
-        The d that X must have.
-
-    Returns
-    -------
-    floating (n, d)
-        X itself if it has a float type.
-
-    Raises
-    ------
-    InvalidInputError
-        If X does not have two dimensions, has another d, or has NaN or infinite values.
+    Float types stay as they are; anything else numeric becomes float32. The array has two
+    dimensions, and ``dimension`` columns if that is given.
     """
     array = as_array("vectors", X)
     if array.dtype.kind in "iub":

@@ -98,30 +98,12 @@ class Orphan:
 
 
 def list_orphans(connection: Connection) -> list[Orphan]:
-    """Return objects that belong to no index, and those that killed runs of tune left behind.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
-    Returns
-    -------
-    list of Orphan
-    """
+    """Return objects that belong to no index, and those that killed runs of tune left behind."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.orphans()")
 
 
 def drop_orphans(connection: Connection) -> list[Orphan]:
-    """Drop what `list_orphans` lists, in one transaction, and return it.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
-    Returns
-    -------
-    list of Orphan
-    """
+    """Drop what `list_orphans` lists, in one transaction, and return it."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.drop_orphans()")
 
 

@@ -18,15 +18,7 @@ _NO_SPREAD = 1e-5
 
 
 class WeakFunction(NamedTuple):
-    """A hash function h(x) = [weights'x > threshold] of features x.
-
-    Attributes
-    ----------
-    weights : float64 (d,)
-    threshold : float
-    bits : bool (m,)
-        Its values on the training rows.
-    """
+    """A hash function h(x) = [weights'x > threshold], and its bits (m,) of the training rows."""
 
     weights: NDArray[np.float64]
     threshold: float
@@ -34,15 +26,7 @@ class WeakFunction(NamedTuple):
 
 
 class Cut:
-    """Charges on pairs of rows. A function collects the charges of the pairs that it splits.
-
-    Parameters
-    ----------
-    first, second : intp (p,)
-        The rows of each pair.
-    charges : float64 (p,)
-    n_rows : int
-    """
+    """Charges (p,) on pairs of rows. A function collects those of the pairs that it splits."""
 
     def __init__(
         self,
@@ -88,19 +72,9 @@ class WeakFunctions(ABC):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search for the function that collects the most.
+        """Search for the function that collects the most; None if no function gives a new split.
 
-        Parameters
-        ----------
-        cut : Cut
-        known : sequence of WeakFunction
-            Functions that should not be found again; not every family can exclude them.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        WeakFunction or None
-            None if no function gives a new split.
+        Known functions should not be found again; not every family can exclude them.
         """
 
     @abstractmethod
@@ -120,13 +94,7 @@ class LinearFunctions(WeakFunctions):
     thresholds along v. Features are centred and scaled to a mean squared length of 1, at which v ~
     N(0, 1) gives projections v'x of the size of b ~ U(-1, 1).
 
-    Parameters
-    ----------
-    X : float32 (m, d)
-        Features.
-    n_starts : int
-    max_iter : int
-        Iterations of L-BFGS.
+    ``max_iter`` are iterations of L-BFGS.
     """
 
     def __init__(self, X: NDArray[np.float32], n_starts: int, max_iter: int) -> None:
@@ -208,13 +176,7 @@ class LinearFunctions(WeakFunctions):
 
 
 class Stumps(WeakFunctions):
-    """h(x) = [x_f > threshold] for one feature f.
-
-    Parameters
-    ----------
-    X : float32 (m, d)
-        Features.
-    """
+    """h(x) = [x_f > threshold] for one feature f of float32 (m, d)."""
 
     def __init__(self, X: NDArray[np.float32]) -> None:
         self.X = X

@@ -162,16 +162,7 @@ class Trial:
 
 
 def name_codes(method: str, bits: int, levels: Levels) -> str:
-    """Name codes by their method and length: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``.
-
-    Parameters
-    ----------
-    method : str
-    bits : int
-        Bits of a code.
-    levels : {2, 4}
-        Levels of a projection.
-    """
+    """Name codes by method and bits: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``."""
     each = bits_of(levels)
     return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"
 

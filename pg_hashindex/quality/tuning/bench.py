@@ -151,15 +151,7 @@ class Scratch:
 
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Scratch]:
-    """Make a scratch schema, and drop it with its contents at the end, also after errors.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection is inside a transaction.
-    MissingRightsError
-        If the role may not make the schema, models or indexes.
-    """
+    """Make a scratch schema, and drop it with its contents at the end, also after errors."""
     prepare(connection)
     with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
         _check_rights(connection)
@@ -204,24 +196,9 @@ def _sweep(connection: Connection) -> None:
 class Bench:
     """The scratch table, queries, exact answers and time limit of all trials.
 
-    Parameters
-    ----------
-    scratch : Scratch
-    drawn : Drawn
-    goal : Goal
-    metric : {"l2", "cosine", "ip"}
-    deadline : float
-        The end, as time.monotonic.
-    say : callable
-        Called with the current step in words.
-
-    Attributes
-    ----------
-    full : int
-        The rows of the full table.
-    trials : list of Trial
-    left_out : list of str
-        Things that are not tried, and why.
+    ``deadline`` is the end, as time.monotonic, and ``say`` is called with the current step in
+    words. ``full`` are the rows of the full table; ``left_out`` are things that are not tried, and
+    why.
     """
 
     def __init__(
@@ -303,16 +280,9 @@ class Bench:
     ) -> Answers:
         """Run all queries by a prepared statement, with vectors and answers in binary.
 
-        Parameters
-        ----------
-        statement : psycopg.sql.Composed
-            Returns ids and distances, nearest first; the query is ``$1``.
-        more : sequence of sequences
-            Further parameters of each query.
-        settings : mapping, optional
-            Settings of PostgreSQL for these queries; given if an index should be used.
-        most_seconds : float, optional
-            As `pg_hashindex.quality.measuring.ask` has it.
+        The statement returns ids and distances, nearest first; ``$1`` is the query, and ``more``
+        are further parameters of each. Settings of PostgreSQL are given if an index should be used.
+        ``most_seconds`` is as in `pg_hashindex.quality.measuring.ask`.
         """
         given = dict(settings or {})
         if settings is not None and not self.drawn.whole:
@@ -333,16 +303,10 @@ class Bench:
             )
 
     def add(self, trial: Trial, answers: Answers, fixed: tuple[int, float] = (0, 0.0)) -> Trial:
-        """Keep a trial, with its times and its estimates for the full table.
+        """Keep a trial of the sample, with its times and its estimates for the full table.
 
-        Parameters
-        ----------
-        trial : Trial
-            A trial with its recall for the full table, and its bytes and seconds on the sample.
-        answers : Answers
-            The answers on the sample.
-        fixed : (int, float)
-            Bytes and seconds that do not grow with the rows.
+        Its recall is that of the full table already. ``fixed`` are bytes and seconds that do not
+        grow with the rows.
         """
         timed = replace(
             trial,

@@ -67,24 +67,10 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Rows and queries.
+    """Rows, with keys as text in random order and vectors X (n, d), and queries Q (m, d).
 
-    Attributes
-    ----------
-    source : TableSource
-        With its key.
-    keys : list of str
-        The keys of the rows, in random order.
-    X : float32 (n, d)
-    Q : float32 (m, d)
-    held_out : frozenset of str
-        Keys of the rows that are the queries.
-    whole : bool
-        Whether the rows and the held-out ones are the whole table.
-    rows : int
-        The number of rows with a vector, estimated unless ``whole``.
-    partitioned : bool
-        Whether the table has partitions.
+    ``held_out`` are the keys of the rows that are the queries. If rows and queries are the
+    ``whole`` table, ``rows`` is the exact number of rows with a vector, else an estimate.
     """
 
     source: TableSource
@@ -110,12 +96,8 @@ def draw(
 
     With cosine distance, zero vectors have no neighbours and are not used as queries.
 
-    Raises
-    ------
-    InvalidInputError
-        If there is no such table, column or key, or an index could not be made of it; if the rows
-        are too few, or not of one dimension; or if the log of queries is none, or of another
-        dimension.
+    What no index could be made of is refused, and too few rows, rows or logged queries of another
+    dimension.
     """
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
