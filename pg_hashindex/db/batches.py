@@ -61,11 +61,6 @@ def read_batch(
     halfvec that is not NULL, and text, of ``rows`` rows at most; its parameters are ``$1``, ``$2``,
     ... A vector that has not ``dimension`` dimensions is refused, with its row's key and the
     ``table``.
-
-    The connection is prepared and in a transaction. The query returns a key as text, a vector or
-    halfvec that is not NULL, and text, of ``rows`` rows at most; its parameters are ``$1``, ``$2``,
-    ... A vector that has not ``dimension`` dimensions is refused, with its row's key and the
-    ``table``.
     """
     # A raw cursor, since the others take a % in a name for a placeholder.
     cursor = RawCursor(connection, row_factory=tuple_row)

@@ -316,8 +316,6 @@ def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     If a part of ``index`` is missing, the message leads to its repair.
-
-    If a part of ``index`` is missing, the message leads to its repair.
     """
     try:
         yield

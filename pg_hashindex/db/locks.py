@@ -56,9 +56,6 @@ def claim(connection: Connection, work: str, name: str) -> bool:
 
     The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
     a scratch schema.
-
-    The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
-    a scratch schema.
     """
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
@@ -79,10 +76,6 @@ def release(connection: Connection, work: str, name: str) -> None:
 @contextmanager
 def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
     """Keep other sessions from the same work on an index.
-
-    Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
-    name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
-    it.
 
     Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
     name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
@@ -117,13 +110,8 @@ def patiently(
 
     Inside a transaction of the caller it is a savepoint; a failed attempt releases its locks.
 
-    ``change`` runs statements on that connection, and is called again if a lock was not available,
-    for ``patience`` seconds (`PATIENCE` by default); then `InUseError` names ``table``, which SQL
-    writes so.
-
-    ``change`` runs statements on that connection, and is called again if a lock was not available,
-    for ``patience`` seconds (`PATIENCE` by default); then `InUseError` names ``table``, which SQL
-    writes so.
+    ``change`` runs statements on that connection, and is called again for ``patience`` seconds
+    (`PATIENCE` by default) if a lock was not available; then `InUseError` names ``table``.
     """
     patience = PATIENCE if patience is None else patience
     if not 0 <= patience < math.inf:

@@ -198,8 +198,6 @@ class TableSource:
         """Read the rows that have a vector and for which a condition holds, or a share of them.
 
         A share of 1 or more reads all. A large table is sampled by whole pages.
-
-        A share of 1 or more reads all. A large table is sampled by whole pages.
         """
         sample: sql.Composable = sql.SQL("")
         if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
@@ -244,9 +242,6 @@ class TableSource:
         self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
     ) -> list[TableRow]:
         """Draw rows with a vector for which a condition holds.
-
-        Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
-        roughly. ``bar`` counts the rows that are read.
 
         Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
         roughly. ``bar`` counts the rows that are read.
