@@ -68,10 +68,12 @@ _CURRENT: LiteralString = """
 
 _WAITING: dict[Layout, LiteralString] = {
     "table": """
-        SELECT count(*) FROM {table} b
+        SELECT count(*) FROM {table} b {part}
         WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
     """,
-    "column": "SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL",
+    "column": """
+        SELECT count(*) FROM {table} b {part} WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
+    """,
 }
 
 _INDEX_BYTES: LiteralString = """
@@ -366,11 +368,17 @@ class IndexRow:
                 self.check_current()
             raise
 
-    def waiting(self) -> int:
-        """Count the rows that have a vector and no code, and so are not found by searches."""
+    def waiting(self, *, codes: sql.Composable | None = None, percent: float | None = None) -> int:
+        """Count the rows that have a vector and no code, and so are not found by searches.
+
+        With ``codes`` by another table of codes; with ``percent`` in that part of the pages alone.
+        """
+        part: sql.Composable = sql.SQL("")
+        if percent is not None:
+            part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             row = self.connection.execute(
-                sql.SQL(_WAITING[self.layout]).format(**self._names())
+                sql.SQL(_WAITING[self.layout]).format(**self._names(codes), part=part)
             ).fetchone()
         assert row is not None  # noqa: S101
         count: int = row[0]
@@ -396,7 +404,7 @@ class IndexRow:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
-                    waiting=sql.SQL(_WAITING[self.layout]).format(**names),
+                    waiting=sql.SQL(_WAITING[self.layout]).format(**names, part=sql.SQL("")),
                 )
             )
             row = cursor.fetchone()
@@ -425,12 +433,12 @@ class IndexRow:
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
 
-    def _names(self) -> dict[str, sql.Identifier]:
+    def _names(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
         return {
             "table": self.table,
             "id": sql.Identifier(self.id_column),
             "column": sql.Identifier(self.column_name),
-            "codes": self.codes,
+            "codes": codes or self.codes,
             "code": sql.Identifier(self.code_column),
         }
 

@@ -45,15 +45,6 @@ _PRUNE: LiteralString = """
     SELECT hashindex._prune_shards({entry}) FROM hashindex.index i WHERE i.name = $1
 """
 
-_MISSING: LiteralString = """
-    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL
-      AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
-"""
-
-_MISSING_IN_COLUMN: LiteralString = """
-    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-"""
-
 # When the lock is granted, all transactions that wrote to the table before have ended.
 _LOCK: LiteralString = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
 
@@ -138,9 +129,8 @@ class _Shards:
 
     def missing(self) -> int:
         """Count the rows that have a vector and no code."""
-        statement = _MISSING if self.index.layout == "table" else _MISSING_IN_COLUMN
         with self.connection.transaction():
-            return int(self.execute(statement).fetchone()[0])
+            return self.index.waiting(codes=self._names["codes"])
 
     def change(self, *statements: tuple[LiteralString, list[Any] | None]) -> None:
         """Run statements that lock on all nodes, without keeping others waiting."""

@@ -24,7 +24,6 @@ __all__ = ["Verifier", "as_bits", "differing"]
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
-_SAMPLE_ROWS = 1_000
 
 # If a projection is nearer than this to the edge of a level, SQL and NumPy may round it to
 # different sides. In units of the root mean square of the row's projections.
@@ -48,19 +47,6 @@ _ROWS: dict[Layout, LiteralString] = {
 _COUNT: dict[Layout, LiteralString] = {
     "table": "SELECT count(*) FROM {table} b JOIN {codes} c ON c.id = b.{id}",
     "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
-}
-
-# $1 is the percentage of pages, $2 the most rows. With layout table, pages of the codes are drawn.
-_SAMPLE: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT b.{id}::text, b.{column}, c.code::text
-        FROM (SELECT id, code FROM {codes} TABLESAMPLE SYSTEM ($1::real) LIMIT $2) c
-        JOIN {table} b ON b.{id} = c.id WHERE b.{column} IS NOT NULL
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b TABLESAMPLE SYSTEM ($1::real)
-        WHERE b.{column} IS NOT NULL AND b.{code} IS NOT NULL LIMIT $2
-    """,
 }
 
 # $1 and $2 are keys and codes.
@@ -134,13 +120,6 @@ class Verifier:
                 if len(batch) < size:
                     return taken
                 last = batch.ids[-1]
-
-    def sample(self) -> tuple[int, int]:
-        """Compare a sample of codes; return how many are wrong, and how many were compared."""
-        (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
-        part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
-        batch = self._read(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
-        return int(self._wrong(batch).sum()), len(batch)
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""

@@ -288,7 +288,7 @@ class Curve(NamedTuple):
     Attributes
     ----------
     at : intp (m,)
-        Numbers of rows retrieved, or Hamming radii.
+        Numbers of rows retrieved.
     precision, recall : float64 (m,)
         Means over the queries. Recall over ``at`` is the papers' recall curve, precision over
         recall their precision-recall curve.

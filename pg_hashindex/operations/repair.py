@@ -19,6 +19,7 @@ from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, SwapState, read_row
 from . import swap as swapping
+from .health import CodeChecks
 
 __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 
@@ -256,7 +257,7 @@ class _Repairer:
         if wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unseen:
-            wrong, looked_at = verifier.sample()
+            wrong, looked_at, *_ = CodeChecks(index, full=False).compare(index.loaded_model)
             if wrong:
                 self.left.append(
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "

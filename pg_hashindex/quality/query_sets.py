@@ -17,6 +17,7 @@ from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection, execute, translated_errors
 from ..errors import DuplicateNameError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
+from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector
 
 __all__ = [
@@ -90,8 +91,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         If n is below 1.
     """
     index = index.row
-    if n < 1:
-        raise InvalidInputError(f"queries must be 1 or more, got {n}")
+    as_count("queries", n)
     names = {
         "id": sql.Identifier(index.id_column),
         "column": sql.Identifier(index.column_name),
@@ -220,8 +220,7 @@ def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
         If it is no such query, returns nothing, or vectors of another dimension; or n is below 1.
     """
     index = index.row
-    if n < 1:
-        raise InvalidInputError(f"queries must be 1 or more, got {n}")
+    as_count("queries", n)
     with translated_errors(), index.connection.transaction(force_rollback=True):
         index.connection.execute("SET TRANSACTION READ ONLY")
         return of_vectors(index, read_log(index.connection, query, n, index.dimension))

@@ -9,8 +9,9 @@ from psycopg import RawCursor
 from psycopg.rows import class_row
 
 from ..db.connection import translated_errors
-from ..errors import DatabaseStateError, InvalidInputError
+from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow, Ranking
+from ..index.search import as_count
 from .measuring import Measured
 
 __all__ = ["HistoryPoint", "history", "obstacle", "record"]
@@ -123,8 +124,7 @@ def history(
         If limit is below 1.
     """
     index = index.row
-    if limit < 1:
-        raise InvalidInputError(f"limit must be 1 or more, got {limit}")
+    as_count("limit", limit)
     with translated_errors():
         cursor = RawCursor(index.connection, row_factory=class_row(HistoryPoint))
         return cursor.execute(_HISTORY, [index.name, query_set, limit]).fetchall()[::-1]

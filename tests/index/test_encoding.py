@@ -36,6 +36,7 @@ def test_encodes_every_row_once(unencoded: HashIndex) -> None:
     assert unencoded.encode() == 0
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("batch_rows", [1, 299, 300, 301])
 def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert unencoded.encode(batch_rows=batch_rows) == 300
@@ -238,6 +239,7 @@ def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
     assert unencoded.encode() == 300
 
 
+@pytest.mark.newest
 def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
     with (
         unencoded.connection.transaction(),
@@ -246,6 +248,7 @@ def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
         unencoded.encode()
 
 
+@pytest.mark.newest
 def test_refuses_a_senseless_batch(unencoded: HashIndex) -> None:
     with pytest.raises(InvalidInputError, match="batch_rows must be 1 or more, got 0"):
         unencoded.encode(batch_rows=0)

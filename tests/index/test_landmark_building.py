@@ -339,6 +339,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
         assert index.search(query, 9, candidates=9000, probes=1000) == exact
 
 
+@pytest.mark.newest
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
         claim(other, "access", "items_idx")

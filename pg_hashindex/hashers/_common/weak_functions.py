@@ -1,8 +1,11 @@
-"""Families of weak hash functions, and the search for the best one of a family."""
+"""Families of weak hash functions over the training rows.
 
-from abc import ABC, abstractmethod
+`LinearFunctions` and `Stumps` have the same members: ``best`` searches for the function that
+collects the most, ``draw`` draws one, and ``layer`` gives the projections of some.
+"""
+
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.optimize
@@ -65,28 +68,7 @@ class Cut:
         return np.cumsum(rising - falling, dtype=np.float64)[:-1]
 
 
-class WeakFunctions(ABC):
-    """A family of hash functions over the training rows."""
-
-    @abstractmethod
-    def best(
-        self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
-    ) -> WeakFunction | None:
-        """Search for the function that collects the most; None if no function gives a new split.
-
-        Known functions should not be found again; not every family can exclude them.
-        """
-
-    @abstractmethod
-    def draw(self, rng: np.random.Generator) -> WeakFunction | None:
-        """Draw a random function, whatever it collects; None if it splits no rows."""
-
-    @abstractmethod
-    def layer(self, functions: Sequence[WeakFunction]) -> Layer:
-        """Return the layer of the functions' projections."""
-
-
-class LinearFunctions(WeakFunctions):
+class LinearFunctions:
     """h(x) = [v'x + b > 0], by the relaxation of the sign to tanh (equation 13).
 
     The relaxed objective is t'Lt with t = tanh(Xv + b): triplets enter only through L. L-BFGS
@@ -109,9 +91,9 @@ class LinearFunctions(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search for the function that collects the most; see `WeakFunctions.best`.
+        """Search for the function that collects the most; None if none splits the rows.
 
-        It finds a local optimum, which depends on the draw.
+        It finds a local optimum, which depends on the draw; it may be a known one.
         """
         if not len(cut.charges):
             return None
@@ -175,7 +157,7 @@ class LinearFunctions(WeakFunctions):
         return affine(kept, -(kept.astype(np.float64) @ self.mean) - thresholds)
 
 
-class Stumps(WeakFunctions):
+class Stumps:
     """h(x) = [x_f > threshold] for one feature f of float32 (m, d)."""
 
     def __init__(self, X: NDArray[np.float32]) -> None:
@@ -189,10 +171,7 @@ class Stumps(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search all functions for the one that collects the most; see `WeakFunctions.best`.
-
-        None if all are known.
-        """
+        """Search all functions for the one that collects the most; None if all are known."""
         taken: dict[int, list[int]] = {}
         for function in known:
             feature = int(np.argmax(function.weights))
@@ -229,3 +208,6 @@ class Stumps(WeakFunctions):
         """Return the layer of the functions' projections, with one-hot rows of weights."""
         weights = np.array([function.weights for function in functions])
         return affine(weights, -np.array([function.threshold for function in functions]))
+
+
+WeakFunctions: TypeAlias = LinearFunctions | Stumps
