@@ -1,15 +1,17 @@
 """A table to learn from: its vectors, their labels and keys, checked and read in the database."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg import sql
 
 from ..errors import InvalidInputError
-from .binary_vectors import keep_binary
+from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection, is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
@@ -19,6 +21,7 @@ _LARGE_TABLE = 1_000_000
 # Counting the rows of a smaller table is cheap.
 _SMALL_TABLE = 10_000
 _FETCH_ROWS = 1_000
+_BLOCK_ROWS = 4_096
 
 _INTEGERS = ("smallint", "integer", "bigint")
 _NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uuid")
@@ -237,6 +240,38 @@ class TableSource:
                 binary=True,
             )
             yield from map(TableRow._make, cursor)
+
+    def vectors_of(
+        self, rows: Sequence[TableRow], dimension: int | None = None
+    ) -> NDArray[np.float32]:
+        """Return the vectors of rows, (n, d); refuse several dimensions, or another one."""
+        dimensions = {dimension_of(row.vector) for row in rows}
+        if dimension is not None:
+            dimensions.add(dimension)
+        if len(dimensions) > 1:
+            raise InvalidInputError(
+                f"column {self.vector!r} of {self.name} holds vectors of dimensions "
+                f"{', '.join(map(str, sorted(dimensions)))}; a model takes one"
+            )
+        vectors = np.empty((len(rows), *dimensions), np.float32)
+        decode_vectors([row.vector for row in rows], vectors)
+        return vectors
+
+    def blocks(
+        self,
+        dimension: int | None = None,
+        *,
+        without: Container[str | None] = (),
+        share: float = 1,
+        seed: int = 0,
+    ) -> Generator[NDArray[np.float32], None, None]:
+        """Read all vectors, or those of a share as `read` does, in blocks (b, d).
+
+        Rows with the keys of ``without`` are left out.
+        """
+        rows = (row for row in self.read(sql.SQL("true"), share, seed) if row.key not in without)
+        while block := list(islice(rows, _BLOCK_ROWS)):
+            yield self.vectors_of(block, dimension)
 
     def draw(
         self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any

@@ -123,8 +123,6 @@ class DPSH(Hasher):
     random_state : int, optional
         Seed of weights, batches and contexts; None draws one and records it. The same seed gives
         the same model on one machine and device.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
     """
 
     method = "dpsh"

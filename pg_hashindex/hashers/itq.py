@@ -38,10 +38,6 @@ class ITQ(Hasher):
     n_iter : int
         Rounds of the alternation. The paper has 50; codes of 256 bits of text embeddings have the
         same recall after 15.
-    random_state : int, optional
-        Seed of the first rotation; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

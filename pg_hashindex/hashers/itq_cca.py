@@ -64,10 +64,6 @@ class ITQCCA(Hasher):
         Added to the diagonals of both covariance matrices, as a part of their mean variance; 1e-10
         to 1e12. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
         USPS.
-    random_state : int, optional
-        Seed of the first rotation; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -34,10 +34,6 @@ class PCAH(Hasher):
     ----------
     n_bits : int
         At most the number of directions in which the rows vary, so at most d.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -54,8 +54,6 @@ class SGH(Hasher):
     scale : {"unit"} or None
         "unit" centres the rows by their mean and scales them to unit length; None leaves them as
         they are.
-    random_state : int, optional
-        Seed of the anchors and of the order of the second pass; None draws one and records it.
     normalize : {"l2"}, optional
         Scale rows to unit length before all this, for cosine distance.
 

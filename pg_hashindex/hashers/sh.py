@@ -38,10 +38,6 @@ class SH(Hasher):
     ----------
     n_bits : int
         1 to 16,000; it may exceed d.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -180,18 +180,10 @@ def long_list(mean: float) -> float:
 
 @dataclass(frozen=True)
 class ListSummary:
-    """The lists of an index's landmarks.
+    """The lists of an index's landmarks: how many codes they have, and the longest of them.
 
-    Parameters
-    ----------
-    landmarks : int
-    codes : int
-    longest : int
-        Codes in the longest list.
-    unlisted : int
-        Codes that are in no list yet.
-    trained_rows : int
-        Rows that had a vector when the landmarks were trained.
+    ``unlisted`` codes are in no list yet. ``trained_rows`` had a vector when the landmarks were
+    trained.
     """
 
     landmarks: int
@@ -306,6 +298,20 @@ class IndexRow:
         """Whether psycopg reads the key's type in binary; other types are read as text."""
         types = self.connection.adapters.types
         return types.get(self.id_type.partition("(")[0]) is not None
+
+    def names_of_codes(self) -> dict[str, sql.Composable]:
+        """Return SQL for the code of a row of the table b, and the join that it needs.
+
+        The former is NULL where a row has none.
+        """
+        code = sql.Identifier(self.code_column)
+        if self.layout == "column":
+            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
+        join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
+        return {
+            "row_code": sql.SQL("c.{}").format(code),
+            "join": join.format(self.codes, sql.Identifier(self.id_column)),
+        }
 
     @property
     def code_of_row(self) -> sql.Composed:

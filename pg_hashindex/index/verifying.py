@@ -30,24 +30,19 @@ _BATCH_VALUES = 4_000_000
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
-_ROWS: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT b.{id}::text, b.{column}, c.code::text FROM {table} b JOIN {codes} c ON c.id = b.{id}
-        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type}) AND b.{column} IS NOT NULL
-        ORDER BY b.{id} LIMIT $2
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b
-        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
-          AND b.{column} IS NOT NULL AND b.{code} IS NOT NULL
-        ORDER BY b.{id} LIMIT $2
-    """,
-}
+_ROWS: LiteralString = """
+    SELECT b.{id}::text, b.{column}, {row_code}::text FROM {table} b {join}
+    WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
+      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
+    ORDER BY b.{id} LIMIT $2
+"""
 
-_COUNT: dict[Layout, LiteralString] = {
-    "table": "SELECT count(*) FROM {table} b JOIN {codes} c ON c.id = b.{id}",
-    "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
-}
+_COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
+
+_WITHOUT_VECTOR: LiteralString = """
+    SELECT b.{id}::text, {row_code}::text FROM {table} b {join}
+    WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
+"""
 
 # $1 and $2 are keys and codes.
 _TAKE: dict[Layout, LiteralString] = {
@@ -59,17 +54,6 @@ _TAKE: dict[Layout, LiteralString] = {
         UPDATE {table} b SET {code} = NULL
         FROM unnest($1::text[], $2::text[]) s(id, code)
         WHERE b.{id} = s.id::{type} AND b.{code}::text = s.code AND {current}
-    """,
-}
-
-_WITHOUT_VECTOR: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT c.id::text, c.code::text FROM {codes} c JOIN {table} b ON b.{id} = c.id
-        WHERE b.{column} IS NULL
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{code}::text FROM {table} b
-        WHERE b.{column} IS NULL AND b.{code} IS NOT NULL
     """,
 }
 
@@ -90,6 +74,7 @@ class Verifier:
             "codes": index.codes,
             "code": sql.Identifier(index.code_column),
             "current": index.is_current,
+            **index.names_of_codes(),
         }
 
     def drop_gone(self) -> int:
@@ -98,12 +83,12 @@ class Verifier:
         taken = 0
         if self.index.layout == "table":
             taken += self._execute(PRUNE).rowcount
-        rows = self._execute(_WITHOUT_VECTOR[self.index.layout]).fetchall()
+        rows = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
     def verify(self, table: str) -> int:
         """Delete codes of a table or partition that a fresh encoding differs from."""
-        (rows,) = self._execute(_COUNT[self.index.layout], table=sql.SQL(table)).fetchone()
+        (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = 0, None
@@ -111,7 +96,15 @@ class Verifier:
             total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
         ) as bar:
             while True:
-                batch = self._read(_ROWS, [last, size], size, table=sql.SQL(table))
+                with self.connection.transaction():
+                    batch = read_batch(
+                        self.connection,
+                        self._query(_ROWS, table=sql.SQL(table)),
+                        [last, size],
+                        rows=size,
+                        dimension=self.index.dimension,
+                        table=self.index.qualified_table,
+                    )
                 wrong = self._wrong(batch)
                 found = batch.select(wrong)
                 taken += self._take(found.ids, found.versions)
@@ -146,23 +139,6 @@ class Verifier:
         projections = self.model.project(seen.vectors)
         wrong[known] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
-
-    def _read(
-        self,
-        statement: dict[Layout, LiteralString],
-        values: Sequence[Any],
-        rows: int,
-        **names: sql.Composable,
-    ) -> RowBatch:
-        with self.connection.transaction():
-            return read_batch(
-                self.connection,
-                self._query(statement[self.index.layout], **names),
-                values,
-                rows=rows,
-                dimension=self.index.dimension,
-                table=self.index.qualified_table,
-            )
 
     def _execute(
         self,

@@ -105,7 +105,7 @@ def mean_over_queries(
 ) -> list[NDArray[np.float64]]:
     """Rank the rows for every query once, and take several measures of the rankings.
 
-    Parameters are those of `precision_at_k`. Returns the mean over the queries of each measure.
+    Parameters are those of `mean_average_precision`; returns the mean of each measure.
     """
     check_relevant(query_codes, codes, relevant)
     check_ties(ties)
@@ -317,15 +317,16 @@ def mean_average_precision(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n)
     top : int, optional
         The R of MAP@R; by default the whole ranking.
     ties : {"order", "average"}
         Tied rows in row order, or the expectation over all their orders.
-    weights : array-like (n_bits,), optional
-        The weight of each bit in distances; equal by default.
+    weights : array-like (n_bits,) or (m,), optional
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
@@ -357,14 +358,9 @@ def precision_at_k(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     k : int
-    ties : {"order", "average"}
-    weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
 
     Returns
     -------
@@ -389,12 +385,9 @@ def share_found_at_k(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     k : int
-    ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
 
     Returns
     -------
@@ -418,14 +411,11 @@ def precision_recall_by_rank(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     at : sequence of int, optional
         Numbers of rows; by default at most 100 from 1 to all, each about as many times the one
         before.
-    ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
 
     Returns
     -------

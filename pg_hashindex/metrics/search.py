@@ -45,8 +45,7 @@ def recall_at_k(
     k : int
     metric : {"l2", "cosine", "ip"}
     weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
+        As for `mean_average_precision`.
 
     Returns
     -------

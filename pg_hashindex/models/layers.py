@@ -127,13 +127,7 @@ class Layer:
         object.__setattr__(self, what, array)
 
     def output_dimension(self, dimension: int) -> int:
-        """Return the output dimension for an input dimension.
-
-        Raises
-        ------
-        InvalidInputError
-            If the layer takes another dimension.
-        """
+        """Return the output dimension for an input dimension."""
         expected = dimension
         if self.weights is not None:
             expected = self.weights.shape[1]
@@ -146,16 +140,7 @@ class Layer:
         return dimension if self.weights is None else len(self.weights)
 
     def apply(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Evaluate the layer on rows.
-
-        Parameters
-        ----------
-        X : float32 (n, d)
-
-        Returns
-        -------
-        float32 (n, m)
-        """
+        """Evaluate the layer on rows, float32 (n, d); returns float32 (n, m)."""
         result: NDArray[Any]
         match self:
             case Layer(kind="normalize"):

@@ -422,10 +422,7 @@ class CodeChecks:
             "type": sql.SQL(index.key_type),
             "codes": index.codes,
             "code": sql.Identifier(index.code_column),
+            **index.names_of_codes(),
         }
-        row_code, join = sql.SQL("b.{code}"), sql.SQL("")
-        if index.layout == "table":
-            row_code, join = sql.SQL("c.{code}"), sql.SQL("LEFT JOIN {codes} c ON c.id = b.{id}")
-        names |= {"row_code": row_code.format(**names), "join": join.format(**names)}
         numbers = {name: sql.Literal(value) for name, value in values.items()}
         return sql.SQL(statement).format(**names, **numbers)

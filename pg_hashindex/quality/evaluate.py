@@ -148,26 +148,8 @@ def measure_defaults(
 ) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
-    Parameters
-    ----------
-    indexes : sequence of HashIndex
-        Indexes of the same table, column and metric.
-    queries : QuerySet
-        Queries that one of the indexes has no code for are left out.
-    k : int
-    progress : bool
-        Whether to draw a bar on stderr.
-
-    Returns
-    -------
-    list of Measured
-        One for each index.
-
-    Raises
-    ------
-    InvalidInputError
-        If the indexes are not of one table, k is out of range, or no query has a right answer: the
-        table has fewer than two rows, or every query was left out.
+    They have the same column and metric, too. Queries that one of them has no code for are left
+    out.
     """
     as_count("k", k)
     rows = [index.row for index in indexes]

@@ -39,14 +39,9 @@ _MOST_NAME_BYTES = 63
 
 
 class Query(NamedTuple):
-    """One query.
+    """One query: a vector, and the key, as text, of the row that it was taken from, if any.
 
-    Attributes
-    ----------
-    vector : pgvector.Vector
-    row_id : str or None
-        The key, as text, of the row that it was taken from, which is left out of its own answers.
-        The row may have changed since, or gone.
+    The row is left out of its own answers; it may have changed since, or gone.
     """
 
     vector: Vector
@@ -55,14 +50,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Queries of an index.
-
-    Attributes
-    ----------
-    queries : tuple of Query
-    name : str, optional
-        The name of the saved set.
-    """
+    """Queries of an index, and their name if they are a saved set."""
 
     queries: tuple[Query, ...]
     name: str | None = None
@@ -125,48 +113,17 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
 
 
 def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
-    """Make queries of vectors that are not from the table.
-
-    Parameters
-    ----------
-    index : HashIndex
-    vectors : array-like (n, dimension)
-
-    Returns
-    -------
-    QuerySet
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not finite rows of that dimension.
-    """
+    """Make queries of vectors (n, dimension) that are not from the table."""
     index = index.row
     rows = as_rows(vectors, index.dimension)
     return QuerySet(tuple(Query(Vector(row.astype(np.float32))) for row in rows))
 
 
 def read_log(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
-    """Read a log of queries.
+    """Read the ``most`` first vectors of a log of queries, float32 (n, dimension).
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        In a read-only transaction, since the query is the caller's.
-    query : str
-        A table, a view or a query of one column of vectors (or halfvec).
-    most : int
-        The first so many are read.
-    dimension : int
-
-    Returns
-    -------
-    float32 (n, dimension)
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not such a query, or returns nothing, or vectors of another dimension.
+    The log is a table, a view or a query of one column of vectors (or halfvec). The transaction is
+    read-only, since the query is the caller's.
     """
     what = "queries"
     relation = find_query(connection, what, query)
@@ -246,12 +203,7 @@ class QuerySetSummary:
 
 
 def check_set_name(name: str) -> None:
-    """Refuse an impossible name of a set.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse an impossible name of a set."""
     n_bytes = len(name.encode())
     if not 1 <= n_bytes <= _MOST_NAME_BYTES:
         raise InvalidInputError(

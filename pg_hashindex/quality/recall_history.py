@@ -78,21 +78,9 @@ def obstacle(index: HasRow) -> str | None:
 
 
 def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -> None:
-    """Add points to the history of an index.
+    """Add points, measured with a saved set, to the history of an index.
 
-    Parameters
-    ----------
-    index : HashIndex
-    query_set : str or None
-        The saved set that they were measured with.
-    points : sequence of Measured
-
-    Raises
-    ------
-    MissingRightsError
-        If the session may not write there.
-    DatabaseStateError
-        If the session cannot write, or the index got another model meanwhile.
+    Refused if the session cannot write there, or the index got another model meanwhile.
     """
     more = {"query_set": query_set, "model_id": index.model_id}
     with translated_errors(), index.connection.transaction():

@@ -52,12 +52,7 @@ class Measures:
     ties: metrics.Ties = "order"
 
     def check(self, n: int) -> None:
-        """Refuse measures that need more than n rows.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse measures that need more than n rows."""
         if not self.k:
             raise InvalidInputError("k must be one or more numbers of rows, got none")
         for k in self.k:

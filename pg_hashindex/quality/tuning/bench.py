@@ -30,6 +30,7 @@ from ...db.locks import claim, release
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import Metric
+from ...models.store import check_may_save
 from ..measuring import Answers, ask
 from .advice import Goal, Trial
 from .sample import Drawn
@@ -46,20 +47,9 @@ _numbers = itertools.count(1)
 
 _PREFIX = "hashindex_tune_"
 
-_MISSING_RIGHTS = """
-    SELECT quote_ident(current_user), pg_catalog.array_remove(ARRAY[
-        CASE WHEN NOT has_database_privilege(current_database(), 'CREATE')
-            THEN 'CREATE ON DATABASE ' || quote_ident(current_database()) END,
-        CASE WHEN NOT has_schema_privilege('hashindex', 'CREATE')
-            THEN 'USAGE, CREATE ON SCHEMA hashindex' END,
-        CASE WHEN NOT (has_table_privilege('hashindex.model', 'INSERT')
-                       AND has_table_privilege('hashindex.model', 'DELETE'))
-            THEN 'INSERT, DELETE ON hashindex.model' END,
-        CASE WHEN NOT (has_table_privilege('hashindex.index', 'INSERT')
-                       AND has_table_privilege('hashindex.index', 'UPDATE')
-                       AND has_table_privilege('hashindex.index', 'DELETE'))
-            THEN 'INSERT, UPDATE, DELETE ON hashindex.index' END
-    ], NULL)
+_MAY_MAKE_SCHEMAS = """
+    SELECT quote_ident(current_user), quote_ident(current_database()),
+           has_database_privilege(current_database(), 'CREATE')
 """
 
 _LEFT_OVER = """
@@ -172,13 +162,13 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
 
 
 def _check_rights(connection: Connection) -> None:
-    row = connection.execute(_MISSING_RIGHTS).fetchone()
-    assert row is not None  # noqa: S101
-    if row[1]:
+    ((role, database, may_make),) = connection.execute(_MAY_MAKE_SCHEMAS).fetchall()
+    if not may_make:
         raise MissingRightsError(
-            f"role {row[0]} may not make the scratch tables that settings are tried on; an owner "
-            f"grants that with: {'; '.join(f'GRANT {right} TO {row[0]}' for right in row[1])}"
+            f"role {role} may not make the schema of scratch tables that settings are tried on; an "
+            f"owner grants that with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
+    check_may_save(connection)
 
 
 def _sweep(connection: Connection) -> None:
