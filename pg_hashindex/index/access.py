@@ -22,7 +22,7 @@ from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
-from .building import WHY_OUTSIDE, Rebalanced, _Build, build_landmarks, drop_unused, only_builder
+from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
 from .catalog import Access, IndexRow, Ranking, read_row
 from .search import as_count
 from .verifying import Verifier
@@ -153,9 +153,7 @@ def build_access(
                 return 0
             try:
                 if path == "landmarks":
-                    return (
-                        build_landmarks(index, job, throttle, progress, kind=_build_of(index)) or 0
-                    )
+                    return _build_of(index)(index, job, throttle, progress).run() or 0
                 built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()

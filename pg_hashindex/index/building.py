@@ -39,7 +39,6 @@ from .table_blocks import (
 __all__ = [
     "WHY_OUTSIDE",
     "Rebalanced",
-    "build_landmarks",
     "drop_unused",
     "only_builder",
     "rebalance",
@@ -123,18 +122,6 @@ class Rebalanced(NamedTuple):
     rows: int
     landmarks_before: int
     landmarks: int
-
-
-def build_landmarks(
-    index: IndexRow, job: Job, throttle: Throttle, progress: bool, *, kind: type["_Build"]
-) -> int | None:
-    """Train landmarks, put codes in their order, and have searches use them.
-
-    Continues where a previous run has stopped. The connection is in autocommit mode, and ``kind``
-    is `_Build`, or its subclass for a distributed table. Returns the rows in the new order; None
-    where the table has no row to train on.
-    """
-    return kind(index, job, throttle, progress).run()
 
 
 def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
@@ -224,7 +211,11 @@ class _Build:
         }
 
     def run(self) -> int | None:
-        """Build landmarks; return the number of rows, None if there is none to train on."""
+        """Train landmarks, put codes in their order, and have searches use them.
+
+        Continues where a previous run has stopped. Returns the number of rows; None if there is
+        none to train on.
+        """
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:

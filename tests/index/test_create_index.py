@@ -157,6 +157,7 @@ def test_tables_that_are_refused(
     )
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
 def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, index_on: str) -> None:
     connection.execute(

@@ -77,6 +77,7 @@ def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.Monk
     assert_fresh(unencoded)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("key_type", "make_key"),
     [

@@ -124,6 +124,7 @@ def test_a_run_that_was_cut_off_goes_on(
     assert_listed(index)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
 def test_no_row_is_read_again_after_the_last_one(
     connection: Connection, begun: HashIndex, step: str, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +216,7 @@ def test_partitions_are_read_one_after_another(connection: Connection, model: Mo
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("kind", "key"),
     [

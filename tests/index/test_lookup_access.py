@@ -66,6 +66,7 @@ def test_balls_that_are_refused(connection: Connection, arguments: str, message:
         value(connection, f"hashindex.hamming_ball({arguments})")
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("n_bits", "rows", "chunks"),
     [

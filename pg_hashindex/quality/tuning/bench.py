@@ -121,14 +121,6 @@ class Scratch:
             # Another run may have dropped it.
             self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")
 
-    def lock(self) -> bool:
-        """Take the lock of the schema for this session, if it is free."""
-        return claim(self.connection, "tune", self.schema)
-
-    def unlock(self) -> None:
-        """Give the lock back."""
-        release(self.connection, "tune", self.schema)
-
     def _execute(
         self,
         statement: LiteralString,
@@ -147,7 +139,7 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
         _check_rights(connection)
         _sweep(connection)
         made = Scratch(connection, _PREFIX + secrets.token_hex(6))
-        made.lock()
+        claim(connection, "tune", made.schema)
         try:
             made.create()
             try:
@@ -158,7 +150,7 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
                     made.drop()
         finally:
             if not connection.closed:
-                made.unlock()
+                release(connection, "tune", made.schema)
 
 
 def _check_rights(connection: Connection) -> None:
@@ -175,12 +167,11 @@ def _sweep(connection: Connection) -> None:
     """Drop the schemas that killed runs have left."""
     rows = execute(connection, _LEFT_OVER, [_PREFIX]).fetchall()
     for (schema,) in rows:
-        left = Scratch(connection, schema)
-        if left.lock():
+        if claim(connection, "tune", schema):
             try:
-                left.drop()
+                Scratch(connection, schema).drop()
             finally:
-                left.unlock()
+                release(connection, "tune", schema)
 
 
 class Bench:
