@@ -52,7 +52,7 @@ _MOST_UNITS = 16_000
 MOST_STEPS = 10**9
 _MOST_HELD_BACK = 1_000
 
-#: #: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
+#: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
 #: bool (n, n). It returns the sum of the losses of all ordered pairs of two rows.
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 

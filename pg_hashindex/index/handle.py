@@ -43,7 +43,6 @@ __all__ = [
     "ListSummary",
     "Ranking",
     "list_indexes",
-    "search",
 ]
 
 
@@ -772,37 +771,3 @@ def list_indexes(connection: Connection) -> list[HashIndex]:
     return [
         HashIndex(connection, row.name, row) for row in read_rows(connection, "ORDER BY i.name")
     ]
-
-
-def search(
-    connection: Connection,
-    index: str,
-    query: ArrayLike | Vector,
-    k: int = 10,
-    **asked: Unpack[Asked],
-) -> list[Hit]:
-    """Find the rows nearest to a vector, by the name of an index.
-
-    Each call opens the index, which costs a query, and reads the model if Python evaluates it. For
-    many searches open the index once, with `HashIndex.open`.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    index : str
-        Its name.
-    query, k, candidates, probes, where, filter
-        As `HashIndex.search`.
-
-    Returns
-    -------
-    list of Hit
-
-    Raises
-    ------
-    UnknownIndexError
-        If there is no such index.
-    InvalidInputError
-        As `HashIndex.search`.
-    """
-    return HashIndex.open(connection, index).search(query, k, **asked)

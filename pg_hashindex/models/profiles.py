@@ -17,7 +17,7 @@ from .quantization import LEVELS, Levels, bits_of, quantize
 
 __all__ = ["BINS", "Profile", "stability_index"]
 
-#: #: Bins of a profile, each with about the same number of training rows.
+#: Bins of a profile, each with about the same number of training rows.
 BINS = 10
 
 # Edges are moved by this part of the spread of all projections, so that rounding cannot move a

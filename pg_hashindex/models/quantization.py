@@ -54,7 +54,7 @@ __all__ = [
     "weighted_query_codes",
 ]
 
-#: #: Levels of each projection that a code keeps; 2 levels are its sign.
+#: Levels of each projection that a code keeps; 2 levels are its sign.
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 

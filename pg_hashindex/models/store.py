@@ -37,7 +37,7 @@ __all__ = [
     "save",
 ]
 
-#: #: The language that evaluates a model: SQL unless it has a network.
+#: The language that evaluates a model: SQL unless it has a network.
 EvaluatedIn = Literal["sql", "python"]
 
 _NETWORK = "network"
