@@ -94,10 +94,6 @@ def connect(url: str) -> Connection:
     url : str
         A libpq URI or key=value string, or an SQLAlchemy URL (``postgresql+psycopg://...``).
 
-    Returns
-    -------
-    psycopg.Connection
-
     Raises
     ------
     ConnectionFailedError

@@ -143,10 +143,6 @@ class HashIndex:
             Seconds to try again for, while transactions keep the table in use; 60 by default. No
             attempt waits for a lock for longer than a moment.
 
-        Returns
-        -------
-        HashIndex
-
         Raises
         ------
         InUseError
@@ -245,10 +241,6 @@ class HashIndex:
         k, candidates, probes, where, filter
             As `search`.
 
-        Returns
-        -------
-        list of Hit
-
         Raises
         ------
         InvalidInputError
@@ -295,10 +287,6 @@ class HashIndex:
             The row's key, or its text.
         radius : int
             As `within`.
-
-        Returns
-        -------
-        list of Hit
 
         Raises
         ------

@@ -34,10 +34,6 @@ def neighbour_error(
     weights : array-like (n_bits,) or (m,), optional
         As for `mean_average_precision`.
 
-    Returns
-    -------
-    float
-
     Raises
     ------
     InvalidInputError

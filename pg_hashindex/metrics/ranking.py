@@ -361,10 +361,6 @@ def precision_at_k(
     k : int
     query_codes, codes, relevant, ties, weights
         As for `mean_average_precision`.
-
-    Returns
-    -------
-    float
     """
     check_count("k", k, len(codes))
     return _mean(query_codes, codes, relevant, precision_measure(k), ties, weights)

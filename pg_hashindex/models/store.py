@@ -183,10 +183,6 @@ def load(connection: Connection, reference: str) -> Model:
     reference : str
         ``name`` or ``name:version``.
 
-    Returns
-    -------
-    Model
-
     Raises
     ------
     UnknownModelError

@@ -167,10 +167,6 @@ def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
     n : int
         The first so many are read.
 
-    Returns
-    -------
-    QuerySet
-
     Raises
     ------
     InvalidInputError
@@ -273,10 +269,6 @@ def load(index: HasRow, name: str) -> QuerySet:
     ----------
     index : HashIndex
     name : str
-
-    Returns
-    -------
-    QuerySet
 
     Raises
     ------

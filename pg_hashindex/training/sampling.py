@@ -118,10 +118,6 @@ def sample_table(
     progress : bool
         Whether to draw a bar on stderr.
 
-    Returns
-    -------
-    Sample
-
     Raises
     ------
     InvalidInputError

@@ -120,10 +120,6 @@ class Hasher(ABC):
             Weights of edges between the n rows and m objects (tags, owners, words), for methods
             with ``takes_graph``; 0 means no edge.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         InvalidInputError
@@ -282,10 +278,6 @@ class Hasher(ABC):
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
             twice as many.
-
-        Returns
-        -------
-        Model
 
         Raises
         ------

@@ -72,10 +72,6 @@ def apply(
     progress : bool
         Whether to draw bars on stderr.
 
-    Returns
-    -------
-    HashIndex
-
     Raises
     ------
     InvalidInputError
