@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, LiteralString, Protocol
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
@@ -33,6 +33,9 @@ from ..errors import (
 )
 from . import tables
 
+if TYPE_CHECKING:
+    from ..index.catalog import IndexRow
+
 __all__ = [
     "EXTENSION",
     "OWN_PATH",
@@ -52,21 +55,6 @@ __all__ = [
 ]
 
 Connection = psycopg.Connection[Any]
-
-
-class IndexParts(Protocol):
-    """An index, as far as errors name it and its parts."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def swap_of(self) -> str | None:
-        """The index that it is a part of while that one is swapped."""
-
-    def has_part(self, message: str) -> bool:
-        """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
 
 
 #: SQL for the schema and the version of pgvector.
@@ -308,7 +296,7 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
+def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     If a part of ``index`` is missing, the message leads to its repair.
@@ -373,12 +361,12 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _broken_index(index: IndexParts | None, message: str, context: str) -> str | None:
+def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
     """Return the name of the index whose part does not exist."""
     return _index_of(index if index is not None and index.has_part(message) else None, context)
 
 
-def _index_of(index: IndexParts | None, context: str) -> str | None:
+def _index_of(index: "IndexRow | None", context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
         return index.swap_of or index.name
@@ -396,7 +384,7 @@ def _is_of_schema(state: str, message: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashIndexError:
+def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:
