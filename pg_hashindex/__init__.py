@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .db.connection import connect
     from .errors import HashIndexError
     from .index.async_index import AsyncHashIndex
-    from .index.handle import HashIndex, IndexSummary, list_indexes, search
+    from .index.handle import HashIndex, IndexSummary, list_indexes
     from .index.search import Hit
     from .models import store
     from .models.layers import Layer
@@ -33,7 +33,6 @@ __all__ = [
     "metrics",
     "sampling",
     "schema",
-    "search",
     "store",
     "training",
     "tuning",
@@ -50,7 +49,6 @@ _HOMES = {
     "Model": "models.model",
     "connect": "db.connection",
     "list_indexes": "index.handle",
-    "search": "index.handle",
 }
 _MODULES = {
     "comparison": "quality.comparison",

@@ -28,16 +28,7 @@ _BLOCK_BYTES = 400_000
 
 @dataclass(frozen=True, eq=False)
 class RowBatch:
-    """Rows of a table.
-
-    Attributes
-    ----------
-    ids : list of str
-        The keys, as text.
-    vectors : float32 (n, d)
-    versions : list of str or None
-        The third column of the query.
-    """
+    """Rows of a table: keys as text, float32 vectors (n, d), and the third column of the query."""
 
     ids: list[str]
     vectors: NDArray[np.float32]
@@ -66,30 +57,10 @@ def read_batch(
 ) -> RowBatch:
     """Read what a query returns.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        Prepared, and in a transaction.
-    query : psycopg.sql.Composed
-        A query of three columns: a key as text, a vector or halfvec that is not NULL, and text. Its
-        parameters are ``$1``, ``$2``, ...
-    values : sequence
-        Its parameters.
-    rows : int
-        The most rows that it returns.
-    dimension : int
-        The d that all vectors must have.
-    table : str
-        The table, for messages.
-
-    Returns
-    -------
-    RowBatch
-
-    Raises
-    ------
-    InvalidInputError
-        If a vector has another dimension; the message names the row.
+    The connection is prepared and in a transaction. The query returns a key as text, a vector or
+    halfvec that is not NULL, and text, of ``rows`` rows at most; its parameters are ``$1``, ``$2``,
+    ... A vector that has not ``dimension`` dimensions is refused, with its row's key and the
+    ``table``.
     """
     # A raw cursor, since the others take a % in a name for a placeholder.
     cursor = RawCursor(connection, row_factory=tuple_row)

@@ -23,13 +23,7 @@ _HEADER_BYTES = 4
 
 
 def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
-    """Have a cursor give vectors as bytes, where its results are binary.
-
-    Parameters
-    ----------
-    cursor : psycopg.Cursor or psycopg.ServerCursor
-        A cursor of a connection that `prepare` has seen.
-    """
+    """Have a cursor give vectors as bytes, where its results are binary."""
     # PostgreSQL sends a domain as its base type.
     for name in ("vector", "halfvec"):
         # In binary, types that the caller has not registered come as bytes anyway.
@@ -44,15 +38,7 @@ def dimension_of(vector: bytes) -> int:
 
 
 def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
-    """Decode vectors of one type and dimension.
-
-    Parameters
-    ----------
-    vectors : sequence of bytes
-        n vectors in binary form, each of dimension d.
-    out : float32 (n, d)
-        The array for their numbers.
-    """
+    """Decode n vectors of one type and dimension d into ``out`` (n, d)."""
     if not len(vectors):
         return
     dimension = out.shape[1]

@@ -25,21 +25,7 @@ _FRACTIONAL = frozenset(types[name].oid for name in ("numeric", "float4", "float
 
 
 def find_query(connection: Connection, what: str, query: str) -> sql.Composable:
-    """Return what may stand after FROM for a table, a view or a query.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    what : str
-        The subject of messages.
-    query : str
-        As the caller wrote it.
-
-    Raises
-    ------
-    InvalidInputError
-        If it does not begin like a query, and there is no such table.
-    """
+    """Return what may stand after FROM for a table, a view or a query; ``what`` begins messages."""
     # A query begins with a keyword of SQL; anything else is the name of a table or a view.
     if _QUERY.match(_without_blank(query)):
         # The line break keeps a comment at the end from hiding the bracket.

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, LiteralString, Protocol
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
@@ -33,6 +33,9 @@ from ..errors import (
 )
 from . import tables
 
+if TYPE_CHECKING:
+    from ..index.catalog import IndexRow
+
 __all__ = [
     "EXTENSION",
     "OWN_PATH",
@@ -52,21 +55,6 @@ __all__ = [
 ]
 
 Connection = psycopg.Connection[Any]
-
-
-class IndexParts(Protocol):
-    """An index, as far as errors name it and its parts."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def swap_of(self) -> str | None:
-        """The index that it is a part of while that one is swapped."""
-
-    def has_part(self, message: str) -> bool:
-        """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
 
 
 #: SQL for the schema and the version of pgvector.
@@ -93,10 +81,6 @@ def connect(url: str) -> Connection:
     ----------
     url : str
         A libpq URI or key=value string, or an SQLAlchemy URL (``postgresql+psycopg://...``).
-
-    Returns
-    -------
-    psycopg.Connection
 
     Raises
     ------
@@ -140,12 +124,7 @@ def prepare(connection: Connection) -> None:
 
 
 def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
-    """Refuse a connection that blocks where an async one is needed, or the other way round.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a connection that blocks where an async one is needed, or the other way round."""
     if not isinstance(connection, kind):
         return
     if kind is psycopg.AsyncConnection:
@@ -160,12 +139,7 @@ def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
 
 
 def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) -> bool:
-    """Check the shape of rows and the server; return whether types have to be registered.
-
-    Raises
-    ------
-    InvalidInputError, OldServerError
-    """
+    """Check the shape of rows and the server; return whether types have to be registered."""
     if row_factory not in (tuple_row, namedtuple_row):
         raise InvalidInputError(
             "the connection has a row_factory of its own; pg_hashindex needs rows as tuples, "
@@ -184,12 +158,7 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
 def types_of(
     connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
 ) -> list[Type]:
-    """Check pgvector, and return the types to register.
-
-    Raises
-    ------
-    MissingExtensionError, OldServerError
-    """
+    """Check pgvector, and return the types to register."""
     if extension is None:
         raise MissingExtensionError(
             f"the extension pgvector is not installed in database "
@@ -283,33 +252,13 @@ def execute(
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
     psycopg's other cursors would take a % in a name for a placeholder.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    statement : str or psycopg.sql.Composable
-    values : sequence, optional
-    binary : bool, optional
-        Whether values come back in binary form.
-
-    Returns
-    -------
-    psycopg.RawCursor
-        Its rows are tuples.
     """
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     return cursor.execute(statement, values, binary=binary)
 
 
 def is_distributed(connection: Connection, table: str) -> bool:
-    """Return whether Citus distributes a table; False if Citus or our schema is not installed.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    table : str
-        As SQL writes it.
-    """
+    """Return whether Citus distributes a table; False if Citus or our schema is not installed."""
     row = execute(
         connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
     ).fetchone()
@@ -324,21 +273,7 @@ def is_distributed(connection: Connection, table: str) -> bool:
 
 
 def check_idle(connection: Connection, why: str) -> None:
-    """Refuse a connection that is inside a transaction, or closed.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    why : str
-        For the message.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    ConnectionFailedError
-        If it is closed.
-    """
+    """Refuse a connection that is closed or inside a transaction; ``why`` begins the message."""
     if connection.closed:
         raise ConnectionFailedError("the connection is closed; open another one")
     if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -349,21 +284,7 @@ def check_idle(connection: Connection, why: str) -> None:
 
 @contextlib.contextmanager
 def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
-    """Put a connection into autocommit mode.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    why : str
-        For the message.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is inside a transaction.
-    ConnectionFailedError
-        If it is closed.
-    """
+    """Put a connection into autocommit mode; refuse it as `check_idle` does."""
     check_idle(connection, why)
     before = connection.autocommit
     connection.autocommit = True
@@ -375,14 +296,10 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
+def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
-    Parameters
-    ----------
-    index : IndexParts, optional
-        The index that the block works on: if a part of it is missing, the message leads to its
-        repair.
+    If a part of ``index`` is missing, the message leads to its repair.
     """
     try:
         yield
@@ -444,12 +361,12 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _broken_index(index: IndexParts | None, message: str, context: str) -> str | None:
+def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
     """Return the name of the index whose part does not exist."""
     return _index_of(index if index is not None and index.has_part(message) else None, context)
 
 
-def _index_of(index: IndexParts | None, context: str) -> str | None:
+def _index_of(index: "IndexRow | None", context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
         return index.swap_of or index.name
@@ -467,7 +384,7 @@ def _is_of_schema(state: str, message: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashIndexError:
+def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:

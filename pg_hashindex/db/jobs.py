@@ -103,13 +103,8 @@ class Job:
     A job continues the dead jobs of its kind and subject, which are marked as failed. A repair
     continues dead jobs of any kind.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        Progress inside a transaction is not written.
-    kind : {"encode", "swap", "tune", "rebalance", "repair"}
-    subject : str
-        Name of the index, or of the table.
+    Kinds are those of `JobKind`; the subject is the name of the index, or of the table. Progress
+    inside a transaction is not written.
     """
 
     def __init__(self, connection: Connection, kind: JobKind, subject: str) -> None:
@@ -162,14 +157,7 @@ class Job:
             self._briefly(self._end_dead)
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Begin a phase.
-
-        Parameters
-        ----------
-        name : str
-        total : int, optional
-            Its number of rows, if known.
-        """
+        """Begin a phase, of so many rows if that is known."""
         self._own_phase = name
         self._outermost._begin_phase(name, total)
 
@@ -377,17 +365,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
 
 
 def end_dead(connection: Connection) -> int:
-    """Mark every dead job as failed, so that it is no longer listed.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
-    Returns
-    -------
-    int
-        How many there were.
-    """
+    """Mark every dead job as failed, so that it is no longer listed; return how many there were."""
     with translated_errors():
         prepare(connection)
         with connection.transaction():

@@ -54,12 +54,8 @@ def hold(connection: Connection) -> int:
 def claim(connection: Connection, work: str, name: str) -> bool:
     """Claim some work for this session; return False if another session does it.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    work : {"access", "encode", "repair", "swap", "tune"}
-    name : str
-        The name of the index or of the scratch schema.
+    The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
+    a scratch schema.
     """
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
@@ -81,21 +77,9 @@ def release(connection: Connection, work: str, name: str) -> None:
 def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
     """Keep other sessions from the same work on an index.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        Not inside a transaction.
-    work : {"access", "encode", "repair", "swap"}
-        ``hashindex.health`` and ``hashindex.exchange`` use these names.
-    name : str
-        The name of the index.
-    busy : str
-        The message if another session does this work.
-
-    Raises
-    ------
-    InUseError
-        If another session does this work.
+    Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
+    name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
+    it.
     """
     if not claim(connection, work, name):
         raise InUseError(busy)
@@ -126,27 +110,8 @@ def patiently(
 
     Inside a transaction of the caller it is a savepoint; a failed attempt releases its locks.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    change : callable
-        Runs statements on that connection; called again if a lock was not available.
-    table : str
-        The table to be locked, as SQL writes it, for the message.
-    patience : float, optional
-        Seconds to try again for; `PATIENCE` by default.
-
-    Returns
-    -------
-    Any
-        What the change returns.
-
-    Raises
-    ------
-    InvalidInputError
-        If patience is not a number of seconds.
-    InUseError
-        If transactions held locks for so long.
+    ``change`` runs statements on that connection, and is called again for ``patience`` seconds
+    (`PATIENCE` by default) if a lock was not available; then `InUseError` names ``table``.
     """
     patience = PATIENCE if patience is None else patience
     if not 0 <= patience < math.inf:

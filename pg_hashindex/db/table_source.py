@@ -1,15 +1,17 @@
 """A table to learn from: its vectors, their labels and keys, checked and read in the database."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg import sql
 
 from ..errors import InvalidInputError
-from .binary_vectors import keep_binary
+from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection, is_distributed
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
@@ -19,6 +21,7 @@ _LARGE_TABLE = 1_000_000
 # Counting the rows of a smaller table is cheap.
 _SMALL_TABLE = 10_000
 _FETCH_ROWS = 1_000
+_BLOCK_ROWS = 4_096
 
 _INTEGERS = ("smallint", "integer", "bigint")
 _NAMES = ("text", "character varying", "bpchar", "name", "boolean", "date", "uuid")
@@ -33,18 +36,7 @@ class TableRow(NamedTuple):
 
 
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
-    """Find a table or view by a name as SQL writes it.
-
-    Returns
-    -------
-    psycopg.sql.Identifier, str, int
-        Its full name, its kind as in pg_class, and its estimated rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
-    """
+    """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
     try:
         row = connection.execute(
             "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
@@ -63,28 +55,10 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
 class TableSource:
     """A table and its columns; made by `find`.
 
-    Attributes
-    ----------
-    connection : psycopg.Connection
-    name : str
-        The table, as the caller wrote it.
-    table : psycopg.sql.Identifier
-    estimate : int
-        How many rows it has, roughly.
-    vector : str
-        The column of vectors.
-    vector_type : str
-        The type of that column: ``vector`` or ``halfvec``.
-    key, key_type : str or None
-        The key and its base type, without a length, if a key is read.
-    key_collation : psycopg.sql.Identifier, optional
-        The collation of a key of text.
-    labels : str or None
-        The column of labels.
-    several : bool
-        Whether a row may have several labels.
-    numbered : bool
-        Whether labels are integers.
+    ``name`` is the table as the caller wrote it, ``estimate`` its rows, roughly. ``vector`` names
+    the column of vectors, ``labels`` that of labels, which are ``several`` a row or one, and
+    ``numbered`` if they are integers. ``key_type`` is the key's base type without a length,
+    ``key_collation`` that of a key of text.
     """
 
     connection: Connection
@@ -102,13 +76,7 @@ class TableSource:
 
     @classmethod
     def find(cls, connection: Connection, name: str, vector: str) -> "TableSource":
-        """Find a table, check its column of vectors, and estimate its rows.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such table or column, or it is of another type.
-        """
+        """Find a table, check its column of vectors, and estimate its rows."""
         table, kind, estimate = find_relation(connection, name)
         if kind not in ("r", "p", "m"):
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
@@ -138,13 +106,7 @@ class TableSource:
         )
 
     def with_labels(self, column: str) -> "TableSource":
-        """Read labels too.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such column, or its type is not one of labels.
-        """
+        """Read labels too."""
         full_type, category = self._type_of(column)
         element = full_type.removesuffix("[]")
         if element not in (*_INTEGERS, *_NAMES) and category != "E":
@@ -238,14 +200,7 @@ class TableSource:
     ) -> Iterator[TableRow]:
         """Read the rows that have a vector and for which a condition holds, or a share of them.
 
-        Parameters
-        ----------
-        condition : psycopg.sql.Composable
-        share : float
-            The part of the rows to read, roughly; 1 or more reads all. A large table is sampled by
-            whole pages.
-        seed : int
-            The seed of the draw.
+        A share of 1 or more reads all. A large table is sampled by whole pages.
         """
         sample: sql.Composable = sql.SQL("")
         if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
@@ -286,26 +241,45 @@ class TableSource:
             )
             yield from map(TableRow._make, cursor)
 
+    def vectors_of(
+        self, rows: Sequence[TableRow], dimension: int | None = None
+    ) -> NDArray[np.float32]:
+        """Return the vectors of rows, (n, d); refuse several dimensions, or another one."""
+        dimensions = {dimension_of(row.vector) for row in rows}
+        if dimension is not None:
+            dimensions.add(dimension)
+        if len(dimensions) > 1:
+            raise InvalidInputError(
+                f"column {self.vector!r} of {self.name} holds vectors of dimensions "
+                f"{', '.join(map(str, sorted(dimensions)))}; a model takes one"
+            )
+        vectors = np.empty((len(rows), *dimensions), np.float32)
+        decode_vectors([row.vector for row in rows], vectors)
+        return vectors
+
+    def blocks(
+        self,
+        dimension: int | None = None,
+        *,
+        without: Container[str | None] = (),
+        share: float = 1,
+        seed: int = 0,
+    ) -> Generator[NDArray[np.float32], None, None]:
+        """Read all vectors, or those of a share as `read` does, in blocks (b, d).
+
+        Rows with the keys of ``without`` are left out.
+        """
+        rows = (row for row in self.read(sql.SQL("true"), share, seed) if row.key not in without)
+        while block := list(islice(rows, _BLOCK_ROWS)):
+            yield self.vectors_of(block, dimension)
+
     def draw(
         self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
     ) -> list[TableRow]:
         """Draw rows with a vector for which a condition holds.
 
-        Parameters
-        ----------
-        condition : psycopg.sql.Composable
-        rows : int
-            The most rows to draw.
-        total : int
-            How many rows there are, roughly.
-        seed : int
-        bar : tqdm
-            Counts the rows that are read.
-
-        Returns
-        -------
-        list of TableRow
-            All of them where there are no more than ``rows``.
+        Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
+        roughly. ``bar`` counts the rows that are read.
         """
         share = 1.1 * rows / max(total, 1)
         before = bar.n

@@ -43,6 +43,12 @@ class LayerArray(UserDefinedType[Any]):
         return "hashindex.layer[]"
 
 
+def _moment(name: str) -> sa.Column[Any]:
+    """Return a column of a time, by default that of the insertion."""
+    kind = sa.DateTime(timezone=True)
+    return sa.Column(name, kind, nullable=False, server_default=sa.func.now())
+
+
 model = sa.Table(
     "model",
     metadata,
@@ -57,9 +63,7 @@ model = sa.Table(
     sa.Column("training", JSONB, nullable=False),
     sa.Column("layers", LayerArray, nullable=False),
     sa.Column("checksum", sa.Text, nullable=False),
-    sa.Column(
-        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
+    _moment("created_at"),
     sa.Column("network", JSONB),
     # Levels kept of each projection: 2 are its sign, 4 take two bits.
     sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
@@ -118,9 +122,7 @@ index = sa.Table(
     sa.Column("code_schema", sa.Text, nullable=False),
     sa.Column("code_table", sa.Text, nullable=False),
     sa.Column("code_column", sa.Text, nullable=False),
-    sa.Column(
-        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
+    _moment("created_at"),
     sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", "name"),
     sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", "metric"),
     # For searches: the access path in use, the one being built, and the defaults.
@@ -174,9 +176,7 @@ query_set = sa.Table(
     metadata,
     sa.Column("index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), primary_key=True),
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column(
-        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
+    _moment("created_at"),
     sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 63", "name"),
     comment="sets of queries that the recall of an index is measured with over time",
 )
@@ -200,9 +200,7 @@ recall_history = sa.Table(
     metadata,
     sa.Column("id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
     sa.Column("index_name", sa.ForeignKey(index.c.name, ondelete="CASCADE"), nullable=False),
-    sa.Column(
-        "measured_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
+    _moment("measured_at"),
     sa.Column("query_set", sa.Text),
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("access", sa.Text, nullable=False),
@@ -230,15 +228,9 @@ job = sa.Table(
     sa.Column("state", sa.Text, nullable=False, server_default="running"),
     sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("rows_total", sa.BigInteger),
-    sa.Column(
-        "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
-    sa.Column(
-        "phase_started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
-    sa.Column(
-        "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-    ),
+    _moment("started_at"),
+    _moment("phase_started_at"),
+    _moment("heartbeat_at"),
     sa.Column("ended_at", sa.DateTime(timezone=True)),
     sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
     sa.Column("message", sa.Text),

@@ -15,18 +15,7 @@ _LONGEST_SLEEP = 1.0
 
 
 class Throttle:
-    """Keeps work below a number of rows a second.
-
-    Parameters
-    ----------
-    rows_per_second : float or None
-        None for no limit.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not above 0.
-    """
+    """Keeps work below a number of rows a second; None for no limit."""
 
     def __init__(self, rows_per_second: float | None) -> None:
         if rows_per_second is not None and not 0 < rows_per_second < math.inf:
@@ -42,15 +31,7 @@ class Throttle:
         return max(1, min(most, math.floor(self._rate * _SECONDS)))
 
     def wait(self, rows: int, beat: Callable[[], object]) -> None:
-        """Wait until the next batch may begin.
-
-        Parameters
-        ----------
-        rows : int
-            How many rows were done since the last batch began.
-        beat : callable
-            Called before each second of waiting, or part of one.
-        """
+        """Wait until a batch may follow one of so many rows; call ``beat`` each second."""
         if self._rate is None:
             return
         # Lost time is not made up for.

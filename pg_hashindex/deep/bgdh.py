@@ -121,8 +121,6 @@ class BGDH(DPSH):
         As in `DPSH`.
     optimizer, learning_rate, validation, patience, device, checkpoint, progress, random_state
         As in `DPSH`.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -17,16 +17,8 @@ __all__ = ["Checkpoint"]
 class Checkpoint:
     """A file that holds the state of one training.
 
-    Parameters
-    ----------
-    path : Path
-    training : mapping of str to str
-        The identity of this training: its parameters and digests of its data.
-
-    Raises
-    ------
-    InvalidInputError
-        If no file can be written there; better now than after an hour of training.
+    ``training`` identifies it, by parameters and digests of its data. A path that cannot be written
+    to is refused at once, not after an hour of training.
     """
 
     def __init__(self, path: Path, training: Mapping[str, str]) -> None:
@@ -44,18 +36,8 @@ class Checkpoint:
     def read(self, load: Callable[[dict[str, Any]], None], device: torch.device) -> None:
         """Load the last state that was written, if there is a file.
 
-        Parameters
-        ----------
-        load : callable
-            A function that takes the state.
-        device : torch.device
-            The device of its tensors.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file is not a checkpoint, or belongs to another training. Nothing in it is
-            executed.
+        A file that is no checkpoint, or belongs to another training, is refused; nothing in it is
+        executed.
         """
         if not self.path.exists():
             return

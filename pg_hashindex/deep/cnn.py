@@ -9,14 +9,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
 from .pixels import Pixels
-from .weight_files import read_weights, write_weights
+from .weight_files import read_weights
 
 __all__ = ["CNNF", "LEAST_INPUT_SIZE"]
 
 #: The smallest input that leaves a cell after the last pooling.
 LEAST_INPUT_SIZE = 39
 
-_FULL6 = ("full6.weight", "full6.bias")
 _STATISTICS = ("pixels.mean", "pixels.scale")
 
 
@@ -107,15 +106,12 @@ class CNNF(torch.nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights, for training from scratch.
 
-        The paper starts from weights trained on ImageNet: see `load_weights`. Without them,
-        weights are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is
-        centred. Features are 0 or more, so their mean would otherwise pass every filter: all images
-        would look alike to full7, and the first steps would lose the codes.
+        The paper starts from weights trained on ImageNet: see `load_weights`. Without them, weights
+        are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is centred.
+        Features are 0 or more, so their mean would otherwise pass every filter: all images would
+        look alike to full7, and the first steps would lose the codes.
 
-        Parameters
-        ----------
-        generator : torch.Generator
-            Equal states give equal weights on any device.
+        Equal states of the generator give equal weights on any device.
         """
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -129,21 +125,7 @@ class CNNF(torch.nn.Module):
                 parameter.copy_(drawn.sub_(drawn.mean(dim=inputs, keepdim=True)))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Compute the features.
-
-        Parameters
-        ----------
-        X : float32 (n, input_dimension)
-
-        Returns
-        -------
-        float32 (n, 4096)
-
-        Raises
-        ------
-        InvalidInputError
-            If X has another dimension.
-        """
+        """Compute the features, float32 (n, 4096), of rows (n, input_dimension)."""
         maps = self.pixels(X)
         maps = self.pool1(self.norm1(F.relu(self.conv1(maps))))
         maps = self.pool2(self.norm2(F.relu(self.conv2(maps))))
@@ -153,27 +135,14 @@ class CNNF(torch.nn.Module):
         features = self._dropped(F.relu(self.full6(maps.flatten(1))))
         return self._dropped(F.relu(self.full7(features)))
 
-    def load_weights(self, path: Path, *, strict: bool = True) -> tuple[str, ...]:
+    def load_weights(self, path: Path) -> None:
         """Load weights from a file, for instance trained on ImageNet. Nothing in it is executed.
 
-        The file holds ``conv1.weight`` (64, 3, 11, 11) and ``conv1.bias`` (64,), and so on to
-        ``full7.bias``: filters as out x in x height x width, the channels of conv1 red, green and
-        blue, and the inputs of full6 by channel, then height, then width. (MatConvNet stores
-        height x width x in x out.) It may hold ``pixels.mean`` and ``pixels.scale`` too, as
-        `save_weights` writes them; otherwise those stay.
-
-        Parameters
-        ----------
-        path : Path
-            A ``.npz`` file of NumPy, or a ``.pt`` or ``.pth`` file that holds a state dict.
-        strict : bool
-            False keeps full6 as it is if the file lacks it or has it for another input size,
-            likewise the mean of other images, and ignores arrays of other names.
-
-        Returns
-        -------
-        tuple of str
-            Names of the arrays that stayed as they were.
+        The file, a ``.npz`` of NumPy or a ``.pt`` or ``.pth`` with a state dict, holds
+        ``conv1.weight`` (64, 3, 11, 11) and ``conv1.bias`` (64,), and so on to ``full7.bias``:
+        filters as out x in x height x width, the channels of conv1 red, green and blue, and the
+        inputs of full6 by channel, then height, then width. (MatConvNet stores height x width x in
+        x out.) It may hold ``pixels.mean`` and ``pixels.scale`` too; otherwise those stay.
 
         Raises
         ------
@@ -182,30 +151,13 @@ class CNNF(torch.nn.Module):
             not of finite numbers. The network is unchanged then.
         """
         own = self.state_dict()
-        taken = read_weights(
-            Path(path),
-            {name: tuple(value.shape) for name, value in own.items()},
-            optional=_STATISTICS,
-            replaceable=(_FULL6, _STATISTICS),
-            strict=strict,
-        )
+        shapes = {name: tuple(value.shape) for name, value in own.items()}
+        taken = read_weights(Path(path), shapes, optional=_STATISTICS)
         if "pixels.scale" in taken and (taken["pixels.scale"] <= 0).any():
             raise InvalidInputError(f"{path}: pixels.scale must be above 0")
         with torch.no_grad():
             for name, array in taken.items():
                 own[name].copy_(torch.from_numpy(array))
-        return tuple(name for name in own if name not in taken)
-
-    def save_weights(self, path: Path) -> None:
-        """Write weights, mean and scale to a ``.npz`` file that `load_weights` reads.
-
-        Raises
-        ------
-        InvalidInputError
-            If the path has another suffix, or cannot be written.
-        """
-        arrays = {name: value.cpu().numpy() for name, value in self.state_dict().items()}
-        write_weights(Path(path), arrays)
 
     def _dropped(self, features: torch.Tensor) -> torch.Tensor:
         # torch's own dropout always draws from the global generator.

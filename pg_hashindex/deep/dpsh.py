@@ -52,7 +52,7 @@ _MOST_UNITS = 16_000
 MOST_STEPS = 10**9
 _MOST_HELD_BACK = 1_000
 
-#: #: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
+#: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
 #: bool (n, n). It returns the sum of the losses of all ordered pairs of two rows.
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 
@@ -123,8 +123,6 @@ class DPSH(Hasher):
     random_state : int, optional
         Seed of weights, batches and contexts; None draws one and records it. The same seed gives
         the same model on one machine and device.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
     """
 
     method = "dpsh"
@@ -343,12 +341,7 @@ class DPSH(Hasher):
 
 
 def check_sizes(name: str, sizes: Any, least: int) -> None:
-    """Refuse a value that is not a sequence of layer sizes.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a value that is not a sequence of layer sizes."""
     if not isinstance(sizes, list | tuple) or len(sizes) < least:
         raise InvalidInputError(
             f"{name} must be the sizes of {least} hidden layer{'s' * (least != 1)} or more, as a "

@@ -19,14 +19,7 @@ def to_layers(network: HashNetwork) -> list[Layer]:
     matrices after the first. The identity fills the shorter branch, since a second ReLU changes
     nothing.
 
-    Parameters
-    ----------
-    network : HashNetwork
-        Its phi is a perceptron, and its embeddings, if any, come from xi.
-
-    Returns
-    -------
-    list of Layer
+    phi is a perceptron, and embeddings, if any, come from xi.
     """
     stacks: list[list[Affine]] = [linear_layers(network.phi)]
     if network.architecture.embedding_size:

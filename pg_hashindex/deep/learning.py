@@ -62,13 +62,7 @@ class Schedule:
 
 
 def find_device(name: str) -> torch.device:
-    """Return a device by its name; "auto" is a GPU if there is one.
-
-    Raises
-    ------
-    InvalidInputError
-        If torch knows no such device, or cannot use it here.
-    """
+    """Return a device by its name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -84,22 +78,9 @@ def find_device(name: str) -> torch.device:
 class Trainer:
     """The training of one network: its state, and the steps that change it.
 
-    Parameters
-    ----------
-    network : HashNetwork
-        On its device.
-    X : float32 (n, d)
-        The rows, in memory or in a file.
-    labels : Labels
-        Labels of the rows.
-    held_back : intp (h,)
-        Labelled rows that decide when to stop; training does not use their labels.
-    graph : BipartiteGraph, optional
-        Needed if the network has embeddings.
-    schedule : Schedule
-    pairwise_loss : PairwiseLoss
-    rng : numpy.random.Generator
-        The generator of batches and contexts.
+    The network is on its device. ``X`` float32 (n, d) may be in a file. ``held_back`` intp (h,) are
+    labelled rows that decide when to stop; training does not use their labels. A network with
+    embeddings needs the graph. ``rng`` draws batches and contexts.
     """
 
     def __init__(
@@ -167,20 +148,9 @@ class Trainer:
     def run(self, checkpoint: Checkpoint | None = None, *, progress: bool = False) -> None:
         """Train to the end, from the checkpoint if there is one, and keep the best network.
 
-        Parameters
-        ----------
-        checkpoint : Checkpoint, optional
-            Read first if its file exists, then written every 20 seconds, less often if writing
-            takes long, and at the end.
-        progress : bool
-            Whether to draw a bar on stderr, with both losses.
-
-        Raises
-        ------
-        InvalidInputError
-            If the checkpoint belongs to another training.
-        TrainingError
-            If a loss or a weight is no longer finite; the last checkpoint stays.
+        The checkpoint is read first if its file exists, then written every 20 seconds, less often
+        if writing takes long, and at the end. A loss or weight that is no longer finite raises
+        `TrainingError`; the last checkpoint stays.
         """
         if checkpoint is not None:
             checkpoint.read(self.load_state, self.device)

@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812
 
 __all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
 
-#: #: Takes projections u (n, n_bits) and which rows share a label, bool (n, n). Returns the loss of
+#: Takes projections u (n, n_bits) and which rows share a label, bool (n, n). Returns the loss of
 #: all pairs of two rows, a float32 scalar with a gradient.
 PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -18,19 +18,11 @@ GraphLoss: TypeAlias = Literal["logistic", "square"]
 def dpsh_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """Compute the negative log-likelihood of which pairs are similar (equation 4, first term).
 
-    With Theta = u_i'u_j / 2, the sum of log(1 + exp(Theta)) - s Theta over all ordered pairs of
-    two rows. log(1 + exp(x)) is computed as softplus, which neither overflows nor cancels.
+    With Theta = u_i'u_j / 2, the sum of log(1 + exp(Theta)) - s Theta over all ordered pairs of two
+    rows. log(1 + exp(x)) is computed as softplus, which neither overflows nor cancels.
 
-    Parameters
-    ----------
-    u : float32 (n, n_bits)
-    similar : bool (n, n)
-    scale : float
-        Factor of Theta; below 1, pairs that are right keep counting.
-
-    Returns
-    -------
-    float32 scalar
+    ``u`` is float32 (n, n_bits), ``similar`` bool (n, n). ``scale`` is a factor of Theta; below 1,
+    pairs that are right keep counting.
     """
     return _of_pairs(u, similar, scale).sum()
 
@@ -67,18 +59,8 @@ def quantization(u: torch.Tensor) -> torch.Tensor:
 def graph_loss(scores: torch.Tensor, signs: torch.Tensor, kind: GraphLoss) -> torch.Tensor:
     """Compute the mean loss of predicting contexts (equation 2).
 
-    Parameters
-    ----------
-    scores : float32 (t,)
-        e'w of each triple.
-    signs : float32 (t,)
-        gamma: 1 for a context, -1 for another row.
-    kind : {"logistic", "square"}
-        log(1 + exp(-gamma e'w)), or (gamma - e'w)^2.
-
-    Returns
-    -------
-    float32 scalar
+    Scores (t,) are e'w of each triple; gamma (t,) is 1 for a context and -1 for another row. The
+    loss is log(1 + exp(-gamma e'w)), or (gamma - e'w)^2.
     """
     if kind == "square":
         return (signs - scores).square().mean()

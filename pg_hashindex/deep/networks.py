@@ -40,21 +40,10 @@ _NO_NETWORK = (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError
 class Architecture:
     """The sizes of a network.
 
-    Parameters
-    ----------
-    dimension, n_bits : int
-    hidden : tuple of int
-        Sizes of the hidden layers of phi if it is a perceptron; the last gives the features.
-    embedding_size : int
-        Size of e and of psi(e); 0 for none.
-    embedding_hidden : tuple of int
-        Sizes of the hidden layers of xi.
-    n_embedded : int
-        Rows that have their own embedding; 0 if xi makes them.
-    image_shape : tuple of int, optional
-        Height, width and channels of images, for CNN-F.
-    input_size : int
-        Side that CNN-F stretches images to.
+    ``hidden`` are the hidden layers of phi if it is a perceptron; the last gives the features.
+    ``image_shape`` and ``input_size`` are those of `CNNF`. ``embedding_size`` is the size of e and
+    of psi(e), 0 for none, and ``embedding_hidden`` are the hidden layers of xi. ``n_embedded`` rows
+    have their own embedding; 0 if xi makes them.
     """
 
     dimension: int
@@ -70,12 +59,8 @@ class Architecture:
     def of(cls, config: Mapping[str, Any]) -> "Architecture":
         """Read the result of ``dataclasses.asdict`` after a way through JSON.
 
-        Raises
-        ------
-        InvalidInputError
-            If a value is not a size. The network checks whether the sizes fit.
-        TypeError
-            If a field is missing or unknown.
+        A value that is no size is refused; the network checks whether the sizes fit. A missing or
+        unknown field is a TypeError.
         """
         read: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
@@ -88,14 +73,7 @@ class Architecture:
 
 
 class HashNetwork(nn.Module):
-    """The network, from rows to projections.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    generator : torch.Generator
-        The generator of all weights.
-    """
+    """The network, from rows to projections; the generator draws all weights."""
 
     def __init__(self, architecture: Architecture, generator: torch.Generator) -> None:
         super().__init__()
@@ -144,17 +122,9 @@ class HashNetwork(nn.Module):
         return (X - self.mean) / self.scale
 
     def embed(self, X: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-        """Return embeddings.
+        """Return embeddings, float32 (n, embedding_size), of rows (n, d).
 
-        Parameters
-        ----------
-        X : float32 (n, d)
-        rows : int64 (n,), optional
-            Row numbers; needed if rows have their own embeddings.
-
-        Returns
-        -------
-        float32 (n, embedding_size)
+        Row numbers, int64 (n,), are needed if rows have their own embeddings.
         """
         result: torch.Tensor
         if self.architecture.n_embedded and self.freed:
@@ -165,13 +135,7 @@ class HashNetwork(nn.Module):
 
     @torch.no_grad()
     def free_embeddings(self, X: NDArray[np.float32]) -> None:
-        """Give each row its own embedding from now on, starting from xi of the row.
-
-        Parameters
-        ----------
-        X : float32 (n, d)
-            The rows that have embeddings.
-        """
+        """Give each row (n, d) its own embedding from now on, starting from xi of the row."""
         device = self.mean.device
         for start in range(0, len(X), _ROWS):
             block = torch.tensor(X[start : start + _ROWS], device=device)
@@ -182,10 +146,7 @@ class HashNetwork(nn.Module):
     def scale_embeddings(self, X: NDArray[np.float32]) -> None:
         """Scale psi as if embeddings had unit variance, whatever size pre-training gave them.
 
-        Parameters
-        ----------
-        X : float32 (n, d)
-            Rows as for `project`; up to 8,192 of them are used.
+        Up to 8,192 of the rows, which are as for `project`, are used.
         """
         rows = np.linspace(0, len(X) - 1, min(len(X), _ROWS)).astype(np.intp)
         device = self.psi.weight.device
@@ -214,19 +175,9 @@ class HashNetwork(nn.Module):
         device: torch.device,
         numbers: NDArray[np.intp] | None = None,
     ) -> NDArray[np.float32]:
-        """Compute the projections of rows, in blocks.
+        """Compute the projections of rows (n, d), in blocks, float32 (n, n_bits).
 
-        Parameters
-        ----------
-        X : float32 (n, d)
-        device : torch.device
-            The device of the network.
-        numbers : intp (n,), optional
-            Row numbers, if rows have their own embeddings; by default 0, 1, 2, ...
-
-        Returns
-        -------
-        float32 (n, n_bits)
+        Row numbers matter if rows have their own embeddings; by default they are 0, 1, 2, ...
         """
         was_training, _ = self.training, self.eval()
         size = _ROWS if self.architecture.image_shape is None else _IMAGES
@@ -247,23 +198,7 @@ class HashNetwork(nn.Module):
 
 
 def evaluate(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Evaluate a network that a model keeps.
-
-    Parameters
-    ----------
-    network : Network
-        A network of kind ``torch``.
-    X : float32 (n, d)
-
-    Returns
-    -------
-    float32 (n, n_bits)
-
-    Raises
-    ------
-    InvalidInputError
-        If its configuration is not valid, its arrays do not fit it, or X has another dimension.
-    """
+    """Evaluate a network of kind ``torch`` on rows (n, d), float32 (n, n_bits)."""
     built = _built(network)
     if X.shape[1] != built.architecture.dimension:
         raise InvalidInputError(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
@@ -65,59 +65,8 @@ class Pixels(torch.nn.Module):
         self.register_buffer("mean", torch.zeros(_COLOURS, height, width))
         self.register_buffer("scale", torch.ones(_COLOURS, 1, 1))
 
-    def set_statistics(self, mean: ArrayLike, scale: ArrayLike = 1.0) -> None:
-        """Set mean and scale, so that the layers get (pixel - mean) / scale.
-
-        Parameters
-        ----------
-        mean : array-like
-            A number; one for each channel of the image, or for red, green and blue; or a mean
-            image, as a row or of shape ``image_shape``.
-        scale : array-like
-            A number above 0, or one for each channel.
-
-        Raises
-        ------
-        InvalidInputError
-            If a shape is wrong, a value is not finite, or a scale is not above 0.
-        """
-        height, width, channels = self.image_shape
-        of_channels = {(), (1,), (channels,), (_COLOURS,)}
-        means = np.asarray(mean, dtype=np.float32)
-        if means.shape in {self.image_shape, (self.dimension,)}:
-            image = means.reshape(self.image_shape).transpose(2, 0, 1)
-        elif means.shape in of_channels:
-            image = means.reshape(-1, 1, 1)
-        else:
-            raise InvalidInputError(
-                f"mean has shape {means.shape}; must be a number, {_numbers(channels)}, or an "
-                f"image of shape {self.image_shape}"
-            )
-        scales = np.asarray(scale, dtype=np.float32)
-        if scales.shape not in of_channels:
-            raise InvalidInputError(
-                f"scale has shape {scales.shape}; must be a number, or {_numbers(channels)}"
-            )
-        if not np.isfinite(means).all() or not np.isfinite(scales).all() or (scales <= 0).any():
-            raise InvalidInputError("mean and scale must be finite, and scale above 0")
-        # Broadcast first, since copy_ only fills missing sides.
-        whole = np.broadcast_to(image, (_COLOURS, height, width)).copy()
-        self.mean.copy_(torch.from_numpy(whole))
-        whole = np.broadcast_to(scales.reshape(-1, 1, 1), (_COLOURS, 1, 1)).copy()
-        self.scale.copy_(torch.from_numpy(whole))
-
     def fit_statistics(self, X: NDArray[Any]) -> None:
-        """Set the mean of each channel, and one scale for all, from rows.
-
-        Parameters
-        ----------
-        X : float (n, dimension)
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no rows, or they have another dimension.
-        """
+        """Set the mean of each channel, and one scale for all, from rows (n, dimension)."""
         self._check_shape(X.shape)
         if not len(X):
             raise InvalidInputError("no rows to take the mean and scale of pixels from")
@@ -131,25 +80,12 @@ class Pixels(torch.nn.Module):
         squares = 0.0
         for start in starts:
             squares += float(np.square(pixels[start : start + rows] - mean).sum())
+        self.mean.copy_(torch.from_numpy(mean)[:, None, None])
         # If all pixels are the same, there is nothing to scale.
-        self.set_statistics(mean, math.sqrt(squares / X.size) or 1.0)
+        self.scale.fill_(math.sqrt(squares / X.size) or 1.0)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Return the images.
-
-        Parameters
-        ----------
-        X : float32 (n, dimension)
-
-        Returns
-        -------
-        float32 (n, 3, size, size)
-
-        Raises
-        ------
-        InvalidInputError
-            If X has another dimension.
-        """
+        """Return the images, float32 (n, 3, size, size), of rows (n, dimension)."""
         self._check_shape(tuple(X.shape))
         pixels = X.to(self.mean.dtype).reshape(-1, *self.image_shape)
         # Broadcasting makes three channels of one.
@@ -164,7 +100,3 @@ class Pixels(torch.nn.Module):
                 f"rows have shape {shape}, must be (n, {self.dimension}) for images of "
                 f"{height} x {width} pixels and {channels} channel{'s' if channels > 1 else ''}"
             )
-
-
-def _numbers(channels: int) -> str:
-    return "3 of them" if channels == _COLOURS else "1 or 3 of them"

@@ -1,6 +1,5 @@
 """Files of a network's weights, read without executing anything in them."""
 
-import os
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,86 +12,31 @@ from numpy.typing import NDArray
 
 from ..errors import UNREADABLE, InvalidInputError
 
-__all__ = ["read_weights", "write_weights"]
+__all__ = ["read_weights"]
 
 _MAX_SHOWN = 8
 
 
 def read_weights(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    optional: Sequence[str] = (),
-    replaceable: Sequence[Sequence[str]] = (),
-    strict: bool = True,
+    path: Path, shapes: Mapping[str, tuple[int, ...]], *, optional: Sequence[str] = ()
 ) -> dict[str, NDArray[np.float32]]:
-    """Read the arrays of a network, and check that they fit it.
+    """Read the arrays of a network, of these shapes, from a ``.npz``, ``.pt`` or ``.pth`` file.
 
-    Parameters
-    ----------
-    path : Path
-        A ``.npz`` file of NumPy, or a ``.pt`` or ``.pth`` file that holds a state dict.
-    shapes : mapping
-        The arrays that the network has.
-    optional : sequence of str
-        Arrays that a file may lack, all or none of them.
-    replaceable : sequence of sequences of str
-        Groups of arrays that may be left out as a whole unless `strict`.
-    strict : bool
-        False leaves out such a group if one of its arrays is missing or has another shape, and
-        ignores arrays that the network does not have.
-
-    Returns
-    -------
-    dict of float32 arrays
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, or an array is missing, unexpected, of another shape, or not of
-        finite floating-point numbers.
+    A file may lack the optional arrays, all or none of them. One that cannot be read, or does not
+    hold just these arrays, of finite floating-point numbers, is refused.
     """
     given = _read_arrays(path)
     if set(optional).isdisjoint(given):
         shapes = {name: shape for name, shape in shapes.items() if name not in optional}
-    unfit = {
-        name: what
-        for name, shape in shapes.items()
-        if (what := _misfit(name, given.get(name), shape)) is not None
-    }
-    left_out = {name for group in replaceable if unfit.keys() & set(group) for name in group}
-    problems = [what for name, what in unfit.items() if strict or name not in left_out]
-    unexpected = [name for name in given if name not in shapes]
-    if strict and unexpected:
+    misfits = (_misfit(name, given.get(name), shape) for name, shape in shapes.items())
+    problems = [what for what in misfits if what is not None]
+    if unexpected := [name for name in given if name not in shapes]:
         problems.append(f"not of this network: {_shortened(unexpected)}")
     if problems:
-        advice = "; strict=False takes what fits" if strict and unfit.keys() <= left_out else ""
         raise InvalidInputError(
-            f"{path} does not hold the weights of this network: {'; '.join(problems)}{advice}"
+            f"{path} does not hold the weights of this network: {'; '.join(problems)}"
         )
-    taken = {name: given[name] for name in shapes if name not in left_out}
-    return {name: _finite(path, name, array) for name, array in taken.items()}
-
-
-def write_weights(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to a ``.npz`` file; it appears only when it is complete.
-
-    Raises
-    ------
-    InvalidInputError
-        If the path has another suffix, or cannot be written.
-    """
-    if path.suffix != ".npz":
-        raise InvalidInputError(f"weights are written to an .npz file, not to {path}")
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("xb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        unfinished.replace(path)
-    except OSError as error:
-        raise InvalidInputError(f"cannot write weights to {path}: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    return {name: _finite(path, name, given[name]) for name in shapes}
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:

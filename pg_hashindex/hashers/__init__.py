@@ -1,6 +1,7 @@
 """The methods: arrays in, fitted hasher out. Nothing here knows a database."""
 
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,38 +80,20 @@ _CLASSES = {
 }
 
 
-class _Methods(MutableMapping[str, type[Hasher]]):
+class _Methods(UserDict[str, Any]):
     """Classes by method, each imported on first use, since most need a part of scipy."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, type[Hasher] | None] = dict.fromkeys(_CLASSES)
-
     def __getitem__(self, method: str) -> type[Hasher]:
-        found = self._found[method]
-        if found is None:
+        if self.data[method] is None:
             room = "..deep" if method in _DEEP else ""
             module = import_module(f"{room}.{method.replace('-', '_')}", __name__)
-            found = self._found[method] = getattr(module, _CLASSES[method])
+            self.data[method] = getattr(module, _CLASSES[method])
+        found: type[Hasher] = self.data[method]
         return found
-
-    def __setitem__(self, method: str, hasher: type[Hasher]) -> None:
-        self._found[method] = hasher
-
-    def __delitem__(self, method: str) -> None:
-        del self._found[method]
-
-    def __contains__(self, method: object) -> bool:
-        return method in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
 
 #: Every method by the name that models, the command line and SQL use.
-HASHERS: MutableMapping[str, type[Hasher]] = _Methods()
+HASHERS: MutableMapping[str, type[Hasher]] = _Methods(dict.fromkeys(_CLASSES))
 
 
 def __getattr__(name: str) -> Any:

@@ -66,10 +66,6 @@ class AGH(Hasher):
         are left out.
     n_nearest : int
         Anchors in which a row has a share, at least 2.
-    random_state : int, optional
-        Seed of the k-means; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -94,10 +94,6 @@ class CGHash(Hasher):
         Kernel bases, drawn from all rows ("rbf").
     anchors : array-like (m, d), optional
         Kernel bases to use instead.
-    random_state : int, optional
-        Seed of triplets, anchors and starts; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

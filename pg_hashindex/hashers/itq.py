@@ -38,10 +38,6 @@ class ITQ(Hasher):
     n_iter : int
         Rounds of the alternation. The paper has 50; codes of 256 bits of text embeddings have the
         same recall after 15.
-    random_state : int, optional
-        Seed of the first rotation; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------
@@ -82,19 +78,8 @@ def learn_rotation(
     dimensions, R is r x n_bits with orthonormal rows. A square R for rows padded with zeros would
     give the same, since its other rows play no part.
 
-    Parameters
-    ----------
-    V : float32 (n, r)
-    rotation : float64 (r, n_bits)
-        The R to start from; r is at most n_bits.
-    n_iter : int
-        Rounds.
-
-    Returns
-    -------
-    rotation : float64 (r, n_bits)
-    losses : float64 (n_iter + 1,)
-        ||sign(VR) - VR||^2 / n before each round and after the last; it never rises.
+    Starts from R, r x n_bits; r is at most n_bits. Returns R, and ||sign(VR) - VR||^2 / n before
+    each round and after the last, which never rises.
     """
     total, square = np.zeros(V.shape[1]), 0.0
     for block in _blocks(V):

@@ -64,10 +64,6 @@ class ITQCCA(Hasher):
         Added to the diagonals of both covariance matrices, as a part of their mean variance; 1e-10
         to 1e12. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
         USPS.
-    random_state : int, optional
-        Seed of the first rotation; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------
@@ -117,30 +113,10 @@ def correlated_directions(
     with Lx the lower Cholesky factor of Cxx and Gy Gy' = Cyy, ridges included, and w = Lx^-T u of
     the left singular vectors u.
 
-    Parameters
-    ----------
-    rows : RowSource
-        All labelled.
-    labels : Labels
-    mean : float64 (d,)
-        The mean row.
-    n_directions : int
-        The most to return.
-    ridge : float
-        Relative to the mean variance; at least 1e-10.
-
-    Returns
-    -------
-    correlations : float64 (k,)
-        Falling; k is less than n_directions where no more are above 0.
-    directions : float64 (d, k)
-        Columns, each with its largest entry above 0. But for the ridge, rows have unit variance
-        along them.
-
-    Raises
-    ------
-    InvalidInputError
-        If rows or labels do not vary, or no direction correlates with the labels.
+    The ridge, at least 1e-10, is relative to the mean variance. Returns the correlations, falling,
+    n_directions or as many as are above 0, and the directions, float64 (d, k), each with its
+    largest entry above 0. But for the ridge, rows have unit variance along them. Rows or labels
+    that do not vary are refused.
     """
     n = rows.n_rows
     coarse = ridge > _RIDGE_FOR_FLOAT32 * rows.dimension

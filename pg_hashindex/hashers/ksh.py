@@ -63,10 +63,6 @@ class KSH(Hasher):
         on text embeddings.
     n_iter : int
         Iterations of L-BFGS for a bit, at most; 0 keeps the spectral relaxation.
-    random_state : int, optional
-        Seed of the draws; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

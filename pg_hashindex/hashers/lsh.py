@@ -20,10 +20,6 @@ class LSH(Hasher):
     ----------
     n_bits : int
         1 to 16,000.
-    random_state : int, optional
-        Seed of the directions; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
     """
 
     method = "lsh"

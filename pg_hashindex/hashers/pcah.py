@@ -34,10 +34,6 @@ class PCAH(Hasher):
     ----------
     n_bits : int
         At most the number of directions in which the rows vary, so at most d.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------
@@ -70,25 +66,11 @@ class PCAH(Hasher):
 def principal_directions(
     rows: RowSource, mean: NDArray[np.float64], n_directions: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the directions of greatest variance.
+    """Compute the directions of greatest variance, (d, n_directions), and the variances, falling.
 
     One pass over the rows takes float32 products. If they are too coarse for the last directions,
-    another pass takes float64 products.
-
-    Parameters
-    ----------
-    rows : RowSource
-    mean : float64 (d,)
-        The mean row.
-    n_directions : int
-        At most d.
-
-    Returns
-    -------
-    variances : float64 (n_directions,)
-        Falling.
-    directions : float64 (d, n_directions)
-        Orthonormal columns, each with its largest entry above 0.
+    another pass takes float64 products. Directions are orthonormal, each with its largest entry
+    above 0.
     """
     if rows.dimension > _FEW_DIMENSIONS:
         coarse = rows.covariance(mean, np.float32)

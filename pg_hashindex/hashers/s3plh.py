@@ -76,10 +76,6 @@ class S3PLH(Hasher):
         sets that share a label, 12 bytes each. If there are more sets than this, only the most
         frequent ones are used, and other rows count as unlabelled. It has no effect with one label
         a row.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

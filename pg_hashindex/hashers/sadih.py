@@ -81,10 +81,6 @@ class SADIH(Hasher):
         more MAP. If classes have equal sizes, no step changes them, whatever the loss.
     alpha, beta, gamma : float
         Weights of the terms above.
-    random_state : int, optional
-        Seed of anchors and codewords; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -72,10 +72,6 @@ class SDH(Hasher):
         of the matrix that it is added to, n n_bits here.
     nu : float
         Weight of the hash function when codes are chosen.
-    random_state : int, optional
-        Seed of codes and anchors; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

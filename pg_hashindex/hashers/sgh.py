@@ -54,8 +54,6 @@ class SGH(Hasher):
     scale : {"unit"} or None
         "unit" centres the rows by their mean and scales them to unit length; None leaves them as
         they are.
-    random_state : int, optional
-        Seed of the anchors and of the order of the second pass; None draws one and records it.
     normalize : {"l2"}, optional
         Scale rows to unit length before all this, for cosine distance.
 
@@ -189,13 +187,7 @@ def _whiten(
 
 
 def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
-    """Return P(x) for each row, without its constant last number.
-
-    Raises
-    ------
-    InvalidInputError
-        If a row is too long for the approximation.
-    """
+    """Return P(x) for each row, without its constant last number; refuse rows too long for it."""
     rows = X.astype(np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
     if 2 * squares.max() > rho * (1 + _ROUNDING):

@@ -38,10 +38,6 @@ class SH(Hasher):
     ----------
     n_bits : int
         1 to 16,000; it may exceed d.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------
@@ -76,16 +72,8 @@ class SH(Hasher):
 def slowest_modes(widths: NDArray[np.float64], n_modes: int) -> NDArray[np.intp]:
     """Choose the waves with the smallest eigenvalues, (half periods / width)^2.
 
-    Parameters
-    ----------
-    widths : float64 (p,)
-        Widths of the box, at least one above 0.
-    n_modes : int
-
-    Returns
-    -------
-    intp (n_modes, 2)
-        Direction and half periods of each wave, by rising eigenvalue, then by direction.
+    Returns direction and half periods of each wave, intp (n_modes, 2), by rising eigenvalue, then
+    by direction. At least one width is above 0.
     """
     wide = np.flatnonzero(widths > _NO_SPREAD * widths.max())
     # n_modes waves along the widest direction are slower than any wave with more half periods.

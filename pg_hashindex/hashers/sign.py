@@ -34,8 +34,6 @@ class Sign(Hasher):
         the median of a uniform sample of that size.
     random_state : int, optional
         Seed of that sample.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
     """
 
     method = "sign"

@@ -57,10 +57,6 @@ class SIKH(Hasher):
         since finer waves are rounding. The paper takes the mean distance to the 50th neighbour,
         which depends on the number of rows; for 10,000 rows it is 0.6 (images) or 0.8 (text
         embeddings) of the same distance.
-    random_state : int, optional
-        Seed of the waves; None draws one and records it.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

@@ -58,10 +58,6 @@ class USPLH(Hasher):
         Rows in each of the four sets; None takes a fifth of the rows, which is the paper's 2,000
         for 10,000 rows. A set has at most half of the rows on its side of the boundary, so that r
         and R do not overlap.
-    random_state : int, optional
-        Recorded with the model; nothing here is random.
-    normalize : {"l2"}, optional
-        Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------

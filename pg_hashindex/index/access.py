@@ -22,7 +22,7 @@ from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
-from .building import WHY_OUTSIDE, Rebalanced, _Build, build_landmarks, drop_unused, only_builder
+from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
 from .catalog import Access, IndexRow, Ranking, read_row
 from .search import as_count
 from .verifying import Verifier
@@ -131,28 +131,9 @@ def build_access(
     Does nothing if there is none to build, or if it is landmarks and the table has no row to train
     them on. Needs a connection that is not inside a transaction.
 
-    Parameters
-    ----------
-    index : IndexRow
-        Its row in the database counts: it may have been configured since it was opened.
-    progress : bool
-        Whether to draw a bar on stderr.
-    rows_per_second : float, optional
-        The most rows to read for landmarks. PostgreSQL builds its own indexes at full speed.
-
-    Returns
-    -------
-    int
-        Rows whose codes were put in the order of landmarks; 0 for other paths.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection is inside a transaction, or rows_per_second is not above 0.
-    InUseError
-        If another session is building it.
-    DatabaseStateError
-        If the index was dropped, made again or configured otherwise meanwhile.
+    The index's row in the database counts: it may have been configured since it was opened. Returns
+    the rows whose codes were put in the order of landmarks, 0 for other paths. PostgreSQL builds
+    its own indexes at full speed, whatever ``rows_per_second`` says.
     """
     throttle = Throttle(rows_per_second)
     # CREATE INDEX CONCURRENTLY commits by itself, and so must not be inside a transaction.
@@ -172,9 +153,7 @@ def build_access(
                 return 0
             try:
                 if path == "landmarks":
-                    return (
-                        build_landmarks(index, job, throttle, progress, kind=_build_of(index)) or 0
-                    )
+                    return _build_of(index)(index, job, throttle, progress).run() or 0
                 built = _build_indexes(index, path, job, progress)
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()

@@ -42,13 +42,6 @@ async def prepare_async(connection: AsyncConnection) -> None:
 
     Does nothing the second time. The first time it opens a transaction block, during which no other
     task may open one on this connection.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection gives rows in another shape than tuples, or is no async one.
-    MissingExtensionError, OldServerError
-        If the server cannot serve pg_hashindex.
     """
     refuse_kind(connection, psycopg.Connection)
     with translated_errors():

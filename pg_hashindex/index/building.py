@@ -39,7 +39,6 @@ from .table_blocks import (
 __all__ = [
     "WHY_OUTSIDE",
     "Rebalanced",
-    "build_landmarks",
     "drop_unused",
     "only_builder",
     "rebalance",
@@ -125,42 +124,6 @@ class Rebalanced(NamedTuple):
     landmarks: int
 
 
-def build_landmarks(
-    index: IndexRow, job: Job, throttle: Throttle, progress: bool, *, kind: type["_Build"]
-) -> int | None:
-    """Train landmarks, put codes in their order, and have searches use them.
-
-    Continues where a previous run has stopped.
-
-    Parameters
-    ----------
-    index : IndexRow
-        On a connection in autocommit mode.
-    job : Job
-    throttle : Throttle
-        Limits how fast the table is read.
-    progress : bool
-        Whether to draw bars on stderr.
-    kind : type
-        `_Build`, or its subclass for a distributed table.
-
-    Returns
-    -------
-    int or None
-        Rows in the new order; None where the table has no row to train on.
-
-    Raises
-    ------
-    InvalidInputError
-        If a vector has another dimension, or a landmark is too large for pgvector's halfvec.
-    InUseError
-        If transactions keep the table in use for a minute, or it is emptied again and again.
-    DatabaseStateError
-        If the index was configured otherwise meanwhile, or dropped.
-    """
-    return kind(index, job, throttle, progress).run()
-
-
 def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
@@ -187,13 +150,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
 
 
 def only_builder(index: IndexRow) -> AbstractContextManager[None]:
-    """Keep other sessions from building or rebalancing the access path of an index.
-
-    Raises
-    ------
-    InUseError
-        If another session does.
-    """
+    """Keep other sessions from building or rebalancing the access path of an index."""
     return only_one(
         index.connection,
         "access",
@@ -204,13 +161,7 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 
 
 def drop_unused(index: IndexRow) -> None:
-    """Drop tables that an index no longer uses; wait for running searches.
-
-    Raises
-    ------
-    InUseError
-        If transactions keep them in use for a minute.
-    """
+    """Drop tables that an index no longer uses; wait for running searches."""
     patiently(
         index.connection,
         lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
@@ -260,7 +211,11 @@ class _Build:
         }
 
     def run(self) -> int | None:
-        """Build landmarks; return the number of rows, None if there is none to train on."""
+        """Train landmarks, put codes in their order, and have searches use them.
+
+        Continues where a previous run has stopped. Returns the number of rows; None if there is
+        none to train on.
+        """
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:

@@ -68,10 +68,12 @@ _CURRENT: LiteralString = """
 
 _WAITING: dict[Layout, LiteralString] = {
     "table": """
-        SELECT count(*) FROM {table} b
+        SELECT count(*) FROM {table} b {part}
         WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
     """,
-    "column": "SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL",
+    "column": """
+        SELECT count(*) FROM {table} b {part} WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
+    """,
 }
 
 _INDEX_BYTES: LiteralString = """
@@ -178,18 +180,10 @@ def long_list(mean: float) -> float:
 
 @dataclass(frozen=True)
 class ListSummary:
-    """The lists of an index's landmarks.
+    """The lists of an index's landmarks: how many codes they have, and the longest of them.
 
-    Parameters
-    ----------
-    landmarks : int
-    codes : int
-    longest : int
-        Codes in the longest list.
-    unlisted : int
-        Codes that are in no list yet.
-    trained_rows : int
-        Rows that had a vector when the landmarks were trained.
+    ``unlisted`` codes are in no list yet. ``trained_rows`` had a vector when the landmarks were
+    trained.
     """
 
     landmarks: int
@@ -305,6 +299,20 @@ class IndexRow:
         types = self.connection.adapters.types
         return types.get(self.id_type.partition("(")[0]) is not None
 
+    def names_of_codes(self) -> dict[str, sql.Composable]:
+        """Return SQL for the code of a row of the table b, and the join that it needs.
+
+        The former is NULL where a row has none.
+        """
+        code = sql.Identifier(self.code_column)
+        if self.layout == "column":
+            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
+        join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
+        return {
+            "row_code": sql.SQL("c.{}").format(code),
+            "join": join.format(self.codes, sql.Identifier(self.id_column)),
+        }
+
     @property
     def code_of_row(self) -> sql.Composed:
         """SQL for the code of a row of the searched table, which is called b; NULL without one."""
@@ -348,12 +356,7 @@ class IndexRow:
         )
 
     def check_current(self) -> None:
-        """Check that the index was not dropped or made again since this row was read.
-
-        Raises
-        ------
-        DatabaseStateError
-        """
+        """Check that the index was not dropped or made again since this row was read."""
         with translated_errors():
             row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
         if row is None or not row[0]:
@@ -363,13 +366,7 @@ class IndexRow:
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
-        """Raise an error that says so if the block fails since the index itself is gone.
-
-        Raises
-        ------
-        DatabaseStateError
-            If the index was dropped or made again.
-        """
+        """Raise an error that says so if the block fails since the index itself is gone."""
         try:
             yield
         except (psycopg.ProgrammingError, psycopg.InternalError, InvalidInputError):
@@ -377,11 +374,17 @@ class IndexRow:
                 self.check_current()
             raise
 
-    def waiting(self) -> int:
-        """Count the rows that have a vector and no code, and so are not found by searches."""
+    def waiting(self, *, codes: sql.Composable | None = None, percent: float | None = None) -> int:
+        """Count the rows that have a vector and no code, and so are not found by searches.
+
+        With ``codes`` by another table of codes; with ``percent`` in that part of the pages alone.
+        """
+        part: sql.Composable = sql.SQL("")
+        if percent is not None:
+            part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             row = self.connection.execute(
-                sql.SQL(_WAITING[self.layout]).format(**self._names())
+                sql.SQL(_WAITING[self.layout]).format(**self._names(codes), part=part)
             ).fetchone()
         assert row is not None  # noqa: S101
         count: int = row[0]
@@ -407,7 +410,7 @@ class IndexRow:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
-                    waiting=sql.SQL(_WAITING[self.layout]).format(**names),
+                    waiting=sql.SQL(_WAITING[self.layout]).format(**names, part=sql.SQL("")),
                 )
             )
             row = cursor.fetchone()
@@ -436,12 +439,12 @@ class IndexRow:
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
 
-    def _names(self) -> dict[str, sql.Identifier]:
+    def _names(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
         return {
             "table": self.table,
             "id": sql.Identifier(self.id_column),
             "column": sql.Identifier(self.column_name),
-            "codes": self.codes,
+            "codes": codes or self.codes,
             "code": sql.Identifier(self.code_column),
         }
 
@@ -460,16 +463,7 @@ def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
 def read_rows(
     connection: Connection, which: LiteralString, values: Sequence[Any] = ()
 ) -> list[IndexRow]:
-    """Read rows of the catalog.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    which : str
-        The end of the query: its WHERE or ORDER BY.
-    values : sequence
-        Its parameters $1, $2, ...
-    """
+    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ..."""
     with translated_errors():
         prepare(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
@@ -480,13 +474,7 @@ def read_rows(
 
 
 def read_row(connection: Connection, name: str) -> IndexRow:
-    """Read an index's row in the catalog.
-
-    Raises
-    ------
-    UnknownIndexError
-        If there is none of that name.
-    """
+    """Read an index's row in the catalog."""
     found = read_rows(connection, _NAMED, [name])
     if not found:
         raise _unknown(name)

@@ -45,15 +45,6 @@ _PRUNE: LiteralString = """
     SELECT hashindex._prune_shards({entry}) FROM hashindex.index i WHERE i.name = $1
 """
 
-_MISSING: LiteralString = """
-    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL
-      AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
-"""
-
-_MISSING_IN_COLUMN: LiteralString = """
-    SELECT count(*) FROM {table} b WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-"""
-
 # When the lock is granted, all transactions that wrote to the table before have ended.
 _LOCK: LiteralString = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
 
@@ -78,23 +69,7 @@ def encode_shards(
 ) -> int:
     """Encode rows without a code of a distributed table; each node encodes its own.
 
-    Parameters
-    ----------
-    index : IndexRow
-    batch_rows, progress, rows_per_second
-        As `HashIndex.encode`, but batches are pages here.
-
-    Returns
-    -------
-    int
-        Codes written.
-
-    Raises
-    ------
-    InvalidInputError
-        If batch_rows is given.
-    InUseError
-        If transactions keep the table in use for a minute, or shards keep moving.
+    As `HashIndex.encode`, but batches are pages here, so ``batch_rows`` is refused.
     """
     with encoding_job(index, batch_rows) as job:
         if batch_rows is not None:
@@ -154,9 +129,8 @@ class _Shards:
 
     def missing(self) -> int:
         """Count the rows that have a vector and no code."""
-        statement = _MISSING if self.index.layout == "table" else _MISSING_IN_COLUMN
         with self.connection.transaction():
-            return int(self.execute(statement).fetchone()[0])
+            return self.index.waiting(codes=self._names["codes"])
 
     def change(self, *statements: tuple[LiteralString, list[Any] | None]) -> None:
         """Run statements that lock on all nodes, without keeping others waiting."""

@@ -111,18 +111,6 @@ _PAGES_OF_TABLE: LiteralString = """
     )::bigint / current_setting('block_size')::integer
 """
 
-# $1 is the percentage of pages to read.
-_SAMPLED_MISSING: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
-        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
-    """,
-    "column": """
-        SELECT count(*) FROM {table} b TABLESAMPLE SYSTEM ($1)
-        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-    """,
-}
-
 # $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
 # each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
 # table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
@@ -295,10 +283,7 @@ class _Encoder:
                 (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
                 if pages > 2 * _COUNTED_PAGES:
                     percent: float = 100 * _COUNTED_PAGES / pages
-                    seen: int = self._execute(
-                        _SAMPLED_MISSING[self.index.layout], [percent]
-                    ).fetchone()[0]
-                    return round(100 * seen / percent)
+                    return round(100 * self.index.waiting(percent=percent) / percent)
             return self.index.waiting()
 
     def _stuck(self, row: str, written: int) -> DatabaseStateError:

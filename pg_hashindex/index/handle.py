@@ -43,7 +43,6 @@ __all__ = [
     "ListSummary",
     "Ranking",
     "list_indexes",
-    "search",
 ]
 
 
@@ -144,10 +143,6 @@ class HashIndex:
             Seconds to try again for, while transactions keep the table in use; 60 by default. No
             attempt waits for a lock for longer than a moment.
 
-        Returns
-        -------
-        HashIndex
-
         Raises
         ------
         InUseError
@@ -246,10 +241,6 @@ class HashIndex:
         k, candidates, probes, where, filter
             As `search`.
 
-        Returns
-        -------
-        list of Hit
-
         Raises
         ------
         InvalidInputError
@@ -296,10 +287,6 @@ class HashIndex:
             The row's key, or its text.
         radius : int
             As `within`.
-
-        Returns
-        -------
-        list of Hit
 
         Raises
         ------
@@ -826,37 +813,3 @@ def list_indexes(connection: Connection) -> list[HashIndex]:
     return [
         HashIndex(connection, row.name, row) for row in read_rows(connection, "ORDER BY i.name")
     ]
-
-
-def search(
-    connection: Connection,
-    index: str,
-    query: ArrayLike | Vector,
-    k: int = 10,
-    **asked: Unpack[Asked],
-) -> list[Hit]:
-    """Find the rows nearest to a vector, by the name of an index.
-
-    Each call opens the index, which costs a query, and reads the model if Python evaluates it. For
-    many searches open the index once, with `HashIndex.open`.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    index : str
-        Its name.
-    query, k, candidates, probes, where, filter
-        As `HashIndex.search`.
-
-    Returns
-    -------
-    list of Hit
-
-    Raises
-    ------
-    UnknownIndexError
-        If there is no such index.
-    InvalidInputError
-        As `HashIndex.search`.
-    """
-    return HashIndex.open(connection, index).search(query, k, **asked)

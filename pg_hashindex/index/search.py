@@ -134,10 +134,7 @@ class _Question:
     def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
         """Return the same search, with the vector that `row_statement` has read.
 
-        Raises
-        ------
-        InvalidInputError
-            If there is no such row, or it has no vector.
+        A row that does not exist, or has no vector, is refused.
         """
         if not found or found[0][1] is None:
             raise InvalidInputError(
@@ -156,10 +153,7 @@ class _Question:
     def encoded(self, row: IndexRow, model: Model) -> Self:
         """Return the same search, with the code of its vector.
 
-        Raises
-        ------
-        InvalidInputError
-            If the model knows only its training rows, and the query is none of them.
+        A model that knows only its training rows refuses other queries.
         """
         vector = as_query(self.query, row.dimension).to_numpy()[None]
         if model.network is not None and not model.network.knows(vector).all():
@@ -191,13 +185,7 @@ class Search(_Question):
     filter: str | None = None
 
     def statement(self, row: IndexRow) -> Statement:
-        """Write the search: a call of the index's own function, or of ``hashindex.search``.
-
-        Raises
-        ------
-        InvalidInputError
-            If the query, a number or the filter cannot be used.
-        """
+        """Write the search: a call of the index's own function, or of ``hashindex.search``."""
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = None if self.candidates is None else as_count("candidates", self.candidates)
         probes = None if self.probes is None else as_count("probes", self.probes)
@@ -239,13 +227,7 @@ class Within(_Question):
     radius: int
 
     def statement(self, row: IndexRow) -> Statement:
-        """Write the search: a call of the index's own function.
-
-        Raises
-        ------
-        InvalidInputError
-            If the query or the radius cannot be used.
-        """
+        """Write the search: a call of the index's own function."""
         vector = as_query(self.query, row.dimension)
         try:
             bits = operator.index(self.radius)
@@ -312,22 +294,7 @@ class Hybrid(_Question):
 
 
 def as_count(what: str, value: Any) -> int:
-    """Check a number of rows.
-
-    Parameters
-    ----------
-    what : str
-        Its name, for the message.
-    value : int
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Check a number of rows, 1 to 2^31 - 2; ``what`` is its name."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -340,21 +307,7 @@ def as_count(what: str, value: Any) -> int:
 
 
 def as_query(query: ArrayLike | Vector | HalfVector, dimension: int) -> Vector:
-    """Check that a query is one finite vector, and wrap it for pgvector.
-
-    Parameters
-    ----------
-    query : array-like (dimension,)
-    dimension : int
-
-    Returns
-    -------
-    pgvector.Vector
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Check that a query is one finite vector, and wrap it for pgvector."""
     array = np.asarray(query.to_numpy() if isinstance(query, Vector | HalfVector) else query)
     if array.ndim != 1:
         raise InvalidInputError(f"a query is one vector ({dimension},), got shape {array.shape}")
@@ -366,23 +319,8 @@ def filter_text(
 ) -> str:
     """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection or psycopg.AsyncConnection
-    where : sqlalchemy.ColumnElement
-    table_name : str
-        The table, by its bare name.
-    qualified_table : str
-        The same as SQL writes it, for messages.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InvalidInputError
-        If it is no SQLAlchemy expression, or one on another table.
+    The table is given by its bare name, and as SQL writes it, for messages. What is no SQLAlchemy
+    expression, or names another table, is refused.
     """
     if not isinstance(where, sa.ColumnElement):
         raise InvalidInputError(

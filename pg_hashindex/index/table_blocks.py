@@ -48,16 +48,9 @@ class WrongDimensionError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a table.
+    """Rows of a table: keys, vectors (n, d), and codes (n, width) if the query has them.
 
-    Attributes
-    ----------
-    keys : uint8 (n, length) or sequence of bytes
-    vectors : float32 (n, d)
-    codes : uint8 (n, width) or None
-        The codes, if the query has a column of them.
-    last : tuple of int
-        Page and line of the last row; (0, 0) without rows.
+    ``last`` is the page and line of the last row; (0, 0) without rows.
     """
 
     keys: Keys
@@ -72,25 +65,10 @@ class Block:
 def read_block(
     connection: Connection, query: sql.Composable, *, dimension: int, code_bits: int | None = None
 ) -> Block:
-    """Read what a query returns.
+    """Read a query of key, ``ctid``, code where ``code_bits`` is given, and vector or halfvec.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    query : psycopg.sql.Composable
-        A key that is not NULL, ``ctid``, a code where ``code_bits`` is given, and a vector or
-        halfvec that is not NULL; without parameters.
-    dimension : int
-    code_bits : int, optional
-
-    Returns
-    -------
-    Block
-
-    Raises
-    ------
-    WrongDimensionError
-        If a vector has another dimension.
+    None of them is NULL, and the query has no parameters. A vector of another dimension raises
+    `WrongDimensionError`.
     """
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
     rows: list[bytes] = []
@@ -104,62 +82,48 @@ def read_block(
     code_part = (
         0 if code_bits is None else _LENGTH_BYTES + _BIT_HEADER_BYTES + code_bytes(code_bits)
     )
-    return _Parser(dimension, code_part).parse(rows)
+    return _parse(rows, dimension, code_part)
 
 
-class _Parser:
-    """The bytes of a row that do not depend on its key, counted from the row's end."""
-
-    def __init__(self, dimension: int, code_part: int) -> None:
-        self._dimension, self._code_part = dimension, code_part
-
-    def parse(self, rows: list[bytes]) -> Block:
-        if not rows:
-            vectors = np.empty((0, self._dimension), np.float32)
-            codes = np.empty((0, 0), np.uint8) if self._code_part else None
-            return Block([], vectors, codes, (0, 0))
-        key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
-        # The part after the key is equally long in all rows if their vectors are.
-        tail = len(rows[0]) - _KEY - key
-        number = (tail - self._vector_start()) // self._dimension
-        if number not in (2, 4) or tail != self._vector_start() + number * self._dimension:
+def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
+    """Cut rows into their parts, by places that are counted from the end of the key."""
+    # Where the numbers of the vector begin.
+    start = _LENGTH_BYTES + _CTID_BYTES + code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
+    if not rows:
+        codes = np.empty((0, 0), np.uint8) if code_part else None
+        return Block([], np.empty((0, dimension), np.float32), codes, (0, 0))
+    key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
+    # The part after the key is equally long in all rows if their vectors are.
+    tail = len(rows[0]) - _KEY - key
+    number = (tail - start) // dimension
+    if number not in (2, 4) or tail != start + number * dimension:
+        raise WrongDimensionError
+    if len(set(map(len, rows))) == 1:
+        parts = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+        if (parts[:, _COUNT_BYTES:_KEY] != parts[0, _COUNT_BYTES:_KEY]).any():
             raise WrongDimensionError
-        if len(set(map(len, rows))) == 1:
-            parts = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
-            if (parts[:, _COUNT_BYTES:_KEY] != parts[0, _COUNT_BYTES:_KEY]).any():
-                raise WrongDimensionError
-            keys: Keys = parts[:, _KEY : _KEY + key]
-            tails = parts[:, _KEY + key :]
-        else:
-            keys = [row[_KEY:-tail] for row in rows]
-            if any(
-                int.from_bytes(row[_COUNT_BYTES:_KEY], "big") != len(one)
-                for row, one in zip(rows, keys, strict=True)
-            ):
-                raise WrongDimensionError
-            tails = np.frombuffer(b"".join([row[-tail:] for row in rows]), np.uint8)
-            tails = tails.reshape(len(rows), tail)
-        return self._block(keys, tails, np.dtype(">f4" if number == 4 else ">f2"))
-
-    def _vector_start(self) -> int:
-        """Return the place, after the key, where the numbers of the vector begin."""
-        ctid = _LENGTH_BYTES + _CTID_BYTES
-        return ctid + self._code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
-
-    def _block(self, keys: Keys, tails: NDArray[np.uint8], number: np.dtype[np.floating]) -> Block:
-        start = self._vector_start()
-        dimensions = tails[:, start - _VECTOR_HEADER_BYTES : start - _VECTOR_HEADER_BYTES + 2]
-        if (dimensions != np.array([self._dimension], ">u2").view(np.uint8)).any():
+        keys: Keys = parts[:, _KEY : _KEY + key]
+        tails = parts[:, _KEY + key :]
+    else:
+        keys = [row[_KEY:-tail] for row in rows]
+        if any(
+            int.from_bytes(row[_COUNT_BYTES:_KEY], "big") != len(one)
+            for row, one in zip(rows, keys, strict=True)
+        ):
             raise WrongDimensionError
-        vectors = np.ascontiguousarray(tails[:, start:]).view(number).astype(np.float32)
-        ctid = tails[-1, _LENGTH_BYTES : _LENGTH_BYTES + _CTID_BYTES].tobytes()
-        codes = None
-        if self._code_part:
-            end = start - _VECTOR_HEADER_BYTES - _LENGTH_BYTES
-            begin = end - self._code_part + _LENGTH_BYTES + _BIT_HEADER_BYTES
-            codes = tails[:, begin:end]
-        last = int.from_bytes(ctid[:4], "big"), int.from_bytes(ctid[4:], "big")
-        return Block(keys, vectors, codes, last)
+        tails = np.frombuffer(b"".join([row[-tail:] for row in rows]), np.uint8)
+        tails = tails.reshape(len(rows), tail)
+    header = start - _VECTOR_HEADER_BYTES
+    if (tails[:, header : header + 2] != np.array([dimension], ">u2").view(np.uint8)).any():
+        raise WrongDimensionError
+    vectors = np.ascontiguousarray(tails[:, start:]).view(">f4" if number == 4 else ">f2")
+    ctid = tails[-1, _LENGTH_BYTES : _LENGTH_BYTES + _CTID_BYTES].tobytes()
+    codes = None
+    if code_part:
+        end = header - _LENGTH_BYTES
+        codes = tails[:, end - code_part + _LENGTH_BYTES + _BIT_HEADER_BYTES : end]
+    last = int.from_bytes(ctid[:4], "big"), int.from_bytes(ctid[4:], "big")
+    return Block(keys, vectors.astype(np.float32), codes, last)
 
 
 def copy_format(
@@ -167,17 +131,7 @@ def copy_format(
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
-    Parameters
-    ----------
-    keys : uint8 (n, length) or sequence of bytes
-        In binary form.
-    landmarks : integer (n,)
-    codes : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Returns
-    -------
-    bytes
+    Keys are in binary form; landmarks are integers (n,), codes uint8 (n, width).
     """
     tails = np.empty(
         len(codes),
@@ -214,14 +168,7 @@ def copy_format(
 def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
     """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
 
-    Parameters
-    ----------
-    centres : float32 (m, d)
-        Centres of landmarks 0 to m - 1, written as halfvec, which holds 65504 at most.
-
-    Returns
-    -------
-    bytes
+    Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most.
     """
     d = centres.shape[1]
     rows = np.zeros(

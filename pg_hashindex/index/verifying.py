@@ -24,44 +24,25 @@ __all__ = ["Verifier", "as_bits", "differing"]
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
-_SAMPLE_ROWS = 1_000
 
 # If a projection is nearer than this to the edge of a level, SQL and NumPy may round it to
 # different sides. In units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
-_ROWS: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT b.{id}::text, b.{column}, c.code::text FROM {table} b JOIN {codes} c ON c.id = b.{id}
-        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type}) AND b.{column} IS NOT NULL
-        ORDER BY b.{id} LIMIT $2
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b
-        WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
-          AND b.{column} IS NOT NULL AND b.{code} IS NOT NULL
-        ORDER BY b.{id} LIMIT $2
-    """,
-}
+_ROWS: LiteralString = """
+    SELECT b.{id}::text, b.{column}, {row_code}::text FROM {table} b {join}
+    WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
+      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
+    ORDER BY b.{id} LIMIT $2
+"""
 
-_COUNT: dict[Layout, LiteralString] = {
-    "table": "SELECT count(*) FROM {table} b JOIN {codes} c ON c.id = b.{id}",
-    "column": "SELECT pg_catalog.count(b.{code}) FROM {table} b",
-}
+_COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
 
-# $1 is the percentage of pages, $2 the most rows. With layout table, pages of the codes are drawn.
-_SAMPLE: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT b.{id}::text, b.{column}, c.code::text
-        FROM (SELECT id, code FROM {codes} TABLESAMPLE SYSTEM ($1::real) LIMIT $2) c
-        JOIN {table} b ON b.{id} = c.id WHERE b.{column} IS NOT NULL
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{column}, b.{code}::text FROM {table} b TABLESAMPLE SYSTEM ($1::real)
-        WHERE b.{column} IS NOT NULL AND b.{code} IS NOT NULL LIMIT $2
-    """,
-}
+_WITHOUT_VECTOR: LiteralString = """
+    SELECT b.{id}::text, {row_code}::text FROM {table} b {join}
+    WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
+"""
 
 # $1 and $2 are keys and codes.
 _TAKE: dict[Layout, LiteralString] = {
@@ -76,29 +57,9 @@ _TAKE: dict[Layout, LiteralString] = {
     """,
 }
 
-_WITHOUT_VECTOR: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT c.id::text, c.code::text FROM {codes} c JOIN {table} b ON b.{id} = c.id
-        WHERE b.{column} IS NULL
-    """,
-    "column": """
-        SELECT b.{id}::text, b.{code}::text FROM {table} b
-        WHERE b.{column} IS NULL AND b.{code} IS NOT NULL
-    """,
-}
-
 
 class Verifier:
-    """The codes of one index.
-
-    Parameters
-    ----------
-    index : IndexRow
-        On a connection in autocommit mode.
-    job : Job
-    progress : bool
-        Whether to draw bars on stderr.
-    """
+    """The codes of one index, on a connection in autocommit mode."""
 
     def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
@@ -113,6 +74,7 @@ class Verifier:
             "codes": index.codes,
             "code": sql.Identifier(index.code_column),
             "current": index.is_current,
+            **index.names_of_codes(),
         }
 
     def drop_gone(self) -> int:
@@ -121,18 +83,12 @@ class Verifier:
         taken = 0
         if self.index.layout == "table":
             taken += self._execute(PRUNE).rowcount
-        rows = self._execute(_WITHOUT_VECTOR[self.index.layout]).fetchall()
+        rows = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
     def verify(self, table: str) -> int:
-        """Delete codes that differ from a fresh encoding of their rows; return how many.
-
-        Parameters
-        ----------
-        table : str
-            The table or one of its partitions, as SQL writes it.
-        """
-        (rows,) = self._execute(_COUNT[self.index.layout], table=sql.SQL(table)).fetchone()
+        """Delete codes of a table or partition that a fresh encoding differs from."""
+        (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = 0, None
@@ -140,7 +96,15 @@ class Verifier:
             total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
         ) as bar:
             while True:
-                batch = self._read(_ROWS, [last, size], size, table=sql.SQL(table))
+                with self.connection.transaction():
+                    batch = read_batch(
+                        self.connection,
+                        self._query(_ROWS, table=sql.SQL(table)),
+                        [last, size],
+                        rows=size,
+                        dimension=self.index.dimension,
+                        table=self.index.qualified_table,
+                    )
                 wrong = self._wrong(batch)
                 found = batch.select(wrong)
                 taken += self._take(found.ids, found.versions)
@@ -149,13 +113,6 @@ class Verifier:
                 if len(batch) < size:
                     return taken
                 last = batch.ids[-1]
-
-    def sample(self) -> tuple[int, int]:
-        """Compare a sample of codes; return how many are wrong, and how many were compared."""
-        (rows,) = self._execute("SELECT pg_catalog.count({code}) FROM {codes}").fetchone()
-        part = min(100.0, 200.0 * _SAMPLE_ROWS / max(1, rows))
-        batch = self._read(_SAMPLE, [part, _SAMPLE_ROWS], _SAMPLE_ROWS)
-        return int(self._wrong(batch).sum()), len(batch)
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
@@ -183,23 +140,6 @@ class Verifier:
         wrong[known] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 
-    def _read(
-        self,
-        statement: dict[Layout, LiteralString],
-        values: Sequence[Any],
-        rows: int,
-        **names: sql.Composable,
-    ) -> RowBatch:
-        with self.connection.transaction():
-            return read_batch(
-                self.connection,
-                self._query(statement[self.index.layout], **names),
-                values,
-                rows=rows,
-                dimension=self.index.dimension,
-                table=self.index.qualified_table,
-            )
-
     def _execute(
         self,
         statement: LiteralString,
@@ -213,17 +153,7 @@ class Verifier:
 
 
 def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
-    """Read codes.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        At least one text of zeros and ones; all equally long.
-
-    Returns
-    -------
-    bool (n, n_bits)
-    """
+    """Read codes, equally long texts of zeros and ones, as bool (n, n_bits)."""
     characters = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)
     bits: NDArray[np.bool_] = characters == ord("1")
     return bits
@@ -237,20 +167,8 @@ def differing(
 ) -> NDArray[np.bool_]:
     """Return which codes are wrong, apart from bits that rounding may decide.
 
-    Parameters
-    ----------
-    model : Model
-    projections : floating (n, n_projections)
-        The projections of the rows.
-    stored : bool (n, n_bits)
-        Their codes.
-    tolerance : float
-        The distance to the edge of a level below which rounding decides, in units of the root mean
-        square of a row's projections.
-
-    Returns
-    -------
-    bool (n,)
+    Projections are (n, n_projections), stored codes (n, n_bits). Rounding decides what is nearer to
+    the edge of a level than ``tolerance``, in units of the root mean square of a row's projections.
     """
     differs = stored != quantize(projections, model.levels)
     rows = np.flatnonzero(differs.any(axis=1))

@@ -9,7 +9,7 @@ orders of the tied rows, and does not depend on the order of the database.
 """
 
 from .classification import neighbour_error
-from .radius import precision_recall_by_radius, precision_within_radius
+from .radius import precision_within_radius
 from .ranking import (
     Curve,
     Ties,
@@ -29,7 +29,6 @@ __all__ = [
     "nearest_k",
     "neighbour_error",
     "precision_at_k",
-    "precision_recall_by_radius",
     "precision_recall_by_rank",
     "precision_within_radius",
     "recall_at_k",

@@ -32,12 +32,7 @@ def neighbour_error(
     labels : array-like (n,) of integers, 0 or more
     k : int
     weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
-
-    Returns
-    -------
-    float
+        As for `mean_average_precision`.
 
     Raises
     ------

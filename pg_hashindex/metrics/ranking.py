@@ -56,25 +56,13 @@ Ties = Literal["order", "average"]
 class Hits:
     """The ranks of the relevant rows of some queries.
 
-    A ranking is a list of groups of tied rows; within a group every order is as likely. Where
-    ties are in row order, each row is a group of its own. Groups without relevant rows are left
-    out. Groups stand in the order of queries, then of ranks.
+    A ranking is a list of groups of tied rows; within a group every order is as likely. Where ties
+    are in row order, each row is a group of its own. Groups without relevant rows are left out.
+    Groups stand in the order of queries, then of ranks.
 
-    Attributes
-    ----------
-    n : int
-        Rows in each ranking.
-    n_relevant : intp (n_queries,)
-    query : intp (n_groups,)
-        The query whose ranking has the group.
-    start : intp (n_groups,)
-        Rows ranked before it.
-    size : intp (n_groups,)
-        Rows in it.
-    before : intp (n_groups,)
-        Relevant rows ranked before it.
-    count : intp (n_groups,)
-        Relevant rows in it.
+    ``n`` rows are in each ranking, ``n_relevant`` (n_queries,) of them relevant. For each group,
+    (n_groups,): its ``query``, the rows ranked before it (``start``), the rows in it (``size``),
+    and the relevant rows ``before`` it and in it (``count``).
     """
 
     n: int
@@ -88,14 +76,7 @@ class Hits:
     def found(self, at: NDArray[np.integer]) -> NDArray[np.float64]:
         """Count the relevant rows among the first ranks; if a rank cuts ties, the expected number.
 
-        Parameters
-        ----------
-        at : (m,)
-            Numbers of rows, 1 to n.
-
-        Returns
-        -------
-        float64 (n_queries, m)
+        ``at`` (m,) are numbers of rows, 1 to n; returns float64 (n_queries, m).
         """
         n_queries, width = len(self.n_relevant), self.n + 1
         if not len(self.query):
@@ -124,26 +105,7 @@ def mean_over_queries(
 ) -> list[NDArray[np.float64]]:
     """Rank the rows for every query once, and take several measures of the rankings.
 
-    Parameters
-    ----------
-    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
-    measures : sequence of callables
-    ties : {"order", "average"}
-    weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
-
-    Returns
-    -------
-    list of float64 arrays
-        The mean over the queries of each measure.
-
-    Raises
-    ------
-    InvalidInputError
-        If shapes do not fit, or the weights or ties are not usable.
+    Parameters are those of `mean_average_precision`; returns the mean of each measure.
     """
     check_relevant(query_codes, codes, relevant)
     check_ties(ties)
@@ -258,12 +220,7 @@ def _groups_of_numbers(distances: NDArray[np.generic], relevant: NDArray[np.bool
 
 
 def average_precision(hits: Hits, top: int | None = None) -> NDArray[np.float64]:
-    """Compute the (expected) average precision of each query, over the first ``top`` rows.
-
-    Returns
-    -------
-    float64 (n_queries,)
-    """
+    """Compute the (expected) average precision of each query, over the first ``top`` rows."""
     top = hits.n if top is None else top
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, hits.n + 1))])
     n_queries, end = len(hits.n_relevant), hits.start + hits.size
@@ -331,7 +288,7 @@ class Curve(NamedTuple):
     Attributes
     ----------
     at : intp (m,)
-        Numbers of rows retrieved, or Hamming radii.
+        Numbers of rows retrieved.
     precision, recall : float64 (m,)
         Means over the queries. Recall over ``at`` is the papers' recall curve, precision over
         recall their precision-recall curve.
@@ -360,15 +317,16 @@ def mean_average_precision(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
+    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n)
     top : int, optional
         The R of MAP@R; by default the whole ranking.
     ties : {"order", "average"}
         Tied rows in row order, or the expectation over all their orders.
-    weights : array-like (n_bits,), optional
-        The weight of each bit in distances; equal by default.
+    weights : array-like (n_bits,) or (m,), optional
+        The weight of each bit in distances, equal by default; with m codes for each query, the
+        weight of each code, as `Model.ranking_codes` returns them.
 
     Returns
     -------
@@ -400,18 +358,9 @@ def precision_at_k(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width) or (n_queries, m, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     k : int
-    ties : {"order", "average"}
-    weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
-
-    Returns
-    -------
-    float
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
     """
     check_count("k", k, len(codes))
     return _mean(query_codes, codes, relevant, precision_measure(k), ties, weights)
@@ -432,12 +381,9 @@ def share_found_at_k(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     k : int
-    ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
 
     Returns
     -------
@@ -461,14 +407,11 @@ def precision_recall_by_rank(
 
     Parameters
     ----------
-    query_codes : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
     at : sequence of int, optional
         Numbers of rows; by default at most 100 from 1 to all, each about as many times the one
         before.
-    ties : {"order", "average"}
-    weights : array-like (n_bits,), optional
+    query_codes, codes, relevant, ties, weights
+        As for `mean_average_precision`.
 
     Returns
     -------

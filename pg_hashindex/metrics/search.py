@@ -48,8 +48,7 @@ def recall_at_k(
     k : int
     metric : {"l2", "cosine", "ip"}
     weights : array-like (n_bits,) or (m,), optional
-        The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
+        As for `mean_average_precision`.
 
     Returns
     -------
@@ -107,18 +106,9 @@ def _score(
 class CodeRanks:
     """Places of the true neighbours of queries in each order of all codes.
 
-    Parameters
-    ----------
-    orders : mapping
-        By name: codes of the queries, uint8 (m, c, width), and the weight of each code (c,).
-    packed : uint8 (n, ceil(n_bits / 8))
-        Codes of the rows.
-    neighbours : intp (m, j)
-        Numbers of rows.
-    right : bool or float64 (m, j)
-        Which of them are right answers, or for how many right answers each counts.
-    k : int
-        Answers of a query, at most j.
+    Orders have, by name, codes of the queries, uint8 (m, c, width), and the weight of each code
+    (c,). ``packed`` are the codes of the rows. ``neighbours`` (m, j) are numbers of rows, and
+    ``right`` (m, j) for how many right answers each counts. A query has k answers, at most j.
     """
 
     def __init__(
@@ -137,13 +127,7 @@ class CodeRanks:
         }
 
     def recall(self, candidates: float, order: str) -> float:
-        """Return the expected recall, over ties, of a search that keeps this number of candidates.
-
-        Parameters
-        ----------
-        candidates : float
-        order : str
-        """
+        """Return the expected recall, over ties, of a search that keeps so many candidates."""
         before, same = self._places[order]
         hits = np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0) * self._right
         return float(np.minimum(hits.sum(axis=1), self._k).mean() / self._k)

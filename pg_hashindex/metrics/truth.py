@@ -123,19 +123,7 @@ def _nearest(Q: NDArray[np.floating], rows: NDArray[np.floating], k: int) -> NDA
 
 
 class NearestRows:
-    """Find the k nearest rows of each query by the exact distance.
-
-    Parameters
-    ----------
-    queries : float32 (m, d)
-    k : int
-    metric : {"l2", "cosine", "ip"}
-
-    Attributes
-    ----------
-    n_rows : int
-        The number of rows added so far.
-    """
+    """Find the k nearest rows of each query (m, d) by the exact distance."""
 
     def __init__(self, queries: NDArray[np.float32], k: int, metric: Metric) -> None:
         self.k, self.n_rows = k, 0
@@ -172,14 +160,9 @@ class NearestRows:
         )
 
     def found(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the nearest rows, and which of them are right answers.
+        """Return the numbers of k rows or a few more, and which are right answers, (m, j).
 
-        Returns
-        -------
-        numbers : intp (m, j)
-            The numbers of k rows or a few more, nearest first.
-        right : bool (m, j)
-            Which of them are no farther than the k-th; any row at its distance is right.
+        The nearest is first. Any row at the distance of the k-th is right.
         """
         return self._numbers, self._far <= self._last(self._far) + self._rounding
 

@@ -41,52 +41,18 @@ def code_bytes(n_bits: int) -> int:
 
 
 def pack(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Pack booleans into codes.
-
-    Parameters
-    ----------
-    bits : bool (n, n_bits)
-
-    Returns
-    -------
-    uint8 (n, ceil(n_bits / 8))
-    """
+    """Pack booleans (n, n_bits) into codes, uint8 (n, ceil(n_bits / 8))."""
     return np.packbits(bits, axis=1)
 
 
 def unpack(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.bool_]:
-    """Unpack codes into booleans; the inverse of `pack`.
-
-    Parameters
-    ----------
-    codes : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Returns
-    -------
-    bool (n, n_bits)
-
-    Raises
-    ------
-    InvalidInputError
-        If the codes do not have the width of ``n_bits`` bits.
-    """
+    """Unpack codes into booleans (n, n_bits); the inverse of `pack`."""
     _check_width(codes, n_bits)
     return np.unpackbits(codes, axis=1, count=n_bits).astype(bool)
 
 
 def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
-    """Wrap codes as pgvector ``Bit`` values, for parameters and COPY.
-
-    Parameters
-    ----------
-    codes : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Returns
-    -------
-    list of pgvector.Bit
-    """
+    """Wrap codes as pgvector ``Bit`` values, for parameters and COPY."""
     _check_width(codes, n_bits)
     length = struct.pack(">i", n_bits)
     return [Bit.from_binary(length + row.tobytes()) for row in np.ascontiguousarray(codes)]
@@ -94,18 +60,7 @@ def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
 
 @dataclass(frozen=True, eq=False)
 class CodeArray:
-    """Codes as one ``bit[]`` parameter; give the cursor `CodeArrayDumper` for it.
-
-    Parameters
-    ----------
-    codes : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Raises
-    ------
-    InvalidInputError
-        If the codes do not have the width of ``n_bits`` bits.
-    """
+    """Codes (n, width) as one ``bit[]`` parameter; give the cursor `CodeArrayDumper` for it."""
 
     codes: NDArray[np.uint8]
     n_bits: int
@@ -140,17 +95,9 @@ class CodeArrayDumper(Dumper):
 
 
 def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Count the differing bits of every query code and every code.
+    """Count the differing bits of every query code and every code, uint16 (n_queries, n).
 
-    Parameters
-    ----------
-    queries : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-
-    Returns
-    -------
-    uint16 (n_queries, n)
-        Callers pass queries in blocks, since it takes 10 bytes of memory for each entry.
+    Callers pass queries in blocks, since it takes 10 bytes of memory for each entry.
     """
     if queries.shape[1] != codes.shape[1]:
         raise InvalidInputError(
@@ -173,22 +120,8 @@ def weighted_distances(
     Weights are first rounded to multiples of 2**-51 of a power of two above their sum. Then sums
     are exact in any order, so that equal weights give the ties of `hamming_distances`.
 
-    Parameters
-    ----------
-    queries : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-    weights : array-like (n_bits,)
-        Weight of each bit, 0 or more, at least one above 0.
-
-    Returns
-    -------
-    float64 (n_queries, n)
-        Callers pass queries in blocks, as to `hamming_distances`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the weights are not usable, or the codes have another width.
+    Weights (n_bits,) are 0 or more, at least one above 0. Returns float64 (n_queries, n); callers
+    pass queries in blocks, as to `hamming_distances`.
     """
     whole, exponent = _whole_weights(weights)
     n_bits = len(whole)
@@ -204,12 +137,7 @@ def weighted_distances(
 
 
 def check_weights(what: str, weights: NDArray[np.floating]) -> None:
-    """Refuse numbers that cannot be weights of bits.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse numbers that cannot be weights of bits."""
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise InvalidInputError(
             f"{what} must be finite, 0 or more, and at least one above 0, got "

@@ -18,14 +18,6 @@ def fingerprints(X: NDArray[np.floating]) -> NDArray[np.uint64]:
     high halves are strongly universal (Lemire & Kaser, "Strongly universal string hashing is fast",
     2014): two different rows share a fingerprint with a probability of about 2**-64, for any
     values. 0.0 and -0.0 are the same.
-
-    Parameters
-    ----------
-    X : floating (n, d)
-
-    Returns
-    -------
-    uint64 (n,)
     """
     result = np.empty(len(X), dtype=np.uint64)
     multipliers = _multipliers(X.shape[1])

@@ -127,13 +127,7 @@ class Layer:
         object.__setattr__(self, what, array)
 
     def output_dimension(self, dimension: int) -> int:
-        """Return the output dimension for an input dimension.
-
-        Raises
-        ------
-        InvalidInputError
-            If the layer takes another dimension.
-        """
+        """Return the output dimension for an input dimension."""
         expected = dimension
         if self.weights is not None:
             expected = self.weights.shape[1]
@@ -146,16 +140,7 @@ class Layer:
         return dimension if self.weights is None else len(self.weights)
 
     def apply(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Evaluate the layer on rows.
-
-        Parameters
-        ----------
-        X : float32 (n, d)
-
-        Returns
-        -------
-        float32 (n, m)
-        """
+        """Evaluate the layer on rows, float32 (n, d); returns float32 (n, m)."""
         result: NDArray[Any]
         match self:
             case Layer(kind="normalize"):
@@ -197,19 +182,10 @@ def _affinities(distances: NDArray[np.float64], scale: float, nearest: int) -> N
 
 
 def squared_distances(X: NDArray[np.floating], Y: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Compute the squared Euclidean distance of every row of X to every row of Y.
+    """Compute the squared Euclidean distance of every row of X (n, d) to every row of Y (m, d).
 
     It uses float64, since the expansion ||x||^2 - 2 x'y + ||y||^2 would lose most digits of small
     distances in float32.
-
-    Parameters
-    ----------
-    X : (n, d)
-    Y : (m, d)
-
-    Returns
-    -------
-    float64 (n, m)
     """
     X, Y = X.astype(np.float64), Y.astype(np.float64)
     distances: NDArray[np.float64] = X @ Y.T

@@ -108,22 +108,9 @@ class Network:
         return digest.hexdigest()
 
     def knows(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Return which rows the network has an output for.
+        """Return which rows (n, d) the network has an output for, bool (n,).
 
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Input rows; for kind ``rows`` as they are in the table.
-
-        Returns
-        -------
-        bool (n,)
-            All True for kind ``torch``.
-
-        Raises
-        ------
-        InvalidInputError
-            If X is not finite rows.
+        Rows are as they are in the table. All have one for kind ``torch``.
         """
         rows = as_rows(X)
         if self.kind == "torch":
@@ -200,17 +187,7 @@ class Network:
         }
 
     def parts(self, size: int) -> Iterator[bytes]:
-        """Yield the numbers of all arrays, one after another, in parts of at most ``size`` bytes.
-
-        Parameters
-        ----------
-        size : int
-
-        Yields
-        ------
-        bytes
-            All but the last have that size.
-        """
+        """Yield the numbers of all arrays in parts of ``size`` bytes; the last may be less."""
         part = bytearray()
         for array in self.arrays.values():
             rest = _bytes_of(array)
@@ -226,18 +203,9 @@ class Network:
 
     @classmethod
     def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes] | bytearray) -> "Network":
-        """Make a network from the results of `spec` and `parts`.
+        """Make a network from the results of `spec` and `parts`; nothing in them is executed.
 
-        Parameters
-        ----------
-        spec : mapping
-        parts : iterable of bytes, or bytearray
-            A bytearray of all parts is used without a copy.
-
-        Raises
-        ------
-        InvalidInputError
-            If they do not fit each other or are not a network. Nothing in them is executed.
+        A bytearray of all parts is used without a copy. What does not fit is refused.
         """
         data = parts if isinstance(parts, bytearray) else bytearray().join(parts)
         try:
@@ -271,25 +239,10 @@ class Network:
 def known_rows(
     rows: NDArray[Any] | Iterable[ArrayLike], codes: NDArray[np.uint8], n_bits: int
 ) -> Network:
-    """Make a network of kind ``rows`` from rows and their codes.
+    """Make a network of kind ``rows`` from rows and their codes, as from `codes.pack`.
 
-    Parameters
-    ----------
-    rows : array (n, d), or iterable of blocks (n_i, d)
-        As they are in the table, before any layer.
-    codes : uint8 (n, ceil(n_bits / 8))
-        Their codes, as from `codes.pack`.
-    n_bits : int
-
-    Returns
-    -------
-    Network
-        Among equal rows, the code of the first one counts.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are no rows, or not as many as codes, or codes have another width.
+    Rows are an array (n, d), or blocks of them, as they are in the table, before any layer. Among
+    equal rows, the code of the first one counts.
     """
     blocks = [rows] if isinstance(rows, np.ndarray) else rows
     found = [fingerprints(as_rows(block)) for block in blocks]

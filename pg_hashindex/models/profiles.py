@@ -17,7 +17,7 @@ from .quantization import LEVELS, Levels, bits_of, quantize
 
 __all__ = ["BINS", "Profile", "stability_index"]
 
-#: #: Bins of a profile, each with about the same number of training rows.
+#: Bins of a profile, each with about the same number of training rows.
 BINS = 10
 
 # Edges are moved by this part of the spread of all projections, so that rounding cannot move a
@@ -29,23 +29,10 @@ _MARGIN = 1e-4
 class Profile:
     """The distribution of the projections of some rows, and the count of ones of each bit.
 
-    Parameters
-    ----------
-    rows : int
-        The number of rows.
-    edges : float32 (n_projections, 9)
-        Rising edges that divide the values of a projection into ten bins of about equal counts.
-    counts : int64 (n_projections, 10)
-        Rows in each bin: below the first edge, from each edge to the next, from the last edge on.
-        Counts differ if many rows have the same projection.
-    ones : int64 (n_bits,)
-        Rows with a 1 in each bit.
-
-    Raises
-    ------
-    InvalidInputError
-        If arrays do not fit each other, edges are not finite and rising, or counts are below 0 or
-        do not add up.
+    Nine rising ``edges`` (n_projections, 9) divide the values of a projection into ten bins of
+    about equal counts: ``counts`` (n_projections, 10) are the rows below the first edge, from each
+    edge to the next, and from the last edge on. They differ if many rows have the same projection.
+    ``ones`` (n_bits,) are the rows with a 1 in each bit.
     """
 
     rows: int
@@ -85,19 +72,7 @@ class Profile:
 
     @classmethod
     def of(cls, projections: NDArray[np.floating], levels: Levels = 2) -> "Profile":
-        """Make the profile of projections.
-
-        Parameters
-        ----------
-        projections : floating (n, n_projections)
-            At least one row.
-        levels : {2, 4}
-            Levels of the codes.
-
-        Returns
-        -------
-        Profile
-        """
+        """Make the profile of the projections (n, n_projections) of at least one row."""
         values = np.asarray(projections, dtype=np.float32)
         edges = np.quantile(values, np.arange(1, BINS) / BINS, axis=0, method="inverted_cdf").T
         margin = _MARGIN * values.std(dtype=np.float64) + 1e-6 * np.abs(edges)
@@ -107,16 +82,7 @@ class Profile:
         )
 
     def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Count other projections in the bins of this profile.
-
-        Parameters
-        ----------
-        projections : floating (n, n_projections)
-
-        Returns
-        -------
-        int64 (n_projections, 10)
-        """
+        """Count other projections (n, n_projections) in the bins of this profile."""
         return _counted(np.asarray(projections, dtype=np.float32), self.edges)
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,13 +97,7 @@ class Profile:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "Profile":
-        """Make a profile from the result of `as_dict`.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not a profile.
-        """
+        """Make a profile from the result of `as_dict`."""
         try:
             rows = value["rows"]
             edges = np.array(value["edges"], dtype=np.float32)
@@ -152,20 +112,11 @@ class Profile:
 def stability_index(
     was: NDArray[np.integer], now: NDArray[np.integer]
 ) -> tuple[NDArray[np.float64], float]:
-    """Compare distributions, bit by bit.
+    """Compare distributions (n_bits, bins) bit by bit, and return the part of chance too.
 
-    Parameters
-    ----------
-    was, now : integer (n_bits, bins)
-        Rows in each bin; each bit has the same number of rows, 1 or more.
-
-    Returns
-    -------
-    index : float64 (n_bits,)
-        The population stability index, less its average under chance alone, so it may be below 0.
-        Half a row is added to each bin, so that none is empty.
-    noise : float
-        The average contribution of chance to each free bin.
+    The index (n_bits,) is less its average under chance alone, so it may be below 0. Half a row is
+    added to each bin, so that none is empty. Each bit has the same number of rows. The second
+    number is the average contribution of chance to each free bin.
     """
     bins = was.shape[1]
     n_was, n_now = was[0].sum(), now[0].sum()

@@ -54,7 +54,7 @@ __all__ = [
     "weighted_query_codes",
 ]
 
-#: #: Levels of each projection that a code keeps; 2 levels are its sign.
+#: Levels of each projection that a code keeps; 2 levels are its sign.
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
@@ -67,12 +67,7 @@ _WEIGHT_BITS = 4
 
 
 def check_levels(levels: object) -> None:
-    """Refuse a number of levels other than 2 and 4.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a number of levels other than 2 and 4."""
     if type(levels) is not int or levels not in LEVELS:
         raise InvalidInputError(f"levels must be 2 or 4, got {levels!r}")
 
@@ -83,17 +78,7 @@ def bits_of(levels: Levels) -> int:
 
 
 def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bool_]:
-    """Compute the bits of codes.
-
-    Parameters
-    ----------
-    projections : floating (m, n)
-    levels : {2, 4}
-
-    Returns
-    -------
-    bool (m, n log2(levels))
-    """
+    """Compute the bits of codes, bool (m, n log2(levels)), of projections (m, n)."""
     if levels == 2:
         return projections > 0
     normalized = _normalized(projections)
@@ -107,15 +92,8 @@ def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDA
 
     If it is tiny beside the row's projections, rounding may decide the bit.
 
-    Parameters
-    ----------
-    projections : floating (m, n)
-    levels : {2, 4}
-
-    Returns
-    -------
-    floating (m, n log2(levels))
-        For each bit of the code, in units of the projections.
+    If it is tiny beside the row's projections (m, n), rounding may decide the bit. Returns the
+    distance for each bit of the code, (m, n log2(levels)), in units of the projections.
     """
     size: NDArray[np.floating] = np.abs(projections)
     if levels == 2:
@@ -129,19 +107,10 @@ def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDA
 def query_codes(
     projections: NDArray[np.floating], levels: Levels
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Compute the weighted codes of queries, for the asymmetric ranking.
+    """Compute the weighted codes of queries, for the asymmetric ranking of codes of these levels.
 
-    Parameters
-    ----------
-    projections : floating (m, n)
-    levels : {2, 4}
-        Levels of the codes that are ranked.
-
-    Returns
-    -------
-    codes : uint8 (m, k, ceil(n log2(levels) / 8))
-        k is 3 for 2 levels and 6 for 4. A row of zeros counts as level -1 throughout.
-    weights : int64 (k,)
+    Projections are (m, n), codes uint8 (m, k, width) and weights (k,); k is 3 for 2 levels and 6
+    for 4. A row of zeros counts as level -1 throughout.
     """
     p = _normalized(projections)
     n = p.shape[1]
@@ -163,17 +132,8 @@ def weighted_query_codes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Compute the weighted codes of queries, for the ranking by learned weights of bits.
 
-    Parameters
-    ----------
-    codes : uint8 (m, ceil(n_bits / 8))
-        Codes of the queries.
-    bit_weights : array-like (n_bits,)
-        0 or more, at least one above 0; rounded to 0 to 15, the greatest being 15.
-
-    Returns
-    -------
-    codes : uint8 (m, 5, ceil(n_bits / 8))
-    weights : int64 (5,)
+    Codes are uint8 (m, width), weights of bits 0 or more and at least one above 0; they are rounded
+    to 0 to 15, the greatest being 15. Returns codes (m, 5, width) and their weights (5,).
     """
     given = np.asarray(bit_weights, dtype=np.float64)
     greatest = (1 << _WEIGHT_BITS) - 1
@@ -188,19 +148,10 @@ def weighted_query_codes(
 def code_distances(
     queries: NDArray[np.uint8], weights: NDArray[np.integer], codes: NDArray[np.uint8]
 ) -> NDArray[np.unsignedinteger]:
-    """Compute the distances that a ranking orders rows by.
+    """Compute the distances that a ranking orders rows by, unsigned (m, n).
 
-    Parameters
-    ----------
-    queries : uint8 (m, k, width)
-        As `query_codes` or `weighted_query_codes` give them.
-    weights : integer (k,)
-    codes : uint8 (n, width)
-
-    Returns
-    -------
-    unsigned (m, n)
-        Sums of weighted Hamming distances, in a type that holds any of them.
+    Queries (m, k, width) and weights (k,) are as `query_codes` or `weighted_query_codes` give them.
+    The type holds any sum of weighted Hamming distances.
     """
     if queries.ndim != 3 or queries.shape[1] != len(weights):
         raise InvalidInputError(

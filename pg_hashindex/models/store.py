@@ -37,7 +37,7 @@ __all__ = [
     "save",
 ]
 
-#: #: The language that evaluates a model: SQL unless it has a network.
+#: The language that evaluates a model: SQL unless it has a network.
 EvaluatedIn = Literal["sql", "python"]
 
 _NETWORK = "network"
@@ -168,13 +168,7 @@ def save(connection: Connection, model: Model) -> Model:
 
 
 def check_may_save(connection: Connection) -> None:
-    """Refuse a role that may not save models; called before training.
-
-    Raises
-    ------
-    MissingSchemaError, MissingRightsError
-        If the schema is not installed, or the role may not write to it.
-    """
+    """Refuse a role that may not save models; called before training."""
     with translated_errors():
         prepare(connection)
         connection.execute("SELECT hashindex._check_administrator()")
@@ -188,10 +182,6 @@ def load(connection: Connection, reference: str) -> Model:
     connection : psycopg.Connection
     reference : str
         ``name`` or ``name:version``.
-
-    Returns
-    -------
-    Model
 
     Raises
     ------

@@ -25,12 +25,7 @@ def as_vector(value: Vector | HalfVector) -> Vector:
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
-    """Return a value as an array; refuse sparse ones, and nested lists of different lengths.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Return a value as an array; refuse sparse ones, and nested lists of different lengths."""
     if hasattr(value, "nnz"):
         raise InvalidInputError(f"{what} are sparse, which is not supported; give X.toarray()")
     try:
@@ -42,24 +37,9 @@ def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     """Check that X holds finite vectors as rows, and return it as a float array.
 
-    Parameters
-    ----------
-    X : array-like (n, d)
-        float16, float32 or float64; anything else numeric becomes float32.
-    dimension : int, optional
-        The d that X must have.
-
-    Returns
-    -------
-    floating (n, d)
-        X itself if it has a float type.
-
-    Raises
-    ------
-    InvalidInputError
-        If X does not have two dimensions, has another d, or has NaN or infinite values.
-    TypeError
-        From NumPy, if an array of objects holds one that is no number.
+    Float types stay as they are; anything else numeric becomes float32. The array has two
+    dimensions, and ``dimension`` columns if that is given. NumPy's TypeError comes through, if an
+    array of objects holds one that is no number.
     """
     array = as_array("vectors", X)
     if array.dtype.kind in "iubO":

@@ -25,7 +25,7 @@ from ..index.verifying import as_bits, differing
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
 
-__all__ = ["Finding", "Health", "Status", "check"]
+__all__ = ["CodeChecks", "Finding", "Health", "Status", "check"]
 
 #: From the best to the worst.
 Status = Literal["ok", "warning", "broken"]
@@ -144,11 +144,11 @@ def check(index: HasRow, *, full: bool = False) -> Health:
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
         # Codes are not checked if the table or the codes are missing.
         if any(finding.check == "rows_without_code" for finding in findings):
-            findings += _Codes(index, full).findings()
+            findings += CodeChecks(index, full).findings()
     return Health(index.name, full, tuple(findings))
 
 
-class _Codes:
+class CodeChecks:
     """Checks of the codes of an index, by a sample or all of them."""
 
     def __init__(self, index: IndexRow, full: bool) -> None:
@@ -156,6 +156,7 @@ class _Codes:
         self.named = shlex.quote(index.name)
 
     def findings(self) -> list[Finding]:
+        """Make all checks."""
         try:
             model = self.index.loaded_model
         except (DatabaseStateError, InvalidInputError) as error:
@@ -166,28 +167,36 @@ class _Codes:
             return damaged + self._of_bits(None)
         return self._of_rows(model) + self._of_bits(model)
 
-    def _of_rows(self, model: Model) -> list[Finding]:
-        """Compare codes and projections of rows with those that the model gives."""
+    def compare(self, model: Model) -> tuple[int, int, int, NDArray[np.int64] | int]:
+        """Compare codes of rows with those that the model gives.
+
+        Returns how many are wrong, how many were compared, how many rows were projected, and their
+        counts in the bins of the model's profile; 0 if there are none.
+        """
         rows = coded = wrong = 0
         counts: NDArray[np.int64] | int = 0
+        for vectors, codes, mismatched in self._blocks():
+            # For a vector of another dimension no code is right.
+            coded, wrong = coded + mismatched, wrong + mismatched
+            known = np.ones(len(vectors), dtype=bool)
+            if model.network is not None and model.network.kind == "rows":
+                # The model has no codes for these rows, so nothing can be compared.
+                known = model.network.knows(vectors)
+            projections = model.project(vectors[known])
+            rows += len(projections)
+            if model.profile is not None and len(projections):
+                counts = counts + model.profile.counted(projections)
+            kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
+            has_code = np.array([code is not None for code in kept], dtype=bool)
+            if has_code.any():
+                stored = as_bits([code for code in kept if code is not None])
+                differs = differing(model, projections[has_code], stored, _NEAR_EDGE)
+                coded, wrong = coded + len(differs), wrong + int(differs.sum())
+        return wrong, coded, rows, counts
+
+    def _of_rows(self, model: Model) -> list[Finding]:
         try:
-            for vectors, codes, mismatched in self._blocks():
-                # For a vector of another dimension no code is right.
-                coded, wrong = coded + mismatched, wrong + mismatched
-                known = np.ones(len(vectors), dtype=bool)
-                if model.network is not None and model.network.kind == "rows":
-                    # The model has no codes for these rows, so nothing can be compared.
-                    known = model.network.knows(vectors)
-                projections = model.project(vectors[known])
-                rows += len(projections)
-                if model.profile is not None and len(projections):
-                    counts = counts + model.profile.counted(projections)
-                kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
-                has_code = np.array([code is not None for code in kept], dtype=bool)
-                if has_code.any():
-                    stored = as_bits([code for code in kept if code is not None])
-                    differs = differing(model, projections[has_code], stored, _NEAR_EDGE)
-                    coded, wrong = coded + len(differs), wrong + int(differs.sum())
+            wrong, coded, rows, counts = self.compare(model)
         except InvalidInputError as error:
             status: Status = "warning"
             detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
@@ -413,10 +422,7 @@ class _Codes:
             "type": sql.SQL(index.key_type),
             "codes": index.codes,
             "code": sql.Identifier(index.code_column),
+            **index.names_of_codes(),
         }
-        row_code, join = sql.SQL("b.{code}"), sql.SQL("")
-        if index.layout == "table":
-            row_code, join = sql.SQL("c.{code}"), sql.SQL("LEFT JOIN {codes} c ON c.id = b.{id}")
-        names |= {"row_code": row_code.format(**names), "join": join.format(**names)}
         numbers = {name: sql.Literal(value) for name, value in values.items()}
         return sql.SQL(statement).format(**names, **numbers)

@@ -19,6 +19,7 @@ from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, SwapState, read_row
 from . import swap as swapping
+from .health import CodeChecks
 
 __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 
@@ -98,30 +99,12 @@ class Orphan:
 
 
 def list_orphans(connection: Connection) -> list[Orphan]:
-    """Return objects that belong to no index, and those that killed runs of tune left behind.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
-    Returns
-    -------
-    list of Orphan
-    """
+    """Return objects that belong to no index, and those that killed runs of tune left behind."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.orphans()")
 
 
 def drop_orphans(connection: Connection) -> list[Orphan]:
-    """Drop what `list_orphans` lists, in one transaction, and return it.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-
-    Returns
-    -------
-    list of Orphan
-    """
+    """Drop what `list_orphans` lists, in one transaction, and return it."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.drop_orphans()")
 
 
@@ -274,7 +257,7 @@ class _Repairer:
         if wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unseen:
-            wrong, looked_at = verifier.sample()
+            wrong, looked_at, *_ = CodeChecks(index, full=False).compare(index.loaded_model)
             if wrong:
                 self.left.append(
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "

@@ -120,22 +120,7 @@ def prune(index: IndexRow) -> str:
 
 
 def undo(index: IndexRow) -> str | None:
-    """Give up an unfinished swap.
-
-    Parameters
-    ----------
-    index : HashIndex
-
-    Returns
-    -------
-    str or None
-        The model whose codes were dropped, as ``name:version``; None if there was no swap.
-
-    Raises
-    ------
-    InUseError
-        If another session continues it, or transactions keep the table in use for a minute.
-    """
+    """Give up an unfinished swap; return the model whose codes were dropped, if any."""
     with translated_errors(), _only_swapper(index):
         return _drop(index, ["next", "ready"])
 
@@ -143,26 +128,7 @@ def undo(index: IndexRow) -> str | None:
 def resume(
     index: IndexRow, *, rows_per_second: float | None = None, progress: bool = False
 ) -> Swapped | None:
-    """Continue an interrupted swap; recall must not fall by more than `swap` allows.
-
-    Parameters
-    ----------
-    index : HashIndex
-    rows_per_second : float, optional
-        As `HashIndex.encode`.
-    progress : bool
-        Whether to draw bars on stderr.
-
-    Returns
-    -------
-    Swapped or None
-        None if there is no unfinished swap.
-
-    Raises
-    ------
-    LowerRecallError, InUseError, DatabaseStateError
-        As `HashIndex.swap`.
-    """
+    """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
     name = beside(index, ["next", "ready"])
     if name is None:
         return None
@@ -171,13 +137,7 @@ def resume(
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> str | None:
-    """Return the name of the row beside an index if it is in one of these states.
-
-    Parameters
-    ----------
-    index : HashIndex
-    states : list of {"next", "ready", "previous"}
-    """
+    """Return the name of the row beside an index if it is in one of these states."""
     with translated_errors():
         row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
     return None if row is None else row[0]

@@ -124,10 +124,6 @@ def diagnose(
     on_step : callable, optional
         Told in words what is being done.
 
-    Returns
-    -------
-    Diagnosis
-
     Raises
     ------
     InvalidInputError

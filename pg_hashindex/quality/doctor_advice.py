@@ -33,11 +33,7 @@ _LEAST_RETURNED = 0.99
 def hnsw_bytes(rows: int, vector_bytes: int) -> int:
     """Return how large an HNSW index (m = 16) over vectors of that size will be, roughly.
 
-    Parameters
-    ----------
-    rows : int
-    vector_bytes : int
-        4 a dimension for ``vector``, 2 for ``halfvec``, 1/8 for bits.
+    A vector has 4 bytes a dimension in ``vector``, 2 in ``halfvec``, 1/8 in bits.
     """
     a_page = max(1, _PAGE // (vector_bytes + _ELEMENT_BYTES))
     return -(-rows // a_page) * 8192
@@ -69,19 +65,7 @@ def as_setting(n_bytes: int) -> str:
 
 
 def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
-    """Say what to do about what was found, what matters most first.
-
-    Parameters
-    ----------
-    found : Diagnosis
-    goal : float
-        The recall to reach.
-
-    Returns
-    -------
-    list of Suggestion
-        Never empty: where all is well it says so.
-    """
+    """Say what to do to reach a recall, what matters most first; where all is well, that."""
     urgent = [*_indexes(found, goal), *_filters(found, goal), *_dead(found)]
     smaller = [*_memory(found)]
     if not urgent and not smaller:

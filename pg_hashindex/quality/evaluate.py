@@ -110,7 +110,7 @@ def evaluate(
         If it cannot be recorded, before anything is measured. Or if the index got another model
         meanwhile; nothing is recorded then.
     """
-    _check_k(k)
+    as_count("k", k)
     if not candidates or min(candidates) < 1:
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
     as_count("candidates", max(candidates))
@@ -148,28 +148,10 @@ def measure_defaults(
 ) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
-    Parameters
-    ----------
-    indexes : sequence of HashIndex
-        Indexes of the same table, column and metric.
-    queries : QuerySet
-        Queries that one of the indexes has no code for are left out.
-    k : int
-    progress : bool
-        Whether to draw a bar on stderr.
-
-    Returns
-    -------
-    list of Measured
-        One for each index.
-
-    Raises
-    ------
-    InvalidInputError
-        If the indexes are not of one table, k is out of range, or no query has a right answer: the
-        table has fewer than two rows, or every query was left out.
+    They have the same column and metric, too. Queries that one of them has no code for are left
+    out.
     """
-    _check_k(k)
+    as_count("k", k)
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
@@ -181,12 +163,6 @@ def measure_defaults(
 def default_candidates(index: HasRow, k: int) -> int:
     """Return how many candidates a search for k answers keeps by default."""
     return max(index.row.candidates, k)
-
-
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise InvalidInputError(f"k must be 1 or more, got {k}")
-    as_count("k", k)
 
 
 def _queries(

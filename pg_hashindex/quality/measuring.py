@@ -26,15 +26,7 @@ _LEAST_ASKED = 30
 
 
 class Answers(NamedTuple):
-    """The answers of searches, and their times.
-
-    Attributes
-    ----------
-    distances : list of float64 (j,)
-        Distances of the answers to each query, nearest first.
-    milliseconds : list of float
-        The time of each query, as the client sees it.
-    """
+    """Distances of the answers to each query, nearest first, and the client's milliseconds."""
 
     distances: list[NDArray[np.float64]]
     milliseconds: list[float]
@@ -55,17 +47,9 @@ class Answers(NamedTuple):
     def recall(self, exact: "Answers", k: int) -> float:
         """Return the share of the k true neighbours that are among the first k answers.
 
-        Parameters
-        ----------
-        exact : Answers
-            Answers of exact search to the same queries, and to more if the search stopped early.
-        k : int
-
-        Returns
-        -------
-        float
-            An answer is right if it is no farther than the last true neighbour, so any of tied rows
-            is right. 0 if there are no true neighbours.
+        Exact answers may be to more queries, if the search stopped early. An answer is right if it
+        is no farther than the last true neighbour, so any of tied rows is right. 0 if there are no
+        true neighbours.
         """
         found = wanted = 0
         for own, right in zip(self.distances, exact.distances, strict=False):
@@ -87,21 +71,9 @@ def ask(
 ) -> Answers:
     """Run searches one after the other, and time each.
 
-    Parameters
-    ----------
-    search : callable
-        Returns rows of a key and a distance, nearest first.
-    queries : sequence
-    warm_up : int
-        Queries to run before, without timing.
-    most_seconds : float, optional
-        Seconds after which no more queries are run, except the first 30.
-    done : callable, optional
-        Called after each query.
-
-    Returns
-    -------
-    Answers
+    A search returns rows of a key and a distance, nearest first. ``warm_up`` queries are run
+    before, without timing. After ``most_seconds`` no more queries are run, except the first 30.
+    ``done`` is called after each.
     """
     for query in queries[:warm_up]:
         search(query)
@@ -170,19 +142,8 @@ class _Asked(NamedTuple):
 class Measuring:
     """Queries of an index, and the right answers to them.
 
-    Parameters
-    ----------
-    indexes : sequence of HashIndex
-        Indexes of the same table, column and metric. Queries that one of them has no code for are
-        left out.
-    queries : QuerySet
-    k : int
-        Answers compared.
-
-    Raises
-    ------
-    InvalidInputError
-        If the indexes are not of one table, column and metric.
+    Several indexes are of the same table, column and metric; queries that one of them has no code
+    for are left out. k answers are compared.
     """
 
     def __init__(self, indexes: Sequence[IndexRow], queries: QuerySet, k: int) -> None:
@@ -208,23 +169,7 @@ class Measuring:
         self._index = first
 
     def find_truth(self, done: Callable[[], object]) -> tuple[float, float]:
-        """Find the right answers by exact search.
-
-        Parameters
-        ----------
-        done : callable
-            Called after each query.
-
-        Returns
-        -------
-        (float, float)
-            The median and 95th percentile of its times in milliseconds.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are none.
-        """
+        """Find the right answers by exact search; return its median and 95th percentile."""
         with translated_errors():
             self.exact = ask(self._exact, self.asked, done=done)
         if any(map(len, self.exact.distances)):
@@ -240,21 +185,7 @@ class Measuring:
         )
 
     def measure(self, index: IndexRow, candidates: int, done: Callable[[], object]) -> Measured:
-        """Search an index by its own access path, ranking and probes.
-
-        Parameters
-        ----------
-        index : HashIndex
-            One of those.
-        candidates : int
-        done : callable
-            As `find_truth`.
-
-        Returns
-        -------
-        Measured
-            Recall as `Answers.recall` computes it.
-        """
+        """Search an index by its own access path, ranking and probes; call ``done`` after each."""
         if index.encoded_in == "python":
             # Read the row before anything is timed.
             _ = index.loaded_model

@@ -17,6 +17,7 @@ from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection, execute, translated_errors
 from ..errors import DuplicateNameError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
+from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector
 
 __all__ = [
@@ -38,14 +39,9 @@ _MOST_NAME_BYTES = 63
 
 
 class Query(NamedTuple):
-    """One query.
+    """One query: a vector, and the key, as text, of the row that it was taken from, if any.
 
-    Attributes
-    ----------
-    vector : pgvector.Vector
-    row_id : str or None
-        The key, as text, of the row that it was taken from, which is left out of its own answers.
-        The row may have changed since, or gone.
+    The row is left out of its own answers; it may have changed since, or gone.
     """
 
     vector: Vector
@@ -54,14 +50,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Queries of an index.
-
-    Attributes
-    ----------
-    queries : tuple of Query
-    name : str, optional
-        The name of the saved set.
-    """
+    """Queries of an index, and their name if they are a saved set."""
 
     queries: tuple[Query, ...]
     name: str | None = None
@@ -90,8 +79,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         If n is below 1.
     """
     index = index.row
-    if n < 1:
-        raise InvalidInputError(f"queries must be 1 or more, got {n}")
+    as_count("queries", n)
     names = {
         "id": sql.Identifier(index.id_column),
         "column": sql.Identifier(index.column_name),
@@ -125,48 +113,17 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
 
 
 def of_vectors(index: HasRow, vectors: ArrayLike) -> QuerySet:
-    """Make queries of vectors that are not from the table.
-
-    Parameters
-    ----------
-    index : HashIndex
-    vectors : array-like (n, dimension)
-
-    Returns
-    -------
-    QuerySet
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not finite rows of that dimension.
-    """
+    """Make queries of vectors (n, dimension) that are not from the table."""
     index = index.row
     rows = as_rows(vectors, index.dimension)
     return QuerySet(tuple(Query(Vector(row.astype(np.float32))) for row in rows))
 
 
 def read_log(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
-    """Read a log of queries.
+    """Read the ``most`` first vectors of a log of queries, float32 (n, dimension).
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-        In a read-only transaction, since the query is the caller's.
-    query : str
-        A table, a view or a query of one column of vectors (or halfvec).
-    most : int
-        The first so many are read.
-    dimension : int
-
-    Returns
-    -------
-    float32 (n, dimension)
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not such a query, or returns nothing, or vectors of another dimension.
+    The log is a table, a view or a query of one column of vectors (or halfvec). The transaction is
+    read-only, since the query is the caller's.
     """
     what = "queries"
     relation = find_query(connection, what, query)
@@ -210,18 +167,13 @@ def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
     n : int
         The first so many are read.
 
-    Returns
-    -------
-    QuerySet
-
     Raises
     ------
     InvalidInputError
         If it is no such query, returns nothing, or vectors of another dimension; or n is below 1.
     """
     index = index.row
-    if n < 1:
-        raise InvalidInputError(f"queries must be 1 or more, got {n}")
+    as_count("queries", n)
     with translated_errors(), index.connection.transaction(force_rollback=True):
         index.connection.execute("SET TRANSACTION READ ONLY")
         return of_vectors(index, read_log(index.connection, query, n, index.dimension))
@@ -247,12 +199,7 @@ class QuerySetSummary:
 
 
 def check_set_name(name: str) -> None:
-    """Refuse an impossible name of a set.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse an impossible name of a set."""
     n_bytes = len(name.encode())
     if not 1 <= n_bytes <= _MOST_NAME_BYTES:
         raise InvalidInputError(
@@ -322,10 +269,6 @@ def load(index: HasRow, name: str) -> QuerySet:
     ----------
     index : HashIndex
     name : str
-
-    Returns
-    -------
-    QuerySet
 
     Raises
     ------

@@ -9,8 +9,9 @@ from psycopg import RawCursor
 from psycopg.rows import class_row
 
 from ..db.connection import translated_errors
-from ..errors import DatabaseStateError, InvalidInputError
+from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow, Ranking
+from ..index.search import as_count
 from .measuring import Measured
 
 __all__ = ["HistoryPoint", "history", "obstacle", "record"]
@@ -77,21 +78,9 @@ def obstacle(index: HasRow) -> str | None:
 
 
 def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -> None:
-    """Add points to the history of an index.
+    """Add points, measured with a saved set, to the history of an index.
 
-    Parameters
-    ----------
-    index : HashIndex
-    query_set : str or None
-        The saved set that they were measured with.
-    points : sequence of Measured
-
-    Raises
-    ------
-    MissingRightsError
-        If the session may not write there.
-    DatabaseStateError
-        If the session cannot write, or the index got another model meanwhile.
+    Refused if the session cannot write there, or the index got another model meanwhile.
     """
     more = {"query_set": query_set, "model_id": index.model_id}
     with translated_errors(), index.connection.transaction():
@@ -123,8 +112,7 @@ def history(
         If limit is below 1.
     """
     index = index.row
-    if limit < 1:
-        raise InvalidInputError(f"limit must be 1 or more, got {limit}")
+    as_count("limit", limit)
     with translated_errors():
         cursor = RawCursor(index.connection, row_factory=class_row(HistoryPoint))
         return cursor.execute(_HISTORY, [index.name, query_set, limit]).fetchall()[::-1]

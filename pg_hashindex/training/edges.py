@@ -55,18 +55,10 @@ ORDER BY line.number LIMIT 1
 
 @dataclass(frozen=True)
 class Edges:
-    """The source of edges; made by `find`.
+    """The source of edges, two or three columns of a query; made by `find`.
 
-    Attributes
-    ----------
-    source : TableSource
-        The table of the rows, with a key.
-    query : str
-        The query as the caller wrote it.
-    relation : psycopg.sql.Composable
-        The query as it stands after FROM.
-    columns : sequence of psycopg.Column
-        Its two or three columns.
+    ``source`` is the table of the rows, with a key; ``relation`` is the query as it stands after
+    FROM.
     """
 
     source: TableSource
@@ -76,20 +68,7 @@ class Edges:
 
     @classmethod
     def find(cls, source: TableSource, query: str) -> "Edges":
-        """Find the edges and their columns, without reading any.
-
-        Parameters
-        ----------
-        source : TableSource
-            The table of the rows, with a key.
-        query : str
-            A table, a view or a query of a key, an object and, optionally, a weight.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such table, the query cannot be used, or has other columns.
-        """
+        """Find the edges and their columns, key, object and perhaps weight, without reading any."""
         relation = find_query(source.connection, "graph", query)
         with errors_naming("graph", source):
             columns = columns_of(source.connection, relation)
@@ -107,23 +86,11 @@ class Edges:
         return cls(source, query, relation, columns)
 
     def read(self, keys: Sequence[str]) -> SparseRows:
-        """Read the edges of some rows.
+        """Read the edges of the rows of some keys, as `TableSource.key_text` writes them.
 
-        Parameters
-        ----------
-        keys : sequence of str
-            Keys of the rows, as `TableSource.key_text` writes them.
-
-        Returns
-        -------
-        scipy.sparse.csr_array, float32 (len(keys), m)
-            Rows in the order of ``keys``, objects in the order of their values. Weights of repeated
-            edges add up. Edges of other rows of the table are left out.
-
-        Raises
-        ------
-        InvalidInputError
-            If a line has a NULL, an unknown key or an unusable weight, or there is no edge.
+        Returns a sparse matrix (len(keys), m) of float32, objects in the order of their values.
+        Weights of repeated edges add up. Edges of other rows of the table are left out. A NULL, an
+        unknown key or an unusable weight is refused, and a graph without edges.
         """
         with errors_naming("graph", self.source):
             packed = RawCursor(self.source.connection).execute(

@@ -42,10 +42,6 @@ def load_sample(
         others, drawn without replacement.
     random_state : int
 
-    Returns
-    -------
-    Sample
-
     Raises
     ------
     InvalidInputError

@@ -189,19 +189,7 @@ def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> N
 
 
 def check_method_takes(method: str, known: Collection[str]) -> None:
-    """Refuse supervision that a method does not learn from.
-
-    Parameters
-    ----------
-    method : str
-        A key of ``HASHERS``.
-    known : collection of {"labels", "pairs", "triplets", "graph"}
-
-    Raises
-    ------
-    InvalidInputError
-        With the names of the methods that do learn from it.
-    """
+    """Refuse supervision that a method does not learn from; name the methods that do."""
     for what in known:
         taking = [
             name
@@ -216,20 +204,10 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
 
 
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
-    """Draw rows to measure by, which training does not see.
+    """Draw rows to measure by, which training does not see, intp (m,).
 
-    Parameters
-    ----------
-    n_rows : int
-    known : Supervision
-        Supervision of all rows.
-    random_state : int
-
-    Returns
-    -------
-    intp (m,)
-        At most 500 rows and at most a tenth of all; no rows that pairs or triplets name, and at
-        most a tenth of the rows of each label, so none of a label with fewer than ten.
+    At most 500 rows and at most a tenth of all; no rows that pairs or triplets name, and at most a
+    tenth of the rows of each label, so none of a label with fewer than ten.
     """
     order = np.random.default_rng(random_state).permutation(n_rows)
     order = order[~np.isin(order, known.related_rows())]
@@ -254,16 +232,8 @@ def _to_be_seen(labels: Labels, order: NDArray[np.intp]) -> NDArray[np.bool_]:
 def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
     """Count the bits of codes that are not copies of others.
 
-    Parameters
-    ----------
-    packed : uint8 (n, ceil(n_bits / 8))
-    n_bits : int
-
-    Returns
-    -------
-    int
-        Bits that are equal for all rows, or opposite for all, count once; a bit with the same value
-        in all rows does not count.
+    Bits that are equal for all rows, or opposite for all, count once; a bit with the same value in
+    all rows does not count.
     """
     found = set()
     for byte in range(packed.shape[1]):

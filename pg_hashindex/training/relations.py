@@ -24,17 +24,10 @@ _BOOLEAN = types["bool"].oid
 
 @dataclass(frozen=True)
 class Relations:
-    """The lines of pairs or triplets.
+    """The lines of pairs or triplets: two or three keys, as `TableSource.key_text` writes them.
 
-    Attributes
-    ----------
-    what : {"pairs", "triplets"}
-    key, table : str
-        The key that lines name rows by, and its table, for messages.
-    lines : list of lists of str
-        Keys, two or three a line, as `TableSource.key_text` writes them.
-    sides : list of int
-        For pairs 1 for neighbours or -1 for others; empty for triplets.
+    ``sides`` are 1 for pairs of neighbours or -1 for others; empty for triplets. ``key`` and
+    ``table`` are for messages.
     """
 
     what: Literal["pairs", "triplets"]
@@ -47,21 +40,9 @@ class Relations:
     def read(
         cls, source: TableSource, what: Literal["pairs", "triplets"], query: str
     ) -> "Relations":
-        """Read and check the lines.
+        """Read and check the lines of a table, a view or a query.
 
-        Parameters
-        ----------
-        source : TableSource
-            With a key.
-        what : {"pairs", "triplets"}
-        query : str
-            A table, a view or a query. It never runs by the simple protocol, which would accept
-            several statements.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such table, or the query or one of its lines is not usable.
+        It never runs by the simple protocol, which would accept several statements.
         """
         relation = find_query(source.connection, what, query)
         lines: list[list[str]] = []
@@ -118,13 +99,7 @@ class Relations:
         return {key for line in self.lines for key in line}
 
     def numbered(self, places: Mapping[str | None, int]) -> NDArray[np.intp]:
-        """Replace keys by row numbers, intp (n, 3), as ``fit`` takes them.
-
-        Raises
-        ------
-        InvalidInputError
-            If a key has no row.
-        """
+        """Replace keys by row numbers (n, 3), as ``fit`` takes them; each key must have a row."""
         for key in self.named_keys():
             if key not in places:
                 raise InvalidInputError(

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ..db.binary_vectors import decode_vectors, dimension_of
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
@@ -35,13 +34,7 @@ UNSUPERVISED_ROWS = 20_000
 
 
 def sample_rows(method: str) -> int:
-    """Return the default number of rows to train a method on.
-
-    Parameters
-    ----------
-    method : str
-        A key of ``HASHERS``.
-    """
+    """Return the default number of rows to train a method on."""
     known = HASHERS.get(method)
     supervised = known is None or known.learns_from or known.takes_graph
     return SAMPLE_ROWS if supervised else UNSUPERVISED_ROWS
@@ -125,10 +118,6 @@ def sample_table(
     progress : bool
         Whether to draw a bar on stderr.
 
-    Returns
-    -------
-    Sample
-
     Raises
     ------
     InvalidInputError
@@ -204,20 +193,13 @@ def _as_sample(
             f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
             "first"
         )
-    dimensions = sorted({dimension_of(row.vector) for row in drawn})
-    if len(dimensions) > 1:
-        raise InvalidInputError(
-            f"column {source.vector!r} of {source.name} holds vectors of dimensions "
-            f"{', '.join(map(str, dimensions))}; a model takes one"
-        )
+    vectors = source.vectors_of(drawn)
     y: Any = None
     classes: tuple[str, ...] = ()
     if source.labels is not None:
         y, classes = number_labels(
             [row.label for row in drawn], several=source.several, numbered=source.numbered
         )
-    vectors = np.empty((len(drawn), dimensions[0]), dtype=np.float32)
-    decode_vectors([row.vector for row in drawn], vectors)
     places = {row.key: number for number, row in enumerate(drawn)}
     return Sample(
         vectors,
@@ -230,29 +212,12 @@ def _as_sample(
 def number_labels(
     labels: Sequence[Any], *, several: bool = False, numbered: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
-    """Give a number to each class of labels that are names.
+    """Give a number to each class of labels that are names; return labels as ``fit`` takes them.
 
-    Parameters
-    ----------
-    labels : sequence of str or None, or of lists of them
-        None means no label.
-    several : bool
-        Whether each row has a list of labels.
-    numbered : bool
-        Whether the names are integers. Then classes have their order, and ``-1`` means no label.
-        Other integers below 0 are refused, as by ``fit``, since they often mean no label too.
-
-    Returns
-    -------
-    y : intp (n,), or scipy.sparse.csr_array uint8 (n, c) where there are several a row
-        As ``fit`` takes labels.
-    classes : tuple of str
-        The names, by number or column.
-
-    Raises
-    ------
-    InvalidInputError
-        If an integer is below -1.
+    None is no label, and an empty list none if each row has ``several``. If the names are integers
+    (``numbered``), classes have their order, ``-1`` means no label, and other integers below 0 are
+    refused, as by ``fit``, since they often mean no label too. The second result are the names, by
+    number or column.
     """
     unlabelled = (None, "-1") if numbered else (None,)
     of_rows = [

@@ -1,24 +1,18 @@
 """Training on every row of a table, read in blocks in each pass of the method."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import sql
 from tqdm import tqdm
 
-from ..db.binary_vectors import decode_vectors, dimension_of
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.table_source import TableSource
-from ..errors import InvalidInputError
 from ..models.model import Model
 from .fitting import train
 
 __all__ = ["train_on_table"]
-
-_BLOCK_ROWS = 4_096
 
 
 def train_on_table(
@@ -83,16 +77,8 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
             desc=f"reading, pass {done}",
             disable=not progress,
         ) as bar:
-            rows = source.read(sql.SQL("true"))
-            while part := [row.vector for row in islice(rows, _BLOCK_ROWS)]:
-                block = np.empty((len(part), dimension_of(part[0])), np.float32)
-                if any(len(vector) != len(part[0]) for vector in part):
-                    raise InvalidInputError(
-                        f"column {source.vector!r} of {source.name} holds vectors of several "
-                        "dimensions; a model takes one"
-                    )
-                decode_vectors(part, block)
+            for block in source.blocks():
                 yield block
-                bar.update(len(part))
+                bar.update(len(block))
 
     return read

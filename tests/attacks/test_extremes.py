@@ -9,6 +9,8 @@ from pgvector import Vector
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
+pytestmark = pytest.mark.newest
+
 MOST = 2**31 - 1
 
 

@@ -24,6 +24,8 @@ from pg_hashindex.models.model import Model
 from pg_hashindex.quality import query_sets
 from pg_hashindex.training.sampling import sample_table
 
+pytestmark = pytest.mark.newest
+
 # SQL is what these are for. They run as their caller.
 TAKE_SQL = {
     ("_sample_ids", "condition"),

@@ -17,6 +17,8 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
+pytestmark = pytest.mark.newest
+
 SECRETS = (
     "hunter2",
     "s3cr@t",

@@ -20,6 +20,8 @@ from pgvector import Vector
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.server import EmbeddedServer
 
+pytestmark = pytest.mark.newest
+
 Run = Callable[..., Result]
 
 

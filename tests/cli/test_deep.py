@@ -26,7 +26,7 @@ pytest.importorskip("torch")
 from pg_hashindex.deep import learning
 from pg_hashindex.deep.checkpoints import Checkpoint
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("one_torch_thread")]
 
 X, LABELS = clustered()
 TAGS = "SELECT thing, tag FROM tags"

@@ -17,6 +17,8 @@ from pgvector import Vector
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import HASHERS
 
+pytestmark = pytest.mark.newest
+
 TABLE = ("--table", "things", "--column", "v", "--labels", "topic", "--force")
 TRAIN = ("model", "train", "m", "--bits", "12", "--method", "tagged")
 

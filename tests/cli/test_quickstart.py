@@ -17,6 +17,8 @@ from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer
 
+pytestmark = pytest.mark.newest
+
 ROWS, DIMENSION = 1500, 32
 START = ("quickstart", "--table", "docs", "--column", "v")
 NAME = "docs_v"

@@ -16,6 +16,8 @@ from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 
+pytestmark = pytest.mark.newest
+
 TRAIN = ("model", "train", "m", "--table", "things", "--column", "v", "--bits", "12")
 CLICKS = """
     SELECT a.id, b.id, c.id FROM things a, things b, things c

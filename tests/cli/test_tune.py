@@ -22,6 +22,8 @@ from pg_hashindex.quality.plots import draw_frontier
 from pg_hashindex.quality.tuning import Goal, Trial, models, running
 from pg_hashindex.quality.tuning.advice import Advice
 
+pytestmark = pytest.mark.newest
+
 Run = Callable[..., Result]
 QUICK = ("--queries", "30", "--minutes", "2")
 

@@ -8,6 +8,8 @@ from click.testing import Result
 
 from pg_hashindex.index.handle import HashIndex
 
+pytestmark = pytest.mark.newest
+
 Run = Callable[..., Result]
 
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from pg_hashindex import AsyncHashIndex, HashIndex, search
+from pg_hashindex import AsyncHashIndex, HashIndex
 from pg_hashindex.contrib.pandas import to_frame
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
@@ -50,7 +50,6 @@ def test_every_way_to_ask(named: HashIndex, vectors: NDArray[np.float32], url: s
         named.search_like(9, 4),
         named.within(vectors[3], 3),
         named.within_like(9, 3),
-        search(named.connection, named.name, vectors[3], 4),
         asyncio.run(in_async()),
     ):
         assert hits

@@ -174,21 +174,6 @@ def test_mean_and_scale_are_taken_in_blocks(monkeypatch):
     assert pixels(torch.full((1, 30), 0.5)).abs().max() == 0
 
 
-@pytest.mark.parametrize(
-    ("mean", "expected"),
-    [
-        (2.0, [[-2, -1], [0, 1]]),
-        ([[[0.0], [1.0]], [[2.0], [3.0]]], [[0, 0], [0, 0]]),
-        ([0.0, 1.0, 2.0, 4.0], [[0, 0], [0, -1]]),
-        ([1.0, 2.0, 3.0], [[-1, 0], [1, 2]]),
-    ],
-)
-def test_mean_may_be_a_number_an_image_or_of_channels(mean, expected):
-    pixels = Pixels((2, 2, 1), 2)
-    pixels.set_statistics(mean, [0.5])
-    assert pixels(torch.arange(4.0)[None])[0, 0].tolist() == (2 * np.array(expected)).tolist()
-
-
 def test_a_seed_gives_the_same_weights():
     one, other = small(), small()
     state = torch.get_rng_state()
@@ -228,16 +213,16 @@ def test_dropout_draws_from_its_generator_while_training():
 @pytest.mark.parametrize("suffix", ["npz", "pt", "pth"])
 def test_weights_survive_a_file(suffix, tmp_path):
     network = small(dropout=0.0)
-    network.pixels.set_statistics(0.4, 0.2)
+    network.pixels.mean.fill_(0.4)
+    network.pixels.scale.fill_(0.2)
     network.reset_parameters(seeded(8))
     path = tmp_path / f"weights.{suffix}"
     if suffix == "npz":
-        network.save_weights(path)
-        assert [file.name for file in tmp_path.iterdir()] == ["weights.npz"]
+        np.savez(path, **{name: value.numpy() for name, value in network.state_dict().items()})
     else:
         torch.save(network.state_dict(), path)
     again = CNNF((6, 5, 1), input_size=39, dropout=0.0).eval()
-    assert again.load_weights(path) == ()
+    again.load_weights(path)
     assert torch.equal(again(images(2)), network(images(2)))
 
 
@@ -251,30 +236,24 @@ def arrays():
 def test_statistics_stay_if_the_file_has_none(arrays, tmp_path):
     np.savez(tmp_path / "w.npz", **{name: a.astype(np.float64) for name, a in arrays.items()})
     network = small((3, 3, 3))
-    network.pixels.set_statistics(0.5)
-    assert network.load_weights(tmp_path / "w.npz") == ("pixels.mean", "pixels.scale")
+    network.pixels.mean.fill_(0.5)
+    network.load_weights(tmp_path / "w.npz")
     assert (network.pixels.mean == 0.5).all()
     assert np.array_equal(network.full7.weight.detach(), arrays["full7.weight"])
 
 
-def test_another_input_size_must_be_asked_for(arrays, tmp_path):
+def test_another_input_size_is_refused(arrays, tmp_path):
     arrays["full8.weight"] = np.zeros((1000, 4096), dtype=np.float32)
     arrays["conv5.bias"] = np.arange(256, dtype=np.float32)
     np.savez(tmp_path / "w.npz", **arrays)
     network = small(input_size=80)
-    before = network.full6.weight.detach().clone()
     with pytest.raises(InvalidInputError) as refused:
         network.load_weights(tmp_path / "w.npz")
     assert str(refused.value) == (
         f"{tmp_path / 'w.npz'} does not hold the weights of this network: full6.weight has shape "
-        "(4096, 256), must be (4096, 1024); not of this network: full8.weight; strict=False takes "
-        "what fits"
+        "(4096, 256), must be (4096, 1024); not of this network: full8.weight"
     )
     assert network.conv5.bias.abs().max() == 0
-    stayed = network.load_weights(tmp_path / "w.npz", strict=False)
-    assert stayed == ("pixels.mean", "pixels.scale", "full6.weight", "full6.bias")
-    assert torch.equal(network.full6.weight, before)
-    assert network.conv5.bias[-1] == 255
 
 
 def test_files_that_do_not_fit_are_named_and_change_nothing(arrays, tmp_path):
@@ -283,14 +262,13 @@ def test_files_that_do_not_fit_are_named_and_change_nothing(arrays, tmp_path):
     del arrays["conv3.bias"]
     np.savez(tmp_path / "w.npz", **arrays)
     network = small()
-    for strict in (True, False):
-        with pytest.raises(InvalidInputError) as refused:
-            network.load_weights(tmp_path / "w.npz", strict=strict)
-        assert str(refused.value).endswith(
-            "w.npz does not hold the weights of this network: conv2.weight has shape "
-            "(5, 5, 64, 256), must be (256, 64, 5, 5), out x in x height x width; conv3.bias of "
-            "shape (256,) is missing"
-        )
+    with pytest.raises(InvalidInputError) as refused:
+        network.load_weights(tmp_path / "w.npz")
+    assert str(refused.value).endswith(
+        "w.npz does not hold the weights of this network: conv2.weight has shape "
+        "(5, 5, 64, 256), must be (256, 64, 5, 5), out x in x height x width; conv3.bias of "
+        "shape (256,) is missing"
+    )
     assert network.conv1.bias.abs().max() == 0
 
 
@@ -325,17 +303,3 @@ def test_rows_of_another_shape_are_refused():
             refuse()
     with pytest.raises(InvalidInputError, match="no rows"):
         network.pixels.fit_statistics(np.empty((0, 90)))
-
-
-@pytest.mark.parametrize(
-    ("mean", "scale", "message"),
-    [
-        ([1.0, 2.0], 1.0, r"mean has shape \(2,\); must be a number, 1 or 3 of them"),
-        (0.0, [1.0, 2.0], r"scale has shape \(2,\)"),
-        (0.0, 0.0, "scale above 0"),
-        (np.nan, 1.0, "finite"),
-    ],
-)
-def test_statistics_that_are_none_are_refused(mean, scale, message):
-    with pytest.raises(InvalidInputError, match=message):
-        Pixels(GREY, 39).set_statistics(mean, scale)

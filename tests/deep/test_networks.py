@@ -191,7 +191,8 @@ def test_equal_embeddings_have_no_size():
 def test_a_model_keeps_the_network(architecture):
     network = build(architecture)
     if architecture.image_shape:
-        network.phi.pixels.set_statistics(0.4, 0.2)
+        network.phi.pixels.mean.fill_(0.4)
+        network.phi.pixels.scale.fill_(0.2)
     X = np.random.default_rng(2).random((5, architecture.dimension), dtype=np.float32)
     # CNN-F sets half of its features to 0 while it trains, and only then.
     assert network.training

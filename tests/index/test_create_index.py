@@ -47,6 +47,7 @@ def assert_refused(
     assert contents(connection) == before
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -86,6 +87,7 @@ def test_refused(
     assert_refused(connection, error, message, **changes)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("missing", ["name", "table_name", "column_name", "model"])
 def test_null_is_refused(connection: Connection, items: str, model: Model, missing: str) -> None:
     arguments = {
@@ -101,6 +103,7 @@ def test_null_is_refused(connection: Connection, items: str, model: Model, missi
     assert contents(connection) == before
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("second", LAYOUTS)
 def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
     assert_refused(
@@ -118,6 +121,7 @@ def test_a_taken_code_column_is_refused(connection: Connection, items: str, mode
     create(connection, layout="table")
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("definition", "id_column", "message"),
     [
@@ -153,6 +157,7 @@ def test_tables_that_are_refused(
     )
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
 def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, index_on: str) -> None:
     connection.execute(
@@ -193,6 +198,7 @@ def test_an_untyped_column_with_a_wrong_row(connection: Connection, model: Model
         assert_fresh(index)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     "statement",
     [
@@ -223,6 +229,7 @@ ODD = [
 ]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_names_everywhere(

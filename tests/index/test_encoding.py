@@ -36,6 +36,7 @@ def test_encodes_every_row_once(unencoded: HashIndex) -> None:
     assert unencoded.encode() == 0
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("batch_rows", [1, 299, 300, 301])
 def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert unencoded.encode(batch_rows=batch_rows) == 300
@@ -76,6 +77,7 @@ def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.Monk
     assert_fresh(unencoded)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("key_type", "make_key"),
     [
@@ -238,6 +240,7 @@ def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
     assert unencoded.encode() == 300
 
 
+@pytest.mark.newest
 def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
     with (
         unencoded.connection.transaction(),
@@ -246,6 +249,7 @@ def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
         unencoded.encode()
 
 
+@pytest.mark.newest
 def test_refuses_a_senseless_batch(unencoded: HashIndex) -> None:
     with pytest.raises(InvalidInputError, match="batch_rows must be 1 or more, got 0"):
         unencoded.encode(batch_rows=0)

@@ -12,6 +12,8 @@ from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
+pytestmark = pytest.mark.newest
+
 items_table = sa.Table(
     "items",
     sa.MetaData(),

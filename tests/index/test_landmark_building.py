@@ -124,6 +124,7 @@ def test_a_run_that_was_cut_off_goes_on(
     assert_listed(index)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
 def test_no_row_is_read_again_after_the_last_one(
     connection: Connection, begun: HashIndex, step: str, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +216,7 @@ def test_partitions_are_read_one_after_another(connection: Connection, model: Mo
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
@@ -339,6 +341,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
         assert index.search(query, 9, candidates=9000, probes=1000) == exact
 
 
+@pytest.mark.newest
 def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
         claim(other, "access", "items_idx")

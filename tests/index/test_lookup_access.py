@@ -48,6 +48,7 @@ def test_balls_of_many_bits(connection: Connection) -> None:
     assert sizes == [1, 31, 466, 4526, 31931, 174437, 768212]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,6 +66,7 @@ def test_balls_that_are_refused(connection: Connection, arguments: str, message:
         value(connection, f"hashindex.hamming_ball({arguments})")
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("n_bits", "rows", "chunks"),
     [
@@ -338,6 +340,7 @@ def test_like_a_row(index: HashIndex, model: Model, vectors: NDArray[np.float32]
         index.within_like(999, 3)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lookup"])
 @pytest.mark.parametrize("radius", [-1, 13, 2**40, None, 1.5, "3"])
 def test_a_radius_that_no_code_can_have(index: HashIndex, access: Any, radius: Any) -> None:
@@ -359,6 +362,7 @@ def test_a_radius_that_no_code_can_have(index: HashIndex, access: Any, radius: A
             )
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("call", "message"),
     [

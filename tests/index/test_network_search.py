@@ -24,6 +24,8 @@ from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 from pg_hashindex.quality.evaluate import evaluate
 
+pytestmark = pytest.mark.newest
+
 N_CODES = UNKNOWN[0] - 1
 
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 import uuid
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,18 +52,13 @@ def nearest(
     return [int(row) + 1 for row in rows[np.lexsort((rows, exact))[:k]]]
 
 
-@pytest.mark.parametrize("k", [1, 10, 40])
-@pytest.mark.parametrize("candidates", [1, 20, 100, 300, 5000])
 @pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
 def test_equals_the_definition(
-    index: HashIndex,
-    vectors: NDArray[np.float32],
-    k: int,
-    candidates: int,
-    ranking: Ranking,
+    index: HashIndex, vectors: NDArray[np.float32], ranking: Ranking
 ) -> None:
     index = index.configure(ranking=ranking)
-    for query in np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32):
+    queries = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+    for query, k, candidates in product(queries, [1, 10, 40], [1, 20, 100, 300, 5000]):
         hits = index.search(query, k, candidates=candidates)
         assert [hit.id for hit in hits] == expected(index, vectors, query, k, candidates)
         distances = [np.linalg.norm(vectors[hit.id - 1] - query) for hit in hits]
@@ -87,6 +83,7 @@ def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -
     assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -104,6 +101,7 @@ def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) 
     assert index.open(index.connection, index.name).ranking == "asymmetric"
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -157,6 +155,7 @@ def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32
     assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 10, kept)
 
 
+@pytest.mark.newest
 def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     orders = sa.Table("orders", sa.MetaData(), sa.Column("item", sa.Integer))
     with pytest.raises(InvalidInputError, match="orders.item"):
@@ -183,6 +182,7 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     assert generic(index, query) == expected(index, vectors, query, 30, 200)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("where", "message"),
     [
@@ -201,6 +201,7 @@ def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> Non
     assert message in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -218,6 +219,7 @@ def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> 
         index.search(*arguments)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("call", "message"),
     [

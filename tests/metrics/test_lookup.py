@@ -21,22 +21,6 @@ def test_precision_within_radius(data, radius):
     assert radius > 2 or min(found) == 0
 
 
-def test_curve_by_radius(data):
-    queries, rows = data["codes"]
-    queries = np.vstack([queries[:-1], ~queries[-1:]])
-    curve = metrics.precision_recall_by_radius(queries, rows, data["relevant"])
-    assert curve.at.tolist() == list(range(17))
-    for radius in (0, 1, 4, 16):
-        measured = metrics.precision_within_radius(queries, rows, data["relevant"], radius)
-        assert curve.precision[radius] == pytest.approx(measured, rel=1e-12)
-        recalls = []
-        for query, relevant in zip(queries, data["relevant"], strict=True):
-            within = [i for i, d in enumerate(ranking(query, rows)[1]) if d <= radius]
-            recalls.append(relevant[within].sum() / max(relevant.sum(), 1))
-        assert curve.recall[radius] == pytest.approx(np.mean(recalls), rel=1e-12)
-    assert curve.recall[-1] == pytest.approx(24 / 25)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 3, 10, 300])
 def test_neighbour_error(data, k, weighted):

@@ -83,7 +83,7 @@ def error(*labels, k=1):
         (lambda: metrics.precision_recall_by_rank(CODES, CODES, RELEVANT, [0.5]), "integers"),
         (lambda: metrics.precision_within_radius(CODES[:0], CODES, RELEVANT[:0]), "0 queries"),
         (lambda: metrics.precision_within_radius(CODES, CODES, RELEVANT, -1), "got -1"),
-        (lambda: metrics.precision_recall_by_radius(CODES, CODES, RELEVANT[:1]), r"\(1, 3\)"),
+        (lambda: metrics.precision_within_radius(CODES, CODES, RELEVANT[:1]), r"\(1, 3\)"),
         (lambda: metrics.nearest_fraction(ROWS, ROWS, 0), "fraction must be above 0"),
         (lambda: metrics.nearest_fraction(ROWS, ROWS[:, :2]), "3 dimensions, expected 2"),
         (lambda: metrics.nearest_fraction(ROWS[:0], ROWS), "0 queries"),

@@ -23,7 +23,7 @@ from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.training import train
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("one_torch_thread")]
 
 X, LABELS = clustered()
 NEW = X[:20] + X[20:40]

@@ -112,6 +112,7 @@ def test_a_swap_gives_the_index_the_codes_of_the_other_model(
     assert len(now.within(query, 6)) == np.count_nonzero(far <= 6) > 0
 
 
+@pytest.mark.newest
 def test_the_recall_that_is_compared_is_that_of_the_searches(
     index: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
@@ -221,6 +222,7 @@ def test_the_access_path_comes_along(
     assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
 
 
+@pytest.mark.newest
 def test_another_access_path_may_be_asked_for(index: HashIndex, other: Model) -> None:
     index.swap("other", access="lookup", force=True)
     assert reopened(index).access == "lookup"
@@ -314,6 +316,7 @@ def test_an_empty_table_has_no_landmarks(
     assert [hit.id for hit in index.search(vectors[0])] == [1]
 
 
+@pytest.mark.newest
 def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> None:
     before = objects(connection)
     with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):
@@ -371,6 +374,7 @@ def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model)
     assert beside(index, ["next", "ready"]) is None
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("work", ["encode:items_idx", "access:items_idx", "encode:items_idx~2"])
 def test_what_is_encoded_or_built_is_not_exchanged(
     url: str, index: HashIndex, other: Model, work: str
@@ -417,6 +421,7 @@ def test_nobody_waits_behind_a_swap_that_waits(
     assert_fresh(reopened(in_table))
 
 
+@pytest.mark.newest
 def test_patience_ends(url: str, index: HashIndex) -> None:
     with psycopg.connect(url) as holder:
         holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")

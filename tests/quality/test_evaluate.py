@@ -103,8 +103,8 @@ def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "k must be 1 or more, got 0"),
-        ({"queries": 0}, "queries must be 1 or more, got 0"),
+        ({"k": 0}, "k is 0; it must be 1 or more"),
+        ({"queries": 0}, "queries is 0; it must be 1 or more"),
         ({"candidates": []}, "candidates must be 1 or more"),
         ({"candidates": [5, 0]}, "candidates must be 1 or more"),
         ({"queries": [[1.0, 2.0]]}, "2 dimensions, expected 8"),

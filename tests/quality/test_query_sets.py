@@ -45,7 +45,7 @@ def test_drawn_are_rows_of_the_table(scanned: HashIndex, vectors: NDArray[np.flo
     assert rows_of(query_sets.draw(scanned, 40, random_state=5)) == rows_of(queries)
     assert rows_of(query_sets.draw(scanned, 40, random_state=6)) != rows_of(queries)
     assert len(query_sets.draw(scanned, 301).queries) == 300
-    with pytest.raises(InvalidInputError, match="queries must be 1 or more, got 0"):
+    with pytest.raises(InvalidInputError, match="queries is 0; it must be 1 or more"):
         query_sets.draw(scanned, 0)
 
 

@@ -107,7 +107,7 @@ def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
     assert times == sorted(times)
     assert recall_history.history(index, "fixed") == points[:2]
     assert recall_history.history(index, limit=2) == points[1:]
-    with pytest.raises(InvalidInputError, match="limit must be 1 or more, got 0"):
+    with pytest.raises(InvalidInputError, match="limit is 0; it must be 1 or more"):
         recall_history.history(index, limit=0)
     # Of a set that is dropped it stays, of an index it goes.
     query_sets.drop(index, "fixed")

@@ -16,6 +16,7 @@ from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -323,7 +324,7 @@ def test_the_next_run_drops_what_a_killed_one_left(url: str, connection: Connect
     before = contents(connection)
     with connect(url) as killed:
         left = Scratch(killed, "hashindex_tune_0123456789ab")
-        assert left.lock()
+        assert claim(killed, "tune", left.schema)
         left.create()
         with scratch(connection) as other:
             # It is alive still.

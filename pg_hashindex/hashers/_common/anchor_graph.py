@@ -39,11 +39,6 @@ class AnchorGraph(NamedTuple):
         """Compute the shares of all rows in their nearest anchors, in one pass.
 
         Anchors that are among the nearest of no row are left out.
-
-        Raises
-        ------
-        InvalidInputError
-            If every row is equal to that many anchors.
         """
         n = rows.n_rows
         places, squares = nearest_to_rows(rows, anchors, n_nearest)
@@ -64,11 +59,8 @@ class AnchorGraph(NamedTuple):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Compute the leading eigenvectors, without the constant one.
 
-        Returns
-        -------
-        eigenvalues : float64 (n_directions,)
-        weights : float64 (m, n_directions)
-            W sqrt(n): Z W has columns of zero mean and unit variance.
+        Returns their eigenvalues, and weights (m, n_directions), Z times which has columns of zero
+        mean and unit variance.
         """
         n, m = self.Z.shape
         roots = np.sqrt(self.sums)
@@ -149,20 +141,11 @@ def two_layers(
 ) -> list[Layer]:
     """Return layers, which SQL evaluates, that give both bits of each eigenvector.
 
-    For y = w'z the second bit is 1 where y > b+ or y < b-, that is where |y - c| > h, with
-    c = (b+ + b-) / 2 and h = (b+ - b-) / 2. Two units u = relu(y - c) and v = relu(c - y) give
-    both: y = u - v + c and |y - c| = u + v.
+    For y = w'z the second bit is 1 where y > b+ or y < b-, that is where |y - c| > h, with c = (b+
+    + b-) / 2 and h = (b+ - b-) / 2. Two units u = relu(y - c) and v = relu(c - y) give both: y = u
+    - v + c and |y - c| = u + v.
 
-    Parameters
-    ----------
-    weights : float64 (m, k)
-    thresholds : float64 (2, k)
-    n_bits : int
-        2 k, or one less.
-
-    Returns
-    -------
-    list of Layer
+    Weights are float64 (m, k), thresholds (2, k), and n_bits is 2 k, or one less.
     """
     upper, lower = thresholds
     centre, half = (upper + lower) / 2, (upper - lower) / 2

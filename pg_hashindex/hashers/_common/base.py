@@ -34,6 +34,15 @@ class Hasher(ABC):
     keyword and keeps as they come; their annotations say what they may be. `_learn` learns layers.
     `fit` puts them into a `Model` at once, so that a hasher and its stored model cannot disagree.
 
+    Parameters
+    ----------
+    n_bits : int
+        Projections to learn, 1 to 16,000.
+    random_state : int, optional
+        Seed of all that is random in a method; None draws one. Models record it.
+    normalize : {"l2"}, optional
+        Scale rows to unit length first, for cosine distance.
+
     Attributes
     ----------
     layers_ : list of Layer
@@ -139,10 +148,6 @@ class Hasher(ABC):
             Weights of edges between the n rows and m objects (tags, owners, words), for methods
             with ``takes_graph``; 0 means no edge.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         InvalidInputError
@@ -202,23 +207,13 @@ class Hasher(ABC):
         """Learn the layers that follow the normalisation."""
 
     def check_parameters(self) -> None:
-        """Refuse parameters that are out of range; `fit` calls this first.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse parameters that are out of range; `fit` calls this first."""
         annotations = get_type_hints(type(self), include_extras=True)
         for name, value in self.get_params().items():
             check_annotated(name, value, annotations.get(name))
 
     def check_levels(self, levels: Levels) -> None:
-        """Refuse a number of levels that models of this hasher cannot have.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse a number of levels that models of this hasher cannot have."""
         check_levels(levels)
         if levels != 2 and (self.transductive or self.weighs_bits):
             what = "keeps codes, no projections" if self.transductive else "learns weights of bits"
@@ -360,10 +355,6 @@ class Hasher(ABC):
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
             twice as many.
-
-        Returns
-        -------
-        Model
 
         Raises
         ------

@@ -31,18 +31,11 @@ class Contexts(NamedTuple):
 class BipartiteGraph:
     """Rows, objects, and the weighted edges between them (section 3.1 of the paper).
 
-    Source: X. Yan, L. Zhang, W.-J. Li, "Semi-Supervised Deep Hashing with a Bipartite Graph",
-    IJCAI 2017.
+    Source: X. Yan, L. Zhang, W.-J. Li, "Semi-Supervised Deep Hashing with a Bipartite Graph", IJCAI
+    2017.
 
-    Parameters
-    ----------
-    edges : scipy.sparse.csr_array (n, m)
-        Weights above 0 between rows and objects, each edge once.
-
-    Raises
-    ------
-    InvalidInputError
-        If no object joins two rows, so that no walk leaves a row.
+    Edges are a sparse matrix (n, m) of weights above 0, each edge once. A graph in which no object
+    joins two rows is refused, since no walk leaves a row.
     """
 
     def __init__(self, edges: SparseRows) -> None:
@@ -94,21 +87,9 @@ class BipartiteGraph:
         that visits no other row is drawn again. The paper draws first rows from all rows; here rows
         that no walk can leave, which have no context, are left out.
 
-        Parameters
-        ----------
-        size : int
-            Triples to draw. There may be fewer contexts if walks hardly ever leave a row.
-        rng : numpy.random.Generator
-        positive : float
-            r, the probability of a context; otherwise the other row is drawn uniformly.
-        length : int
-            d, the steps of a walk.
-        repeats : int
-            Consecutive triples that share a walk; each has the distribution of a walk of its own.
-
-        Returns
-        -------
-        Contexts
+        Of ``size`` triples a share ``positive`` (r) are contexts, the others rows drawn uniformly;
+        there may be fewer contexts if walks hardly ever leave a row. ``length`` is d. ``repeats``
+        consecutive triples share a walk; each has the distribution of a walk of its own.
         """
         n_walks = -(-size // repeats)
         starts = self.connected[rng.integers(len(self.connected), size=n_walks)]
@@ -130,12 +111,8 @@ class BipartiteGraph:
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Walk from each row, and again if no other row was visited.
 
-        Returns
-        -------
-        visited : intp (length, n)
-            The rows of each walk, which is a column.
-        counts : intp (length, n)
-            Visits so far to another row than the first.
+        Returns, intp (length, n), the rows that each walk, a column, has visited, and how many of
+        them so far were other rows than the first.
         """
         visited = np.empty((length, len(starts)), np.intp)
         counts = np.empty((length, len(starts)), np.intp)
@@ -186,20 +163,8 @@ def anchor_graph(
 ) -> BipartiteGraph:
     """Join each row to its nearest landmarks, in one pass over the rows.
 
-    Parameters
-    ----------
-    rows : RowSource
-    landmarks : float32 (m, d)
-    n_nearest : int
-        k.
-    weights : {"heat", "binary"}
-        exp(-||x - o||^2 / rho), or 1.
-    rho : float, optional
-        The mean squared distance along the edges by default, which suits rows of any scale.
-
-    Returns
-    -------
-    BipartiteGraph
+    The weights are exp(-||x - o||^2 / rho), or 1 for "binary". By default rho is the mean squared
+    distance along the edges, which suits rows of any scale.
     """
     n_nearest = min(n_nearest, len(landmarks))
     places, squares = nearest_to_rows(rows, landmarks, n_nearest)

@@ -19,12 +19,7 @@ def integer(low: int, high: int) -> _Check:
 
 
 def check_integer(name: str, value: Any, low: int, high: int) -> None:
-    """Refuse a value that is not an integer from ``low`` to ``high``.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a value that is not an integer from ``low`` to ``high``."""
     known = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not known or not low <= value <= high:
         raise InvalidInputError(f"{name} must be an integer from {low} to {high}, got {value!r}")
@@ -63,10 +58,6 @@ def check_annotated(name: str, value: Any, annotation: Any) -> None:
 
     It checks choices (``Literal``), booleans and the checks of ``Annotated``, each optionally with
     None. It ignores other annotations and unions of several kinds.
-
-    Raises
-    ------
-    InvalidInputError
     """
     is_union = get_origin(annotation) in (Union, UnionType)
     kinds = list(get_args(annotation)) if is_union else [annotation]

@@ -22,14 +22,8 @@ _MAX_LABELS = 5000
 class CodeSteps(ABC):
     """Codes B, weights W between codes and labels, and the steps that improve both.
 
-    Parameters
-    ----------
-    labels : Labels
-    B : int8 (n, n_bits), -1 and 1
-        The codes to start from.
-    apart : int8 (n, n_bits)
-        Values for bits that the first step would make the same for all rows. In later steps such
-        bits keep their values.
+    Codes start from ``B``, int8 (n, n_bits) of -1 and 1. A bit that the first step would make the
+    same for all rows is taken from ``apart`` instead; in later steps such a bit keeps its values.
     """
 
     W: NDArray[np.float64]

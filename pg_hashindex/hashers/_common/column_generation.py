@@ -23,15 +23,9 @@ _Function = Callable[[_Array], _Array]
 
 
 class Loss(NamedTuple):
-    """A convex loss f of margins rho, with its derivative and conjugate.
+    """A convex loss f(rho) of margins, with u = -f'(rho) (equation 10) and its conjugate f*(-u).
 
-    Attributes
-    ----------
-    value : f(rho)
-    dual : u = -f'(rho), equation 10; at least 0
-    conjugate : f*(-u), the Fenchel conjugate
-    smooth : bool
-        If not, f has a kink, and the solver gives the duals.
+    If it is not ``smooth``, f has a kink, and the solver gives the duals u.
     """
 
     value: _Function
@@ -71,18 +65,9 @@ LOSSES: dict[str, Loss] = {
 
 
 class Solution(NamedTuple):
-    """The optimum over the functions that were added so far.
+    """The optimum over the functions that were added so far: weights w (k,) and duals u (t,).
 
-    Attributes
-    ----------
-    weights : float64 (k,)
-        w, 0 or more.
-    duals : float64 (t,)
-        u, one for each triplet.
-    objective : float
-        The primal objective.
-    dual_objective : float
-        The dual objective of u over the same functions; at the optimum the two are equal.
+    ``dual_objective`` is that of u over the same functions; at the optimum it equals ``objective``.
     """
 
     weights: NDArray[np.float64]
@@ -100,25 +85,15 @@ class RestrictedProblem:
         primal    min_w  1/t sum_i f(w'a_i) + r'w     0 <= w <= c
         dual      max_u  -1/t sum_i f*(-u_i) - c 1'q   1/t A u <= r + q, q >= 0
 
-    For "l1" r = C and c is infinite, which leaves no q (equations 7 and 9); for "l_inf" r = 0 and
-    c = C (equations 15 and 17); with duplets r_j = C s_j, s_j being the part of them that h_j
-    splits (at the end of section 2), and c is infinite. A dual u of the primal optimum is
-    -f'(rho) (equation 10); for the hinge loss, whose problems are linear, it comes with w from
-    HiGHS.
+    For "l1" r = C and c is infinite, which leaves no q (equations 7 and 9); for "l_inf" r = 0 and c
+    = C (equations 15 and 17); with duplets r_j = C s_j, s_j being the part of them that h_j splits
+    (at the end of section 2), and c is infinite. A dual u of the primal optimum is -f'(rho)
+    (equation 10); for the hinge loss, whose problems are linear, it comes with w from HiGHS.
 
     A function that splits no duplet would cost nothing, and a loss without a minimum would drive
     its weight to infinity. So it is charged for half a duplet.
 
-    Parameters
-    ----------
-    comparisons : Comparisons
-    loss : Loss
-    C : float
-        Above 0.
-    capped : bool
-        Whether C bounds the weights ("l_inf") in place of charging for them ("l1").
-    max_functions : int
-        How many functions will be added at most.
+    ``capped`` is "l_inf": C bounds the weights in place of charging for them.
     """
 
     def __init__(
@@ -191,14 +166,7 @@ class RestrictedProblem:
         duplets each function has its own price. There it is the gap of the problem with this
         function added.
 
-        Parameters
-        ----------
-        bits : bool (m,), optional
-            Bits of the best function; None if there is no other.
-
-        Returns
-        -------
-        float
+        ``bits`` (m,) are those of the best function; None if there is no other.
         """
         solution = self.solution
         worth, price = 0.0, 0.0

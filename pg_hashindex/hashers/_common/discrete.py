@@ -17,22 +17,11 @@ _DESCENT_ROWS = 1024
 
 
 def spread_codewords(n_classes: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
-    """Draw codewords far from each other, one a class.
+    """Draw codewords far from each other, one for each of two or more classes, int8 of -1 and 1.
 
     Rows of a Hadamard matrix differ in just half of its columns. The smallest such matrix with
     enough rows gives its columns in random order. If more bits are needed, another choice of rows
     gives more columns. No bit is the same for all classes.
-
-    Parameters
-    ----------
-    n_classes : int
-        2 or more.
-    n_bits : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    int8 (n_classes, n_bits), -1 and 1
     """
     order = 1 << (n_classes - 1).bit_length()
     columns: list[NDArray[np.int8]] = []
@@ -95,22 +84,9 @@ def cyclic_descent(
 
     A bit that would become the same for all rows is taken from ``kept``.
 
-    Parameters
-    ----------
-    B : int8 (n, l), -1 and 1
-        The codes to start from.
-    linear : function of a slice of rows
-        Returns the vector q of each of these rows, (n_i, l).
-    quadratic : float64 (l, l)
-        A, symmetric; its diagonal does not matter.
-    max_sweeps : int
-        A block stops earlier when its bits no longer change.
-    kept : int8 (n, l), optional
-        B by default.
-
-    Returns
-    -------
-    int8 (n, l)
+    Starts from ``B``, int8 (n, l) of -1 and 1. ``linear`` returns q (n_i, l) of a slice of rows;
+    ``quadratic`` is A, symmetric, and its diagonal does not matter. A block stops before
+    ``max_sweeps`` when its bits no longer change. ``kept`` is B by default.
     """
     A = quadratic - np.diag(np.diag(quadratic))
     free = np.ones(B.shape[1], bool)

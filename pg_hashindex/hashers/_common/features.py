@@ -26,26 +26,10 @@ class Features:
 
     It holds n x m float32 values, in memory up to 1 GiB, beyond that in a temporary file.
 
-    Parameters
-    ----------
-    rows : RowSource
-    kernel : Layer or None
-        An rbf layer; None takes the rows themselves as features.
-    ridge : float
-        Penalty of the regressions divided by the mean variance of a feature, so that it means the
-        same on any data.
-
-    Attributes
-    ----------
-    mean : float64 (m,)
-    covariance : float64 (m, m)
-    penalty : float
-        Factor of the squared weights in a regression that minimises mean squared errors.
-
-    Raises
-    ------
-    InvalidInputError
-        If no feature varies.
+    Features are those of an rbf layer, or the rows themselves without one. ``ridge`` is the penalty
+    of regressions divided by the mean variance of a feature, so that it means the same on any data;
+    ``penalty`` is the factor of squared weights in a regression of mean squared errors. ``mean`` is
+    (m,) and ``covariance`` (m, m). Features that do not vary are refused.
     """
 
     def __init__(self, rows: RowSource, kernel: Layer | None, ridge: float) -> None:
@@ -107,13 +91,7 @@ class Features:
             yield part, self._values[part] - self._offset
 
     def by_label(self, labels: Labels, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum the centred features of the rows of each label, each row times its weight.
-
-        Returns
-        -------
-        float64 (m, c)
-            A new array, which the caller may change.
-        """
+        """Sum the centred features of each label's rows, times their weights, (m, c)."""
         result = np.zeros((labels.n_classes, len(self.mean)))
         for part, values in self.blocks():
             add_by_label(result, labels.indicator[part], weights[part, None] * values)
@@ -139,11 +117,7 @@ class Features:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Fit targets (n, k) by ridge regression; the intercept is not penalised.
 
-        Returns
-        -------
-        weights : float64 (m, k)
-            They apply to the centred features.
-        intercept : float64 (k,)
+        Returns weights (m, k) of the centred features, and the intercept (k,).
         """
         products = np.zeros((len(self.mean), targets.shape[1]))
         for part, values in self.blocks():
@@ -160,19 +134,10 @@ class Features:
     ) -> list[Layer]:
         """Return the layers of weights' (features - mean) + intercept.
 
-        Parameters
-        ----------
-        weights : float64 (m, k)
-        intercept : float64 (k,)
-        targets : int8 (n, k), -1 and 1, optional
-            The targets of the regression. With a class of few rows, all rows may come out on one
-            side of 0; the threshold of such a bit moves to the middle between the mean of the rows
-            with 1 and that of the others.
-
-        Raises
-        ------
-        InvalidInputError
-            If a bit is the same for all rows, or depends on rounding.
+        ``targets`` (n, k), -1 and 1, are those of the regression. With a class of few rows, all
+        rows may come out on one side of 0; the threshold of such a bit moves to the middle between
+        the mean of the rows with 1 and that of the others. A bit that is the same for all rows, or
+        depends on rounding, is refused.
         """
         spread = np.sqrt(np.einsum("ij,ij->j", weights, self.covariance @ weights))
         if (flat := spread < _NO_SPREAD).any():

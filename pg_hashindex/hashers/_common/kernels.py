@@ -16,26 +16,10 @@ _SQUARED_DISTANCES = (1e-24, 1e24)
 def choose_anchors(
     rows: RowSource, anchors: ArrayLike | None, n_anchors: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Take the given anchors, or draw some among the rows.
+    """Take the given anchors, rows of the input space, or draw some among the rows; float32 (m, d).
 
-    Parameters
-    ----------
-    rows : RowSource
-        Rows as the kernel sees them.
-    anchors : array-like (m, d) or None
-        Rows of the input space; they go through the layers of the rows.
-    n_anchors : int
-        Anchors to draw otherwise. Equal rows count once; if there are fewer rows, all are taken.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (m, d)
-
-    Raises
-    ------
-    InvalidInputError
-        If the given anchors are not rows of this dimension.
+    Given anchors go through the layers of the rows. Of drawn ones equal rows count once; if there
+    are fewer rows than ``n_anchors``, all are taken.
     """
     if anchors is not None:
         given = as_rows(anchors, dimension=rows.dimension)
@@ -62,12 +46,7 @@ def mean_squared_distance(
 
 
 def check_size(rows: RowSource) -> None:
-    """Refuse rows whose distances are too small or too large for float32.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse rows whose distances are too small or too large for float32."""
     centre, total = None, 0.0
     for block in rows.blocks():
         # Distances to one row have the size of distances between rows.
@@ -86,13 +65,7 @@ def _check_distances(mean_square: float) -> None:
 
 
 def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Layer:
-    """Return the layer of exp(-distance^2 / (width * mean squared distance)) to each anchor.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is one anchor, or all distances are 0 or too small or large for float32.
-    """
+    """Return the layer of exp(-distance^2 / (width * mean squared distance)) to each anchor."""
     mean_square = mean_squared_distance(rows, anchors)
     if not mean_square:
         raise InvalidInputError("all labelled rows are equal; label some that differ")
@@ -106,18 +79,6 @@ def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Lay
 
 
 def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
-    """Evaluate a layer on all rows.
-
-    Parameters
-    ----------
-    rows : RowSource
-    kernel : Layer
-        A layer with m outputs.
-
-    Returns
-    -------
-    float32 (n, m)
-        In memory up to 1 GiB, beyond that in a temporary file; see `scratch_array`.
-    """
+    """Evaluate a layer on all rows, float32 (n, m), in a `scratch_array`."""
     shape = (rows.n_rows, kernel.output_dimension(rows.dimension))
     return gathered(map(kernel.apply, rows.blocks()), shape)

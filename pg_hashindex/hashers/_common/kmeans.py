@@ -28,16 +28,7 @@ def sample_centres(
     that is far from its own centre. So the sum of squared distances to the nearest centre never
     rises.
 
-    Parameters
-    ----------
-    rows : RowSource
-    n_centres : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (m, d)
-        m is n_centres, or less if the sample has fewer distinct rows.
+    Returns float32 (m, d); m is n_centres, or less if the sample has fewer distinct rows.
     """
     size = min(rows.n_rows, _ROWS_PER_CENTRE * n_centres)
     sample = rows.rows(rng.choice(rows.n_rows, size, replace=False))
@@ -79,24 +70,11 @@ def _means(
 def nearest_centres(
     X: NDArray[np.float32], centres: NDArray[np.float32], n_nearest: int
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Find the nearest centres of each row.
+    """Find the nearest centres of each row: places, and squared distances, (n, n_nearest).
 
-    Distances are computed in float32, and again in float64 for rows so near to a centre that the
-    digits cancel. Rows and centres must be centred, so that those are few.
-
-    Parameters
-    ----------
-    X : float32 (n, d)
-    centres : float32 (m, d)
-    n_nearest : int
-        1 to m.
-
-    Returns
-    -------
-    places : intp (n, n_nearest)
-        Numbers of the centres, the nearest first; ties go to the first centre.
-    squares : float32 (n, n_nearest)
-        The squared distances to them.
+    The nearest centre is first; ties go to the first centre. Distances are computed in float32, and
+    again in float64 for rows so near to a centre that the digits cancel. Rows and centres must be
+    centred, so that those are few.
     """
     places = np.empty((len(X), n_nearest), np.intp)
     squares = np.empty((len(X), n_nearest), np.float32)

@@ -19,21 +19,9 @@ class LabelSets:
     Sets are ordered by their number of labels, then by their labels. Memory grows with the labels
     of all rows, not with rows x labels or sets x labels.
 
-    Parameters
-    ----------
-    labels : Labels
-        Labels of rows that all have one or more.
-
-    Attributes
-    ----------
-    members : scipy.sparse.csr_array, float64 (g, c)
-        The labels of each set.
-    of_row : intp (n,)
-        The set of each row.
-    counts : float64 (g,)
-        Rows of each set.
-    single : bool
-        Whether each set is a single label.
+    ``members``, sparse (g, c), are the labels of each set, ``of_row`` (n,) the set of each row, and
+    ``counts`` (g,) the rows of each set. It is ``single`` if each set is a single label. Each row
+    has a label.
     """
 
     def __init__(self, labels: Labels) -> None:
@@ -59,12 +47,7 @@ class LabelSets:
 
     @classmethod
     def of_several(cls, labels: Labels) -> "LabelSets":
-        """Return the sets, and refuse fewer than two.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Return the sets, and refuse fewer than two."""
         result = cls(labels)
         if len(result) < 2:
             raise InvalidInputError(
@@ -124,12 +107,7 @@ def add_by_label(
 ) -> None:
     """Add to each label's sum (c, k) the values (n, k) of the rows that have it.
 
-    Parameters
-    ----------
-    sums : float64 (c, k)
-        Changed in place; labels that no row has are not touched.
-    indicator : scipy.sparse.csr_array (n, c)
-    values : (n, k)
+    Sums change in place; labels that no row has are not touched. The indicator is sparse (n, c).
     """
     used, places = np.unique(indicator.indices, return_inverse=True)
     shape = (indicator.shape[0], len(used))
@@ -138,12 +116,7 @@ def add_by_label(
 
 
 def check_label_count(method: str, labels: Labels, most: int) -> None:
-    """Refuse more labels than a method takes if rows have several.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse more labels than a method takes if rows have several."""
     n_rows, n_labels = labels.indicator.shape
     if n_labels > most and not labels.single:
         raise InvalidInputError(

@@ -14,13 +14,7 @@ SparseRows: TypeAlias = Any
 
 
 def read_pairs(pairs: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    """Check lines of two row numbers and 1 for neighbours or -1 for others, intp (p, 3).
-
-    Raises
-    ------
-    InvalidInputError
-        If the shape or a value is not usable.
-    """
+    """Check lines of two row numbers and 1 for neighbours or -1 for others, intp (p, 3)."""
     array = _read_integers("pairs", pairs)
     _check_row_numbers("pairs", array[:, :2], n_rows)
     if (bad := ~np.isin(array[:, 2], (1, -1))).any():
@@ -33,13 +27,7 @@ def read_pairs(pairs: ArrayLike, n_rows: int) -> NDArray[np.intp]:
 
 
 def read_triplets(triplets: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    """Check lines of three row numbers, intp (t, 3).
-
-    Raises
-    ------
-    InvalidInputError
-        If the shape or a row number is not usable.
-    """
+    """Check lines of three row numbers, intp (t, 3)."""
     array = _read_integers("triplets", triplets)
     _check_row_numbers("triplets", array, n_rows)
     return array
@@ -72,25 +60,11 @@ def _check_row_numbers(what: str, numbers: NDArray[np.intp], n_rows: int) -> Non
 
 
 def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
-    """Check a bipartite graph: weights of edges between rows and objects.
+    """Check a bipartite graph, (n, m) weights of edges between rows and objects, dense or sparse.
 
-    Parameters
-    ----------
-    graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, of any format
-        The weights of an edge that is given more than once add up. The matrix is not changed.
-    n_rows : int
-        The number of rows.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float32 (n, m')
-        With rising columns, without zeros, and without the objects that have no edge.
-
-    Raises
-    ------
-    InvalidInputError
-        If the shape is wrong, a weight is below 0, not finite or beyond float32, or there is no
-        edge.
+    Weights of an edge that is given more than once add up. Returns a sparse float32 matrix with
+    rising columns, without zeros, and without the objects that have no edge. The given matrix is
+    not changed.
     """
     given = _as_matrix(graph)
     if given.shape[0] != n_rows:

@@ -37,22 +37,9 @@ class RowSource:
     Rows come out as float32, in blocks of one size whatever blocks the caller gives. So an array
     and blocks of the same rows give the same model.
 
-    Parameters
-    ----------
-    X : array-like (n, d), or callable
-        The rows, or a function that returns a fresh iterator of blocks at every call.
-    layers : sequence of Layer
-        Layers that each row goes through first.
-
-    Attributes
-    ----------
-    n_rows : int
-    dimension : int
-
-    Raises
-    ------
-    InvalidInputError
-        If the rows are not finite vectors of one dimension, or fewer than 2 are distinct.
+    Rows are an array (n, d), or a function that returns a fresh iterator of blocks at every call.
+    Each row goes through ``layers`` first. Rows that are not finite vectors of one dimension, or
+    fewer than 2 distinct ones, are refused.
     """
 
     def __init__(self, X: RowsLike, layers: Sequence[Layer] = ()) -> None:
@@ -102,18 +89,7 @@ class RowSource:
         return result
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Read all rows once.
-
-        Yields
-        ------
-        float32 (n_i, d)
-            The next block may overwrite this one, so callers must not keep it.
-
-        Raises
-        ------
-        InvalidInputError
-            If a block is not usable, or the number of rows is not that of the first pass.
-        """
+        """Read all rows once, in blocks float32 (n_i, d); the next block may overwrite this one."""
         n_rows = 0
         for block in self._read(self.dimension):
             n_rows += len(block)
@@ -152,14 +128,9 @@ class RowSource:
     ) -> NDArray[np.float64]:
         """Return the covariance matrix about ``mean``, float64 (d, d).
 
-        Parameters
-        ----------
-        mean : float64 (d,)
-            The mean row.
-        dtype : {numpy.float64, numpy.float32}
-            The type of products within a block; sums over blocks are always float64. float32 takes
-            less than half the time, with errors of about 1e-7 of the greatest variance. float64 is
-            used anyway if float32 cannot hold the variances.
+        float32 products within a block take less than half the time, with errors of about 1e-7 of
+        the greatest variance; sums over blocks are always float64. If float32 cannot hold the
+        variances, float64 is used anyway.
         """
         centre = mean.astype(dtype)
         total = np.zeros((self.dimension, self.dimension))
@@ -234,18 +205,10 @@ def _selected(source: BlockSource, numbers: NDArray[np.integer]) -> Iterator[Arr
 
 
 def scratch_array(shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Return an array for values of all rows.
+    """Return a float32 array, not initialised, for values of all rows.
 
     Up to 1 GiB it is in memory, beyond that in an unnamed file of the temporary folder
     (``TMPDIR``), which goes when the array goes.
-
-    Parameters
-    ----------
-    shape : (int, int)
-
-    Returns
-    -------
-    float32 array of that shape, not initialised
     """
     if 4 * math.prod(shape) <= _SCRATCH_BYTES:
         return np.empty(shape, np.float32)

@@ -60,29 +60,11 @@ _LEAST_PENALTY = 1e-12
 
 
 class Alternation:
-    """The variables of SADIH, and its steps.
+    """The variables of SADIH, B (g, l), W (c, l), P1 (l, m) and P2 (m, l), and its steps.
 
-    Parameters
-    ----------
-    sets : LabelSets
-    row_weights : float64 (g,)
-        The sum of the weights of the rows of each label set.
-    XY : float64 (m, c)
-        X Y', rows weighted.
-    squares : float
-        ||X||^2, rows weighted.
-    B : int8 (g, l)
-        The first code of each label set.
-    balance : bool
-        Whether all -1 pairs together weigh as much as all +1 pairs.
-    alpha, beta, gamma : float
-
-    Attributes
-    ----------
-    B : int8 (g, l)
-    W : float64 (c, l)
-    P1 : float64 (l, m)
-    P2 : float64 (m, l)
+    ``row_weights`` (g,) are sums over the rows of each label set. ``XY`` (m, c) is X Y' and
+    ``squares`` ||X||^2, rows weighted. ``B`` holds the first code of each label set. With
+    ``balance`` all -1 pairs together weigh as much as all +1 pairs.
     """
 
     def __init__(
@@ -119,13 +101,7 @@ class Alternation:
         self.P2 = np.zeros((len(XY), B.shape[1]))
 
     def run(self, loss: Literal["l1", "l21"], n_iter: int) -> NDArray[np.float64]:
-        """Run n_iter rounds.
-
-        Returns
-        -------
-        float64 (n_iter, 4)
-            The objective after the W, P1, P2 and B step of each round.
-        """
+        """Run rounds; return the objective after the W, P1, P2 and B step of each, (n_iter, 4)."""
         # Encoder and decoder start from an embedding of the codes alone.
         self.step_w(np.full(len(self._N), 1 / (2 * self._target.max() ** 0.5)))
         self.step_p1()

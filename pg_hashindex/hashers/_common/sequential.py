@@ -65,20 +65,8 @@ class DirectionSequence:
     while there is one. The paper does not mention this; it happens with two classes that one bit
     separates.
 
-    Parameters
-    ----------
-    space : VaryingSpace
-    n_bits : int
-    method : str
-        The name of the method, for messages.
-
-    Attributes
-    ----------
-    covariance : float64 (r, r)
-        The covariance of the deflated rows.
-    deflation : float64 (r, r)
-    variances : float64 (n_bits,)
-        Variances of the rows, not deflated, along each direction.
+    ``covariance`` is that of the deflated rows; ``variances`` (n_bits,) are those of the rows, not
+    deflated, along each direction. The name of the method is for messages.
     """
 
     def __init__(self, space: VaryingSpace, n_bits: int, method: str) -> None:
@@ -93,15 +81,7 @@ class DirectionSequence:
     def learn(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         """Learn the next direction from a matrix (r, r), and remove it from the rows.
 
-        Returns
-        -------
-        float64 (r,)
-            A unit vector.
-
-        Raises
-        ------
-        InvalidInputError
-            If it would be a copy of an earlier direction, and no orthogonal one is left.
+        A copy of an earlier direction is refused if no orthogonal one is left.
         """
         earlier = self._directions[: self._n_learned]
         direction = leading_eigenvector(matrix)

@@ -34,16 +34,9 @@ class LabelPairs:
 
     @classmethod
     def read(cls, numbers: NDArray[np.intp], labels: Labels, max_sets: int) -> "LabelPairs":
-        """Group rows by their labels.
+        """Group rows (l,) by their labels, which all of them have.
 
-        Parameters
-        ----------
-        numbers : intp (l,)
-            Numbers of rows that have a label.
-        labels : Labels
-            Labels of these rows.
-        max_sets : int
-            If rows have several labels, only this many of the most frequent sets are kept.
+        If rows have several labels, only the ``max_sets`` most frequent sets are kept.
         """
         found = LabelSets(labels)
         groups, sets = found.of_row, found.members
@@ -133,10 +126,7 @@ class GivenPairs:
     def read(cls, pairs: NDArray[np.intp], by_label: LabelPairs | None) -> "GivenPairs | None":
         """Keep the pairs that add to the labels; None if there are none.
 
-        Raises
-        ------
-        InvalidInputError
-            If a pair is given both as neighbours and as others.
+        A pair that is given both as neighbours and as others is refused.
         """
         ends = np.sort(pairs[:, :2], axis=1)
         ends, first, places = np.unique(ends, axis=0, return_index=True, return_inverse=True)

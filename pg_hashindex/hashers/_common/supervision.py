@@ -21,30 +21,18 @@ _NONE = np.empty(0, np.intp)
 class Labels:
     """The labels of rows, one or several each.
 
-    Attributes
-    ----------
-    indicator : scipy.sparse.csr_array, float32 (n, c)
-        1 if a row has a label; rows of zeros are unlabelled. Sums by class are products with it,
-        for one label a row and for several, and take time in the number of labels.
+    ``indicator``, sparse float32 (n, c), is 1 if a row has a label; rows of zeros are unlabelled.
+    Sums by class are products with it, for one label a row and for several, and take time in the
+    number of labels.
     """
 
     indicator: SparseRows
 
     @classmethod
     def read(cls, y: ArrayLike, n_rows: int) -> "Labels":
-        """Check labels as ``fit`` takes them.
+        """Check labels as ``fit`` takes them: integers (n,), or 0 and 1 (n, c), dense or sparse.
 
-        Parameters
-        ----------
-        y : array-like (n,) of integers, or (n, c) of 0 and 1, dense or of scipy.sparse
-            -1, or a line of zeros, marks an unlabelled row.
-        n_rows : int
-            The number of rows.
-
-        Raises
-        ------
-        InvalidInputError
-            If y has another shape or other values.
+        -1, or a line of zeros, marks an unlabelled row.
         """
         if scipy.sparse.issparse(y):
             return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
@@ -113,13 +101,7 @@ class Labels:
         return bool((np.diff(self.indicator.indptr) <= 1).all())
 
     def numbers(self) -> NDArray[np.intp]:
-        """Return the class of each row, intp (n,), -1 for none.
-
-        Raises
-        ------
-        InvalidInputError
-            If a row has several labels.
-        """
+        """Return the class of each row, intp (n,), -1 for none; refuse several labels a row."""
         counts = np.diff(self.indicator.indptr)
         if (counts > 1).any():
             raise InvalidInputError(
@@ -153,18 +135,10 @@ class Labels:
 
 @dataclass(frozen=True, eq=False)
 class Supervision:
-    """Everything that is known about training rows besides their vectors.
+    """Everything that is known about training rows besides their vectors, as `Hasher.fit` takes it.
 
-    Attributes
-    ----------
-    labels : Labels, optional
-    pairs : intp (p, 3), optional
-        Two row numbers, and 1 for neighbours or -1 for others.
-    triplets : intp (t, 3), optional
-        Three row numbers: the first row is nearer to the second than to the third.
-    graph : scipy.sparse.csr_array, float32 (n, m), optional
-        Weights above 0 of the edges between rows and m objects. After `read` each object has an
-        edge; after `restricted_to` some objects may have none.
+    Pairs are intp (p, 3), triplets (t, 3). The graph is sparse float32 (n, m) with weights above 0;
+    after `read` each object has an edge, after `restricted_to` some objects may have none.
     """
 
     labels: Labels | None = None
@@ -178,13 +152,7 @@ class Supervision:
         return np.unique(np.concatenate([rows.ravel() for rows in named])) if named else _NONE
 
     def restricted_to(self, rows: NDArray[np.integer]) -> "Supervision":
-        """Return what is known about some rows, renumbered in their order.
-
-        Parameters
-        ----------
-        rows : integer (m,)
-            Distinct row numbers, rising, that include all `related_rows`.
-        """
+        """Return what is known about some rows, rising, with all `related_rows`; renumber them."""
         pairs, triplets = (
             None
             if known is None
@@ -207,13 +175,7 @@ class Supervision:
         triplets: ArrayLike | None = None,
         graph: ArrayLike | SparseRows | None = None,
     ) -> "Supervision":
-        """Check what ``fit`` takes.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes, row numbers or values are not usable, or the graph has no edge.
-        """
+        """Check what ``fit`` takes."""
         return cls(
             None if y is None else Labels.read(y, n_rows),
             None if pairs is None else read_pairs(pairs, n_rows),
@@ -223,13 +185,7 @@ class Supervision:
 
 
 def check_classes(labels: Labels) -> None:
-    """Refuse labels that do not distinguish any rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If no row has a label, or all labelled rows have the same one.
-    """
+    """Refuse labels that do not distinguish any rows."""
     n_labelled = len(labels.labelled)
     if not n_labelled:
         raise InvalidInputError(
@@ -242,18 +198,7 @@ def check_classes(labels: Labels) -> None:
 
 
 def labelled_rows(rows: RowSource, labels: Labels | None) -> tuple[RowSource, Labels]:
-    """Leave out unlabelled rows, for methods that do not use them.
-
-    Returns
-    -------
-    RowSource, Labels
-        The labelled rows and their labels, in row order.
-
-    Raises
-    ------
-    InvalidInputError
-        If fewer than two classes are left.
-    """
+    """Leave out unlabelled rows, for methods that do not use them; two classes must be left."""
     assert labels is not None  # noqa: S101  (`Hasher.fit` asks for what a method learns from)
     check_classes(labels)
     numbers = labels.labelled

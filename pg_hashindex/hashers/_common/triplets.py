@@ -23,16 +23,10 @@ class Comparisons:
     matters only by the pairs that it splits. So distances are computed by pair, in time that does
     not grow with the triplets.
 
-    Attributes
-    ----------
-    rows : intp (m,)
-        Numbers of the distinct rows, rising.
-    first, second : intp (p,)
-        The two rows of each distinct pair, as positions in ``rows``; first < second.
-    near, far : intp (t,)
-        The pairs (x, x+) and (x, x-) of each triplet.
-    duplets : intp (k,)
-        The pairs that should be near, for the pairwise extension; empty without it.
+    ``rows`` (m,) are the numbers of the distinct rows, rising. ``first`` < ``second`` (p,) are the
+    two rows of each pair, as positions in these. ``near`` and ``far`` (t,) are the pairs (x, x+)
+    and (x, x-) of each triplet, ``duplets`` (k,) the pairs that should be near, for the pairwise
+    extension.
     """
 
     rows: NDArray[np.intp]
@@ -97,31 +91,13 @@ def label_triplets(
     max_triplets: int,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """Join the nearest rows of the same class with the nearest rows of other classes.
+    """Join the nearest rows of the same class with the nearest of other classes, intp (t, 3).
 
-    As in large margin nearest neighbours (Weinberger et al. 2006): for each row x, x+ is one of
-    the nearest rows that share a label with it and x- one of the nearest that share none. If that
-    gives more than ``max_triplets``, each row keeps an equal number of random combinations.
-
-    Parameters
-    ----------
-    X : float32 (m, d)
-    labels : Labels
-        Labels of these rows; each has at least one.
-    n_neighbours : int
-        Neighbours of either kind; fewer if there are no more.
-    max_triplets : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    intp (t, 3)
-        Positions in X, t <= ``max_triplets``.
-
-    Raises
-    ------
-    InvalidInputError
-        If no row has both a row that shares a label with it and one that shares none.
+    As in large margin nearest neighbours (Weinberger et al. 2006): for each row x of X (m, d), x+
+    is one of the nearest rows that share a label with it and x- one of the nearest that share none,
+    ``n_neighbours`` of either kind at the most. If that gives more than ``max_triplets``, each row
+    keeps an equal number of random combinations. Each row has a label; labels that give no triplet
+    are refused.
     """
     near, far = _neighbours(X, labels, n_neighbours)
     usable = np.flatnonzero((near >= 0).any(axis=1) & (far >= 0).any(axis=1))

@@ -1,8 +1,11 @@
-"""Families of weak hash functions, and the search for the best one of a family."""
+"""Families of weak hash functions over the training rows.
 
-from abc import ABC, abstractmethod
+`LinearFunctions` and `Stumps` have the same members: ``best`` searches for the function that
+collects the most, ``draw`` draws one, and ``layer`` gives the projections of some.
+"""
+
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.optimize
@@ -18,15 +21,7 @@ _NO_SPREAD = 1e-5
 
 
 class WeakFunction(NamedTuple):
-    """A hash function h(x) = [weights'x > threshold] of features x.
-
-    Attributes
-    ----------
-    weights : float64 (d,)
-    threshold : float
-    bits : bool (m,)
-        Its values on the training rows.
-    """
+    """A hash function h(x) = [weights'x > threshold], and its bits (m,) of the training rows."""
 
     weights: NDArray[np.float64]
     threshold: float
@@ -34,15 +29,7 @@ class WeakFunction(NamedTuple):
 
 
 class Cut:
-    """Charges on pairs of rows. A function collects the charges of the pairs that it splits.
-
-    Parameters
-    ----------
-    first, second : intp (p,)
-        The rows of each pair.
-    charges : float64 (p,)
-    n_rows : int
-    """
+    """Charges (p,) on pairs of rows. A function collects those of the pairs that it splits."""
 
     def __init__(
         self,
@@ -81,38 +68,7 @@ class Cut:
         return np.cumsum(rising - falling, dtype=np.float64)[:-1]
 
 
-class WeakFunctions(ABC):
-    """A family of hash functions over the training rows."""
-
-    @abstractmethod
-    def best(
-        self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
-    ) -> WeakFunction | None:
-        """Search for the function that collects the most.
-
-        Parameters
-        ----------
-        cut : Cut
-        known : sequence of WeakFunction
-            Functions that should not be found again; not every family can exclude them.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        WeakFunction or None
-            None if no function gives a new split.
-        """
-
-    @abstractmethod
-    def draw(self, rng: np.random.Generator) -> WeakFunction | None:
-        """Draw a random function, whatever it collects; None if it splits no rows."""
-
-    @abstractmethod
-    def layer(self, functions: Sequence[WeakFunction]) -> Layer:
-        """Return the layer of the functions' projections."""
-
-
-class LinearFunctions(WeakFunctions):
+class LinearFunctions:
     """h(x) = [v'x + b > 0], by the relaxation of the sign to tanh (equation 13).
 
     The relaxed objective is t'Lt with t = tanh(Xv + b): triplets enter only through L. L-BFGS
@@ -120,13 +76,7 @@ class LinearFunctions(WeakFunctions):
     thresholds along v. Features are centred and scaled to a mean squared length of 1, at which v ~
     N(0, 1) gives projections v'x of the size of b ~ U(-1, 1).
 
-    Parameters
-    ----------
-    X : float32 (m, d)
-        Features.
-    n_starts : int
-    max_iter : int
-        Iterations of L-BFGS.
+    ``max_iter`` are iterations of L-BFGS.
     """
 
     def __init__(self, X: NDArray[np.float32], n_starts: int, max_iter: int) -> None:
@@ -141,9 +91,9 @@ class LinearFunctions(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search for the function that collects the most; see `WeakFunctions.best`.
+        """Search for the function that collects the most; None if none splits the rows.
 
-        It finds a local optimum, which depends on the draw.
+        It finds a local optimum, which depends on the draw; it may be a known one.
         """
         if not len(cut.charges):
             return None
@@ -207,14 +157,8 @@ class LinearFunctions(WeakFunctions):
         return affine(kept, -(kept.astype(np.float64) @ self.mean) - thresholds)
 
 
-class Stumps(WeakFunctions):
-    """h(x) = [x_f > threshold] for one feature f.
-
-    Parameters
-    ----------
-    X : float32 (m, d)
-        Features.
-    """
+class Stumps:
+    """h(x) = [x_f > threshold] for one feature f of float32 (m, d)."""
 
     def __init__(self, X: NDArray[np.float32]) -> None:
         self.X = X
@@ -227,10 +171,7 @@ class Stumps(WeakFunctions):
     def best(
         self, cut: Cut, known: Sequence[WeakFunction], rng: np.random.Generator
     ) -> WeakFunction | None:
-        """Search all functions for the one that collects the most; see `WeakFunctions.best`.
-
-        None if all are known.
-        """
+        """Search all functions for the one that collects the most; None if all are known."""
         taken: dict[int, list[int]] = {}
         for function in known:
             feature = int(np.argmax(function.weights))
@@ -267,3 +208,6 @@ class Stumps(WeakFunctions):
         """Return the layer of the functions' projections, with one-hot rows of weights."""
         weights = np.array([function.weights for function in functions])
         return affine(weights, -np.array([function.threshold for function in functions]))
+
+
+WeakFunctions: TypeAlias = LinearFunctions | Stumps

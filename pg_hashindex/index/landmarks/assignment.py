@@ -30,21 +30,8 @@ class Landmarks:
     more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
     dimensions where one keeps most of the variance.
 
-    Parameters
-    ----------
-    centres : array-like (m, d)
-    spherical : bool
-        Whether only directions count: rows and landmarks are scaled to unit length.
-
-    Attributes
-    ----------
-    centres : float32 (m, d)
-    spherical : bool
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no landmark, or one is not a finite vector.
+    If the landmarks (m, d) are ``spherical``, only directions count: rows and landmarks are scaled
+    to unit length.
     """
 
     def __init__(self, centres: ArrayLike, *, spherical: bool) -> None:
@@ -61,22 +48,9 @@ class Landmarks:
             self._groups = LandmarkGroups(reduced(self._points, self._basis), *_GROUPS)
 
     def assign(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Find the nearest landmark of each row.
+        """Find the nearest landmark of each row (n, d), intp (n,).
 
         The zero vector has no direction: if only directions count, it belongs to landmark 0.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-
-        Returns
-        -------
-        intp (n,)
-
-        Raises
-        ------
-        InvalidInputError
-            If X does not hold finite vectors of the landmarks' dimension.
         """
         rows = as_rows(X, dimension=self.centres.shape[1])
         result = np.empty(len(rows), np.intp)
@@ -99,10 +73,6 @@ class ListMeans:
 
     Landmarks are trained on a sample. Their lists stay as they are when they move to the mean of
     all of their rows, and 64 lists then hold as much of the true ten as 80 did.
-
-    Parameters
-    ----------
-    landmarks : Landmarks
     """
 
     def __init__(self, landmarks: Landmarks) -> None:

@@ -29,14 +29,8 @@ class LandmarkGroups:
     Each row chooses its own groups. Letting all rows of a group visit the same neighbouring groups
     needs fewer and larger products, but takes twice the time for the same neighbours.
 
-    Parameters
-    ----------
-    points : float32 (m, k)
-        The landmarks, with values of about 1 at most: their scores must hold in float32.
-    fineness : float
-        Groups for each root of the number of landmarks.
-    n_visited : int
-        Groups that each row visits.
+    Points float32 (m, k) have values of about 1 at most: their scores must hold in float32.
+    ``fineness`` is the number of groups for each root of the number of landmarks.
     """
 
     def __init__(self, points: NDArray[np.float32], fineness: float, n_visited: int) -> None:
@@ -61,16 +55,7 @@ class LandmarkGroups:
         self._block_rows = max(1, _BLOCK_SCORES // max(self._n_visited, len(self._centres)))
 
     def nearest(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Find the nearest landmark of each row among those of the groups it visits.
-
-        Parameters
-        ----------
-        X : float32 (n, k)
-
-        Returns
-        -------
-        intp (n,)
-        """
+        """Find the nearest landmark of each row (n, k) among those of the groups it visits."""
         result = np.empty(len(X), np.intp)
         for part in row_slices(len(X), self._block_rows):
             visited = self._visited(X[part])
@@ -97,13 +82,8 @@ class LandmarkGroups:
     ) -> Iterator[tuple[NDArray[np.intp], int, NDArray[np.float32]]]:
         """Compare rows with the landmarks of the groups they visit, group by group.
 
-        Yields
-        ------
-        pairs : intp (p,)
-            Places in ``visited`` of the rows that visit the group.
-        group : int
-        scores : float32 (p, size of the group)
-            Half of the squared distance, without the square of the row.
+        Yields the places in ``visited`` of the p rows that visit a group, the group, and their
+        scores (p, its size): half of the squared distance, without the square of the row.
         """
         flat = visited.ravel()
         # NumPy sorts numbers of 16 bits by radix.
@@ -126,12 +106,8 @@ def _split(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Put the members of each group together; cut groups above the largest size along an axis.
 
-    Returns
-    -------
-    members : intp (m,)
-        Numbers of points, group after group.
-    starts : intp (n_groups + 1,)
-        The start of each group among them; none is empty.
+    Returns the numbers of points, group after group, and the start of each group among them, and
+    the end; none is empty.
     """
     members = np.lexsort((points[:, 0], labels))
     ordered = labels[members]
@@ -151,10 +127,7 @@ def _least(scores: NDArray[np.float32], n: int) -> NDArray[np.intp]:
     takes a third of the time of an indirect partition. So numbers that differ in those bits alone
     (in a 1000th part, of 4,000 in a line) count as equal. The scores are overwritten.
 
-    Returns
-    -------
-    intp (n_lines, n)
-        All places, if a line is shorter.
+    Returns intp (n_lines, n); all places, if a line is shorter.
     """
     width = scores.shape[1]
     if n >= width:
@@ -179,27 +152,11 @@ def place_means(
     numbers: NDArray[np.intp],
     weights: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Return the weighted mean of the rows of each place, and how many they are.
+    """Return the weighted mean of the rows of each place, (n_places, d), and how many they are.
 
-    Sums of at most 32 rows in float32, and sums of these in float64: thousands of equal rows in
-    float32 alone have a mean that is none of them.
-
-    Parameters
-    ----------
-    rows : float32 (n, d)
-    places : intp (p,)
-        0 to n_places - 1.
-    n_places : int
-    numbers : intp (p,)
-        The rows that ``places`` belong to; they are not copied.
-    weights : float32 (p,)
-        The factor of each row.
-
-    Returns
-    -------
-    means : float32 (n_places, d)
-        Zeros where a place has no row.
-    counts : intp (n_places,)
+    ``places`` (p,) belong to the rows ``numbers`` (p,) of ``rows`` (n, d), which are not copied;
+    the mean is 0 where a place has no row. Sums of at most 32 rows in float32, and sums of these in
+    float64: thousands of equal rows in float32 alone have a mean that is none of them.
     """
     order = np.argsort(places, kind="stable")
     counts = np.bincount(places, minlength=n_places)

@@ -29,13 +29,7 @@ class Space:
     """Rows scaled to unit length if only directions count, centred, and scaled to size 1.
 
     So products in float32 keep the digits that distinguish near rows, and squares stay within the
-    range of float32.
-
-    Parameters
-    ----------
-    X : float32 (n, d)
-        Rows that give the mean and the scale.
-    spherical : bool
+    range of float32. X (n, d) gives the mean and the scale.
     """
 
     def __init__(self, X: NDArray[np.float32], spherical: bool) -> None:
@@ -69,21 +63,12 @@ def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Find directions that keep most of the variance, for comparing in fewer dimensions.
+    """Find directions that keep most of the variance of rows (n, d) about their mean.
 
     By subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) on a few thousand rows:
     the covariance matrix of a few thousand dimensions would take longer than all that follows.
-
-    Parameters
-    ----------
-    X : float32 (n, d)
-        About the mean.
-
-    Returns
-    -------
-    float32 (d, k) or None
-        Orthonormal columns, 96 at least; None where no basis of at most 256 columns and three
-        quarters of the dimensions keeps 85 % of the variance.
+    Returns orthonormal columns (d, k), 96 at least; None where no basis of at most 256 columns and
+    three quarters of the dimensions keeps 85 % of the variance.
     """
     sample = X[:: -(-len(X) // _BASIS_ROWS)]
     total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
@@ -114,11 +99,7 @@ def in_threads(work: Callable[[slice], None], n_rows: int) -> None:
     Half of the work on a slice is no product, and a single thread would do it. Slices do not depend
     on how many threads there are, so neither do the sums of a product.
 
-    Parameters
-    ----------
-    work : callable
-        Takes a slice, and must write its results to places of its own.
-    n_rows : int
+    ``work`` takes a slice, and must write its results to places of its own.
     """
     n_slices = max(1, -(-n_rows // _SLICE_ROWS))
     slices = list(row_slices(n_rows, max(1, -(-n_rows // n_slices))))

@@ -56,29 +56,11 @@ def train_landmarks(
     the last round, landmarks of fewer than three rows are dropped, so that no landmark reveals a
     single row.
 
-    Parameters
-    ----------
-    rows : array-like (n, d)
-        The sample; about `training_rows` of them. A copy of it in fewer dimensions is made.
-    n_landmarks : int
-    spherical : bool
-        Whether only directions count: landmarks then have unit length, and zero vectors are left
-        out.
-    random_state : int, optional
-    rounds : int
-    on_round : callable, optional
-        Called after each round with the rounds done and the rounds in all.
-
-    Returns
-    -------
-    float32 (m, d)
-        m is n_landmarks, or less if there are fewer distinct rows or landmarks are dropped. If no
-        three rows have a mean, the only landmark is the first axis.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are no rows, or they are not finite vectors, or n_landmarks or rounds is below 1.
+    About `training_rows` rows (n, d) are enough; a copy of them in fewer dimensions is made. If
+    only directions count (``spherical``), landmarks have unit length, and zero vectors are left
+    out. ``on_round`` is called after each round with the rounds done and the rounds in all. Returns
+    float32 (m, d), n_landmarks or less if there are fewer distinct rows or landmarks are dropped;
+    if no three rows have a mean, the only landmark is the first axis.
     """
     X = as_rows(rows).astype(np.float32, copy=False)
     for name, value in (("n_landmarks", n_landmarks), ("rounds", rounds)):

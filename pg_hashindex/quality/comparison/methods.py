@@ -51,13 +51,7 @@ class Method:
             object.__setattr__(self, "name", self.hasher)
 
     def make(self, n_bits: int, random_state: int) -> Hasher:
-        """Make the hasher.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such hasher, parameter or number of levels.
-        """
+        """Make the hasher; refuse what there is no hasher, parameter or number of levels of."""
         if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
             raise InvalidInputError(
                 f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
@@ -72,13 +66,7 @@ class Method:
     def training_data(
         self, split: Split
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
-        """Return the rows and labels that it learns from.
-
-        Raises
-        ------
-        InvalidInputError
-            If it learns from a part of the labels and the split names none.
-        """
+        """Return the rows and labels that it learns from; the split may name those."""
         if self.train_on == "database":
             X, y = split.database, split.labels
         else:
@@ -103,17 +91,8 @@ class Method:
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
         """Return the rows and labels for a transductive method: all rows that need codes.
 
-        Returns
-        -------
-        X : floating (n + n_queries, d)
-            The rows of the database, then the queries.
-        y : optional
-            The labels of the training rows; all other rows have none.
-
-        Raises
-        ------
-        InvalidInputError
-            As `training_data`; or if a training row is not in the database.
+        The rows of the database, then the queries. Only training rows, which must be in the
+        database, have their labels.
         """
         _, y = self.training_data(split)
         X = np.concatenate([split.database, split.queries])

@@ -52,12 +52,7 @@ class Measures:
     ties: metrics.Ties = "order"
 
     def check(self, n: int) -> None:
-        """Refuse measures that need more than n rows.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse measures that need more than n rows."""
         if not self.k:
             raise InvalidInputError("k must be one or more numbers of rows, got none")
         for k in self.k:
@@ -101,27 +96,10 @@ def score(
     ranked_by: NDArray[np.uint8] | None = None,
     weights: NDArray[np.generic] | None = None,
 ) -> dict[str, Scores]:
-    """Take all measures of some codes.
+    """Take all measures of some codes, by the name of the truth.
 
-    Parameters
-    ----------
-    query_codes : uint8 (n_queries, width)
-    codes : uint8 (n, width)
-        Codes of the database.
-    split : Split
-    truths : sequence of Truth
-    measures : Measures
-    ranked_by : uint8 (n_queries, width) or (n_queries, m, width), optional
-        Codes of the queries for rankings, as `Model.ranking_codes` returns them; by default
-        ``query_codes``, which measures within a radius always use.
-    weights : (n_bits,) or (m,), optional
-        The weight of each bit in rankings, or of each of the m codes. Within a radius all weights
-        are 1.
-
-    Returns
-    -------
-    dict of str to Scores
-        By the name of the truth.
+    Rankings are by ``ranked_by`` and ``weights``, as `Model.ranking_codes` returns them, or by
+    ``query_codes``, which measures within a radius always use, with equal weights.
     """
     if ranked_by is None:
         ranked_by = query_codes

@@ -64,12 +64,7 @@ class Goal:
     max_bytes: int | None = None
 
     def check(self) -> None:
-        """Refuse values out of range.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse values out of range."""
         if not 0 < self.recall <= 1:
             raise InvalidInputError(f"recall must be above 0 and at most 1, got {self.recall}")
         as_count("k", self.k)
@@ -162,16 +157,7 @@ class Trial:
 
 
 def name_codes(method: str, bits: int, levels: Levels) -> str:
-    """Name codes by their method and length: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``.
-
-    Parameters
-    ----------
-    method : str
-    bits : int
-        Bits of a code.
-    levels : {2, 4}
-        Levels of a projection.
-    """
+    """Name codes by method and bits: ``itq 128 bits``, with 4 levels ``itq 64 x 2 bits``."""
     each = bits_of(levels)
     return f"{method} {bits} bits" if each == 1 else f"{method} {bits // each} x {each} bits"
 
@@ -245,17 +231,7 @@ def _described(trial: Trial) -> dict[str, Any]:
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that no other trial beats in recall, median time and bytes at once.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-
-    Returns
-    -------
-    list of Trial
-        By recall.
-    """
+    """Return the trials that no other trial beats in recall, median time and bytes, by recall."""
 
     def costs(trial: Trial) -> tuple[float, float, float]:
         return -trial.recall, trial.p50_ms, trial.bytes

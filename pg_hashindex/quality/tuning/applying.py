@@ -24,23 +24,7 @@ _MAY_INDEX = (
 
 
 def check_free(connection: Connection, name: str, table: str | None = None) -> None:
-    """Refuse, before tuning, a name or table that `apply` could not use.
-
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    name : str
-        The name of the new model and index.
-    table : str, optional
-        As SQL writes it.
-
-    Raises
-    ------
-    InvalidInputError
-        If an index of that name exists already, or the name is impossible.
-    MissingRightsError
-        If the role may not make triggers on the table.
-    """
+    """Refuse, before tuning, a name or table that `apply` could not use."""
     check_model_name(name)
     n_bytes = len(name.encode())
     if n_bytes > _MOST_NAME_BYTES:
@@ -87,10 +71,6 @@ def apply(
         The name of the new model and index; required if a table was tuned.
     progress : bool
         Whether to draw bars on stderr.
-
-    Returns
-    -------
-    HashIndex
 
     Raises
     ------

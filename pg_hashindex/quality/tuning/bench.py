@@ -30,6 +30,7 @@ from ...db.locks import claim, release
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import Metric
+from ...models.store import check_may_save
 from ..measuring import Answers, ask
 from .advice import Goal, Trial
 from .sample import Drawn
@@ -46,20 +47,9 @@ _numbers = itertools.count(1)
 
 _PREFIX = "hashindex_tune_"
 
-_MISSING_RIGHTS = """
-    SELECT quote_ident(current_user), pg_catalog.array_remove(ARRAY[
-        CASE WHEN NOT has_database_privilege(current_database(), 'CREATE')
-            THEN 'CREATE ON DATABASE ' || quote_ident(current_database()) END,
-        CASE WHEN NOT has_schema_privilege('hashindex', 'CREATE')
-            THEN 'USAGE, CREATE ON SCHEMA hashindex' END,
-        CASE WHEN NOT (has_table_privilege('hashindex.model', 'INSERT')
-                       AND has_table_privilege('hashindex.model', 'DELETE'))
-            THEN 'INSERT, DELETE ON hashindex.model' END,
-        CASE WHEN NOT (has_table_privilege('hashindex.index', 'INSERT')
-                       AND has_table_privilege('hashindex.index', 'UPDATE')
-                       AND has_table_privilege('hashindex.index', 'DELETE'))
-            THEN 'INSERT, UPDATE, DELETE ON hashindex.index' END
-    ], NULL)
+_MAY_MAKE_SCHEMAS = """
+    SELECT quote_ident(current_user), quote_ident(current_database()),
+           has_database_privilege(current_database(), 'CREATE')
 """
 
 _LEFT_OVER = """
@@ -131,14 +121,6 @@ class Scratch:
             # Another run may have dropped it.
             self._execute("DROP SCHEMA IF EXISTS {schema} CASCADE")
 
-    def lock(self) -> bool:
-        """Take the lock of the schema for this session, if it is free."""
-        return claim(self.connection, "tune", self.schema)
-
-    def unlock(self) -> None:
-        """Give the lock back."""
-        release(self.connection, "tune", self.schema)
-
     def _execute(
         self,
         statement: LiteralString,
@@ -151,21 +133,13 @@ class Scratch:
 
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Scratch]:
-    """Make a scratch schema, and drop it with its contents at the end, also after errors.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection is inside a transaction.
-    MissingRightsError
-        If the role may not make the schema, models or indexes.
-    """
+    """Make a scratch schema, and drop it with its contents at the end, also after errors."""
     prepare(connection)
     with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
         _check_rights(connection)
         _sweep(connection)
         made = Scratch(connection, _PREFIX + secrets.token_hex(6))
-        made.lock()
+        claim(connection, "tune", made.schema)
         try:
             made.create()
             try:
@@ -176,52 +150,36 @@ def scratch(connection: Connection) -> Iterator[Scratch]:
                     made.drop()
         finally:
             if not connection.closed:
-                made.unlock()
+                release(connection, "tune", made.schema)
 
 
 def _check_rights(connection: Connection) -> None:
-    row = connection.execute(_MISSING_RIGHTS).fetchone()
-    assert row is not None  # noqa: S101
-    if row[1]:
+    ((role, database, may_make),) = connection.execute(_MAY_MAKE_SCHEMAS).fetchall()
+    if not may_make:
         raise MissingRightsError(
-            f"role {row[0]} may not make the scratch tables that settings are tried on; an owner "
-            f"grants that with: {'; '.join(f'GRANT {right} TO {row[0]}' for right in row[1])}"
+            f"role {role} may not make the schema of scratch tables that settings are tried on; an "
+            f"owner grants that with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
+    check_may_save(connection)
 
 
 def _sweep(connection: Connection) -> None:
     """Drop the schemas that killed runs have left."""
     rows = execute(connection, _LEFT_OVER, [_PREFIX]).fetchall()
     for (schema,) in rows:
-        left = Scratch(connection, schema)
-        if left.lock():
+        if claim(connection, "tune", schema):
             try:
-                left.drop()
+                Scratch(connection, schema).drop()
             finally:
-                left.unlock()
+                release(connection, "tune", schema)
 
 
 class Bench:
     """The scratch table, queries, exact answers and time limit of all trials.
 
-    Parameters
-    ----------
-    scratch : Scratch
-    drawn : Drawn
-    goal : Goal
-    metric : {"l2", "cosine", "ip"}
-    deadline : float
-        The end, as time.monotonic.
-    say : callable
-        Called with the current step in words.
-
-    Attributes
-    ----------
-    full : int
-        The rows of the full table.
-    trials : list of Trial
-    left_out : list of str
-        Things that are not tried, and why.
+    ``deadline`` is the end, as time.monotonic, and ``say`` is called with the current step in
+    words. ``full`` are the rows of the full table; ``left_out`` are things that are not tried, and
+    why.
     """
 
     def __init__(
@@ -303,16 +261,9 @@ class Bench:
     ) -> Answers:
         """Run all queries by a prepared statement, with vectors and answers in binary.
 
-        Parameters
-        ----------
-        statement : psycopg.sql.Composed
-            Returns ids and distances, nearest first; the query is ``$1``.
-        more : sequence of sequences
-            Further parameters of each query.
-        settings : mapping, optional
-            Settings of PostgreSQL for these queries; given if an index should be used.
-        most_seconds : float, optional
-            As `pg_hashindex.quality.measuring.ask` has it.
+        The statement returns ids and distances, nearest first; ``$1`` is the query, and ``more``
+        are further parameters of each. Settings of PostgreSQL are given if an index should be used.
+        ``most_seconds`` is as in `pg_hashindex.quality.measuring.ask`.
         """
         given = dict(settings or {})
         if settings is not None and not self.drawn.whole:
@@ -333,16 +284,10 @@ class Bench:
             )
 
     def add(self, trial: Trial, answers: Answers, fixed: tuple[int, float] = (0, 0.0)) -> Trial:
-        """Keep a trial, with its times and its estimates for the full table.
+        """Keep a trial of the sample, with its times and its estimates for the full table.
 
-        Parameters
-        ----------
-        trial : Trial
-            A trial with its recall for the full table, and its bytes and seconds on the sample.
-        answers : Answers
-            The answers on the sample.
-        fixed : (int, float)
-            Bytes and seconds that do not grow with the rows.
+        Its recall is that of the full table already. ``fixed`` are bytes and seconds that do not
+        grow with the rows.
         """
         timed = replace(
             trial,

@@ -57,17 +57,9 @@ _BLOCK_ROWS = 4096
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to be tried.
+    """A model to be tried, by its name from `name_codes`; ``make`` trains or reads it.
 
-    Attributes
-    ----------
-    name : str
-        The name from `name_codes`.
-    make : callable
-        Trains or reads the model.
-    reference : str, optional
-        Its name in the database, if it is stored already.
-    layout : {"table", "column"}
+    ``reference`` is its name in the database, if it is stored already.
     """
 
     name: str
@@ -169,22 +161,11 @@ def orders(
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """A model, and the ranks of true neighbours by its codes.
+    """A model, and the ranks of true neighbours by its codes, in its rankings, the best first.
 
-    Attributes
-    ----------
-    candidate : Candidate
-    model : Model
-    train_s : float
-    rankings : tuple of str
-        The best first.
-    full : CodeRanks
-        Among the rows of the full table that were read.
-    share : float
-        The part of the table that these rows are, and so the part of the candidates to expect among
-        them.
-    sample : CodeRanks
-        Among the rows of the scratch table.
+    ``full`` are ranks among the rows of the full table that were read, ``sample`` among those of
+    the scratch table. ``share`` is the part of the table that was read, and so the part of the
+    candidates to expect among its rows.
     """
 
     candidate: Candidate
@@ -203,13 +184,8 @@ class Coded:
     def recall(self, candidates: int, ranking: Ranking, measured: float | None = None) -> float:
         """Return the recall of a scan of the full table, or of an access path that loses some rows.
 
-        Parameters
-        ----------
-        candidates : int
-        ranking : {"hamming", "asymmetric", "weighted"}
-        measured : float, optional
-            Recall of an access path on the sample; it is assumed to lose the same part of a scan's
-            answers on the full table.
+        ``measured`` is the recall of an access path on the sample; it is assumed to lose the same
+        part of a scan's answers on the full table.
         """
         counted = self.full.recall(candidates * self.share, ranking)
         if measured is None:

@@ -82,10 +82,6 @@ def tune_index(
     on_step : callable, optional
         Called with the current step in words.
 
-    Returns
-    -------
-    Advice
-
     Raises
     ------
     InvalidInputError
@@ -130,10 +126,6 @@ def tune_table(
         A unique NOT NULL column; the primary key by default.
     metric : {"l2", "cosine", "ip"}
     on_step : callable, optional
-
-    Returns
-    -------
-    Advice
 
     Raises
     ------

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ...db.binary_vectors import decode_vectors, dimension_of
 from ...db.connection import Connection, translated_errors
-from ...db.table_source import TableRow, TableSource
+from ...db.table_source import TableSource
 from ...errors import InvalidInputError
 from ...index.search import as_count
 from ...models.model import Metric
@@ -21,7 +20,6 @@ __all__ = ["Drawn", "Effort", "blocks", "draw"]
 # The least number of rows: fewer do not represent the full table.
 _LEAST_ROWS = 1000
 _ROWS_PER_ANSWER = 20
-_BLOCK_ROWS = 4096
 # Rows to read for an estimate of how many have a vector; if fewer are met, all rows are read.
 _COUNTED_ROWS = 100_000
 _LEAST_COUNTED = 1000
@@ -53,12 +51,7 @@ class Effort:
     random_state: int = 0
 
     def check(self) -> None:
-        """Refuse values out of range.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse values out of range."""
         as_count("sample", self.sample)
         as_count("queries", self.queries)
         if not self.minutes > 0:
@@ -67,24 +60,10 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Rows and queries.
+    """Rows, with keys as text in random order and vectors X (n, d), and queries Q (m, d).
 
-    Attributes
-    ----------
-    source : TableSource
-        With its key.
-    keys : list of str
-        The keys of the rows, in random order.
-    X : float32 (n, d)
-    Q : float32 (m, d)
-    held_out : frozenset of str
-        Keys of the rows that are the queries.
-    whole : bool
-        Whether the rows and the held-out ones are the whole table.
-    rows : int
-        The number of rows with a vector, estimated unless ``whole``.
-    partitioned : bool
-        Whether the table has partitions.
+    ``held_out`` are the keys of the rows that are the queries. If rows and queries are the
+    ``whole`` table, ``rows`` is the exact number of rows with a vector, else an estimate.
     """
 
     source: TableSource
@@ -110,12 +89,8 @@ def draw(
 
     With cosine distance, zero vectors have no neighbours and are not used as queries.
 
-    Raises
-    ------
-    InvalidInputError
-        If there is no such table, column or key, or an index could not be made of it; if the rows
-        are too few, or not of one dimension; or if the log of queries is none, or of another
-        dimension.
+    What no index could be made of is refused, and too few rows, rows or logged queries of another
+    dimension.
     """
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
@@ -130,7 +105,7 @@ def draw(
             raise InvalidInputError(
                 f"{source.name} has no row with a vector in column {column!r}; load the rows first"
             )
-        vectors = _decoded(found, source, dimension_of(found[0].vector))
+        vectors = source.vectors_of(found)
         logged = None
         if effort.queries_from is not None:
             logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
@@ -176,36 +151,16 @@ def _check_enough(source: TableSource, n_rows: int, n_held: int, k: int, whole: 
         )
 
 
-def _decoded(rows: list[TableRow], source: TableSource, dimension: int) -> NDArray[np.float32]:
-    out = np.empty((len(rows), dimension), np.float32)
-    for row in rows:
-        if dimension_of(row.vector) != dimension:
-            raise InvalidInputError(
-                f"column {source.vector!r} of {source.name} holds vectors of dimensions "
-                f"{dimension} and {dimension_of(row.vector)}; a model takes one"
-            )
-    decode_vectors([row.vector for row in rows], out)
-    return out
-
-
 def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
     """Read the vectors of the full table once, or of a uniform part of it, in blocks (b, d).
 
     The queries are left out. Runs in a transaction; close the generator if it is not read to its
     end.
     """
-    source, dimension = drawn.source, drawn.X.shape[1]
+    source = drawn.source
     with translated_errors(), source.connection.transaction():
         source.connection.execute("SET TRANSACTION READ ONLY")
-        block: list[TableRow] = []
-        for row in source.read(sql.SQL("true"), share, seed):
-            if row.key not in drawn.held_out:
-                block.append(row)
-            if len(block) == _BLOCK_ROWS:
-                yield _decoded(block, source, dimension)
-                block = []
-        if block:
-            yield _decoded(block, source, dimension)
+        yield from source.blocks(drawn.X.shape[1], without=drawn.held_out, share=share, seed=seed)
 
 
 def _check_table(source: TableSource) -> bool:
