@@ -410,6 +410,74 @@ def sizes() -> str:
     )
 
 
+def column_of(entry: dict[str, Any]) -> str:
+    return f"{entry['type']}({entry['dimension']})"
+
+
+def dimensions_storage() -> str:
+    """What each storage of a column costs, at each number of dimensions."""
+    return table(
+        [
+            *("column, storage", "MB in rows", "MB out of line", "insert, us a row"),
+            *("exact query, ms", "100 rows by key, ms"),
+        ],
+        [
+            [f"`{column_of(e)}`, {e['storage']}", *(["refused: a row is too large"] + [""] * 4)]
+            if "refused" in e
+            else [
+                f"`{column_of(e)}`, {e['storage']}",
+                *(f"{e[size] / 1e6:.1f}" for size in ("heap_bytes", "toast_bytes")),
+                f"{e['insert_cpu_us_a_row']:.0f}",
+                f"{e['exact_cpu_ms']:.1f}",
+                f"{e['compare_100_cpu_ms']:.2f}",
+            ]
+            for e in read("dimensions")["storage"]
+        ],
+    )
+
+
+def dimensions_search() -> str:
+    """HNSW and ours, with vectors out of line and in their rows."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for e in read("dimensions")["search"]:
+        found.setdefault((column_of(e), e["system"]), {})[e["storage"]] = e
+    return table(
+        ["column, system", "recall", "EXTERNAL, ms", "MAIN, ms", "MB", "setting"],
+        [
+            [
+                f"`{column}`, {system}",
+                f"{by['MAIN']['recall']:.3f}",
+                *(f"{by[storage]['cpu_ms']:.2f}" for storage in ("EXTERNAL", "MAIN")),
+                f"{by['MAIN']['bytes'] / 1e6:.1f}",
+                by["MAIN"]["setting"],
+            ]
+            for (column, system), by in found.items()
+        ],
+    )
+
+
+def dimensions_codes() -> str:
+    """The candidates that each code needs for a recall."""
+    lines: dict[int, list[str]] = {}
+    headings: dict[str, None] = {}
+    for e in read("dimensions")["codes"]:
+        headings[f"{e['projections']} x {e['levels'] // 2} bits"] = None
+        needed = e["candidates"]
+        lines.setdefault(e["dimension"], []).append(f"{needed['0.95']} / {needed['0.99']}")
+    return table(
+        ["dimensions", *headings],
+        [[f"{dimension:,}", *cells] for dimension, cells in lines.items()],
+    )
+
+
+def dimensions_note() -> str:
+    """How the run of dimensions was made."""
+    found = read("dimensions")
+    rows = found["storage"][0]["rows"]
+    said = f"; {found['note']}" if found["note"] else ""
+    return f"Of {rows:,} rows and {found['machine']['cpus']} cores{said}."
+
+
 def hybrid() -> str:
     """Recall of searches by vector, by words, and by both."""
     kinds = {
@@ -428,6 +496,10 @@ def hybrid() -> str:
 
 TABLES = {
     "hybrid": hybrid,
+    "dimensions-storage": dimensions_storage,
+    "dimensions-search": dimensions_search,
+    "dimensions-codes": dimensions_codes,
+    "dimensions-note": dimensions_note,
     "packages": packages,
     "hashing-32": hashing_32,
     "hashing": hashing,

@@ -1,6 +1,7 @@
 """``pg-hashindex model``: train, keep and move models."""
 
 import secrets
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,6 +11,7 @@ from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models.model import Metric, Model
+from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.training import check_method_takes, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
@@ -25,6 +27,9 @@ from ._shared import (
     print_json,
     print_table,
 )
+
+#: Below this recall on held-back rows, training warns.
+_GOOD_RECALL = 0.9
 
 
 @click.group()
@@ -230,7 +235,35 @@ def train_model(
             f"note: {isolated} of {of_graph['rows']} rows share no object of the graph with "
             "another row, so the graph has no effect on them"
         )
+    # Who teaches labels, pairs or a graph wants other neighbours than the nearest.
+    if not any(value is not None for value in known.values()):
+        _warn_of_recall(stored, table, column)
     _print_model(stored, as_json)
+
+
+def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | None) -> None:
+    """Say what to try next, if too few true neighbours are among the candidates."""
+    recall = stored.training.get("recall")
+    if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
+        return
+    method = HASHERS[stored.method]
+    projections = stored.n_bits // bits_of(stored.levels)
+    if stored.levels == 2 and not stored.weighted and stored.network != "rows":
+        step = "--levels 4"
+    elif "n_bits" in method.parameter_names() and projections < stored.dimension:
+        step = f"--bits {min(2 * projections, stored.dimension)}"
+    else:
+        step = "--method sign" if stored.method == "itq" else "--method itq"
+    of = (
+        ""
+        if table is None
+        else f" --table {shlex.quote(table)} --column {shlex.quote(column or '')}"
+    )
+    note(
+        f"warning: recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} "
+        f"candidates of {recall['among']} rows, and less among more rows; try {step} next, or have "
+        f"methods, bits and candidates compared: pg-hashindex tune{of} --recall 0.95"
+    )
 
 
 def _add_of_deep(given: dict[str, Any], method: str, **options: str | None) -> None:

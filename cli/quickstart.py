@@ -105,7 +105,9 @@ def quickstart(
         chosen = metric or _metric(found)
         complete = index is not None and _is_complete(index)
         if not complete:
-            if index is None and not anyway and (better := _hnsw_suits(found, kept)) is not None:
+            # Tuning measures what this only estimates.
+            unasked = index is None and not anyway and not tuned
+            if unasked and (better := _hnsw_suits(found, kept)) is not None:
                 note(better)
                 raise click.exceptions.Exit(1)
             note(_plan(connection, database_url, found, name, chosen, tuned))
@@ -396,8 +398,10 @@ def _tuned(
     table = found.table
     advice = tune_table(connection, table.name, table.column, Goal(recall), on_step=note, **options)
     if advice.applicable is None:
+        kind = None if advice.recommended is None else advice.recommended.kind
         note(
-            f"tuning recommends no codes: {advice.reason}"
+            ("HNSW suits you better" if kind == "pgvector" else "tuning recommends no codes")
+            + f": {advice.reason}"
             + (f"; to have it: {advice.statements}" if advice.statements else "")
         )
         raise click.exceptions.Exit(1)

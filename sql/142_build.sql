@@ -81,10 +81,12 @@ BEGIN
     UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0) WHERE x.name = i.name;
     later := hashindex._next_of(i);
     EXECUTE format(
-        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL)',
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160)',
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
         later.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );
+    -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
+    EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
         format('landmarks of index %s, which rows of %s are listed under', i.name, base)

@@ -60,7 +60,7 @@ AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
     -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
@@ -124,10 +124,11 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
+    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each
+    -- row's distance would be computed twice.
     statement := format(
-        'SELECT %1$s.%2$I::pg_catalog.text, %1$s.%3$I %4$s $1::%6$s FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%5$s) '
-        'ORDER BY (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
+        'SELECT %1$s.%2$I::pg_catalog.text, (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0 AS distance FROM %1$s '
+        'WHERE %1$s.%3$I IS NOT NULL AND (%5$s) ORDER BY distance, %1$s.%2$I LIMIT $2',
         base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter, hashindex._vector_type(i)
     );
     PERFORM set_config('search_path', caller_path, true);

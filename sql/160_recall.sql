@@ -9,13 +9,14 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN query ELSE hashindex._refuse_vector(query, dimension) END;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY EXECUTE format(
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
-        'SELECT b.%2$I::text, b.%3$I %4$s $1::%5$s AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
-        'ORDER BY (b.%3$I %4$s $1::%5$s) + 0, b.%2$I LIMIT $2',
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise
+        -- each row's distance would be computed twice.
+        'SELECT b.%2$I::text, (b.%3$I %4$s $1::%5$s) + 0 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
+        'ORDER BY distance, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         hashindex._distance_operator(i.metric), hashindex._vector_type(i)
     ) USING checked, wanted;

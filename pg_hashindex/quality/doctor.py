@@ -517,11 +517,11 @@ class _Doctor:
         return cast
 
     def _exact(self, metric: str, condition: str | None, filter_: str | None) -> sql.Composable:
-        # "+ 0" hides the order from indexes.
+        # "+ 0" hides the order from indexes; in the answer too, or each distance is computed twice.
         return sql.SQL(
-            "SELECT tableoid::bigint, ctid::text, ({column} {operator} {query})::float8 "
-            "FROM {table}{where} ORDER BY ({column} {operator} {query}) OPERATOR(pg_catalog.+) 0 "
-            "LIMIT {n}"
+            "SELECT tableoid::bigint, ctid::text, "
+            "({column} {operator} {query}) OPERATOR(pg_catalog.+) 0 AS distance "
+            "FROM {table}{where} ORDER BY distance LIMIT {n}"
         ).format(
             **self._names,
             operator=self._operator(_OPERATORS[metric]),

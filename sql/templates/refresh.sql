@@ -18,7 +18,7 @@ BEGIN
     INSERT INTO {code_table} AS c (id, landmark, code{filter_targets})
     SELECT r.id, {row_landmark}, {row_code}{filter_sources}
     FROM (
-        SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector
+        SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
             ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
         FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
     ) r

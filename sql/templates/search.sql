@@ -11,13 +11,16 @@ SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_point {vector_type} := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1::{vector_type} AS distance
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
     FROM {table}
     WHERE {table}.{key} = ANY (ARRAY(
-        SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c
+        SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5) c
     )) AND {table}.{column} IS NOT NULL
     ORDER BY distance, id
     LIMIT hashindex_k;

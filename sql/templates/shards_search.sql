@@ -11,13 +11,16 @@ SET plan_cache_mode = auto
 AS $body$
 #variable_conflict use_column
 DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_point {vector_type} := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
     -- Locks the table first, then codes, in the order that all other functions use.
     hashindex_locked boolean := EXISTS (SELECT FROM {table} WHERE false);
-    hashindex_ids {key_type}[] := ARRAY(SELECT c.id FROM {candidates}($1, hashindex_n, $4, NULL, $5) c);
+    hashindex_ids {key_type}[] := ARRAY(SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5) c);
 BEGIN
-    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} $1::{vector_type} AS distance
+    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
     FROM {table}
     WHERE {table}.{key} = ANY (hashindex_ids) AND {table}.{column} IS NOT NULL
     ORDER BY distance, id

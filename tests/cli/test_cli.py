@@ -223,6 +223,17 @@ def test_levels(on: Run, docs: str) -> None:
         assert status[name] == "ok", name
 
 
+def test_training_warns_of_low_recall(on: Run, docs: str) -> None:
+    """With the next thing to try, as long as there is one."""
+    train = ["model", "train", "m", "--table", docs, "--column", "v", "--method", "itq", "--bits"]
+    warned = on(*train, 1).stderr
+    assert re.search(r"warning: recall@10 is 0.\d\d within 200 candidates of 1080 rows", warned)
+    assert "try --levels 4 next" in warned
+    assert f"pg-hashindex tune --table '{docs}' --column v --recall 0.95" in warned
+    assert "try --bits 2 next" in on(*train, 1, "--levels", "4").stderr
+    assert "warning" not in on(*train, 8, "--levels", "4").stderr
+
+
 def test_bad_parameters(on: Run, docs: str) -> None:
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--method", "lsh", "--bits", "8", *source]

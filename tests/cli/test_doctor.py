@@ -315,6 +315,28 @@ def test_high_dimensions(on_bare: Run, bare: Connection) -> None:
     assert report(on_bare)["worst_recall"] > 0.9
 
 
+def test_vectors_out_of_line_are_brought_into_their_rows(on_bare: Run, bare: Connection) -> None:
+    """By the commands of the advice; after them there is none."""
+    vectors = np.random.default_rng(2).standard_normal((60, 1536)).astype(np.float32)
+    fill(bare, "docs", vectors)
+    found = report(on_bare)
+    advice = next(one for one in found["advice"] if one["kind"] == "toast")
+    assert "two to four times the time" in advice["text"]
+    assert "SET STORAGE MAIN" in advice["commands"][0]
+    for command in advice["commands"]:
+        bare.execute(command.partition(";")[0])
+    bare.execute("ANALYZE docs")
+    bare.execute("SELECT pg_stat_force_next_flush()")
+    again = report(on_bare)
+    assert (again["table"]["storage"], again["table"]["toasted"]) == ("main", False)
+    assert again["table"]["pages_a_row"] < found["table"]["pages_a_row"]
+    assert "toast" not in [one["kind"] for one in again["advice"]]
+    # 700 dimensions in half precision stay in their rows by themselves.
+    fill(bare, "small", vectors[:, :700])
+    result = on_bare("doctor", "--table", "small", "--column", "v")
+    assert "halfvec(700);" in result.stdout
+
+
 def test_halfvec(on_bare: Run, bare: Connection, points) -> None:
     fill(bare, "docs", points, "halfvec")
     bare.execute("CREATE INDEX ON docs USING hnsw (v halfvec_ip_ops)")

@@ -15,6 +15,7 @@ from psycopg import sql
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.quality.tuning import Advice, Goal, Trial, recommend
 from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
@@ -367,6 +368,27 @@ def test_a_recall_out_of_reach(
     assert HashIndex.open(bare, NAME).waiting() == 0
 
 
+def test_tuning_that_finds_hnsw_better(
+    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so with the commands for it, and stops: no model and no index is kept."""
+    hnsw = Trial("pgvector", 0.97, 9_000, 1.0, 0.97, 2.0, 3.0, 2.0, ef_search=40)
+    codes = Trial("codes", 0.96, 900, 1.0, 0.96, 4.0, 5.0, 4.0, method="itq", bits=64)
+    chosen, reason = recommend([codes, hnsw], Goal(0.95))
+    assert chosen is hnsw
+    advice = Advice(
+        Goal(0.95), "docs", "v", "id", "l2", None, 600, 500, 500, 40, [codes, hnsw], hnsw, reason,
+        statements="CREATE INDEX ON docs USING hnsw (v vector_l2_ops)",
+    )  # fmt: skip
+    monkeypatch.setattr("pg_hashindex.quality.tuning.tune_table", lambda *_, **__: advice)
+    stopped = start("--tune", "--yes", code=1).stderr
+    assert "HNSW suits you better: pgvector's HNSW, ef_search 40: the fastest" in stopped
+    assert "the best by codes takes 4 ms" in stopped
+    assert "to have it: CREATE INDEX ON docs USING hnsw" in stopped
+    assert list_indexes(bare) == []
+    assert store.list_models(bare) == []
+
+
 @pytest.mark.slow
 def test_tuned(start: Run, bare: Connection) -> None:
     """Whatever is recommended: an index by it, or the reason why there is none."""
@@ -376,4 +398,4 @@ def test_tuned(start: Run, bare: Connection) -> None:
         assert names == [NAME]
     else:
         assert names == []
-        assert "tuning recommends no codes" in result.stderr
+        assert re.search("tuning recommends no codes|HNSW suits you better", result.stderr)

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query vector, 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
@@ -82,7 +82,7 @@ BEGIN
     INSERT INTO hashindex.hnsw_halfvec_text_codes AS c (id, landmark, code)
     SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
     FROM (
-        SELECT b.slug AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+        SELECT b.slug AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
             ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
         FROM public.notes b WHERE b.slug = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
     ) r
@@ -101,13 +101,16 @@ CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query vector, k in
 AS $function$
 #variable_conflict use_column
 DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_point public.halfvec := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) $1::public.halfvec AS distance
+    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) hashindex_point AS distance
     FROM public.notes
     WHERE public.notes.slug = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, hashindex_n, $4, NULL, $5) c
+        SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text(hashindex_query, hashindex_n, $4, NULL, $5) c
     )) AND public.notes.embedding IS NOT NULL
     ORDER BY distance, id
     LIMIT hashindex_k;
@@ -188,7 +191,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query vector, radi
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);

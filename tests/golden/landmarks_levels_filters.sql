@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks_levels_filters(query v
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
@@ -92,7 +92,7 @@ BEGIN
     INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, landmark, code, filter_1, filter_2)
     SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.vector) < 65504 THEN r.vector ELSE public.l2_normalize(r.vector) END::public.halfvec(8) LIMIT 1), hashindex._quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x), 4), r.filter_1, r.filter_2
     FROM (
-        SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+        SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
             ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
         FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
     ) r
@@ -111,13 +111,16 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks_levels_filters(query vecto
 AS $function$
 #variable_conflict use_column
 DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1::public.vector AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, hashindex_n, $4, NULL, $5) c
+        SELECT c.id FROM hashindex.candidates_landmarks_levels_filters(hashindex_query, hashindex_n, $4, NULL, $5) c
     )) AND public.items.embedding IS NOT NULL
     ORDER BY distance, id
     LIMIT hashindex_k;
@@ -202,7 +205,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks_levels_filters(query vecto
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);

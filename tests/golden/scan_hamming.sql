@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_scan_hamming(query vector, n int
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.scan_hamming_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION) THEN
@@ -60,7 +60,7 @@ BEGIN
     INSERT INTO hashindex.scan_hamming_codes AS c (id, landmark, code)
     SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
     FROM (
-        SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector
+        SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
             ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
         FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
     ) r
@@ -79,13 +79,16 @@ CREATE OR REPLACE FUNCTION hashindex.search_scan_hamming(query vector, k integer
 AS $function$
 #variable_conflict use_column
 DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) $1::public.vector AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_scan_hamming($1, hashindex_n, $4, NULL, $5) c
+        SELECT c.id FROM hashindex.candidates_scan_hamming(hashindex_query, hashindex_n, $4, NULL, $5) c
     )) AND public.items.embedding IS NOT NULL
     ORDER BY distance, id
     LIMIT hashindex_k;
@@ -166,7 +169,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_scan_hamming(query vector, radius in
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1 ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) ELSE hashindex._refuse_code(query_code) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);

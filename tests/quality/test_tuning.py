@@ -118,7 +118,8 @@ def test_whether_hnsw_was_tried_is_said() -> None:
     codes = trial(0.96, 3.0, method="itq", bits=128, access="scan")
     hnsw = trial(0.97, 9.0, kind="pgvector", ef_search=40)
     signs = trial(0.96, 5.0, 7_000_000, kind="binary_quantize", candidates=80, ef_search=80)
-    assert recommend([codes], Goal(0.95))[1].endswith("; not compared with HNSW")
+    for others in ([codes], [signs], [codes, signs]):
+        assert recommend(others, Goal(0.95))[1].endswith("; not compared with HNSW of the vectors")
     reason = recommend([codes, hnsw, signs], Goal(0.95))[1]
     assert "not compared" not in reason
     assert "pgvector's HNSW takes 9 ms" in reason
@@ -421,6 +422,21 @@ def test_hnsw_that_takes_too_long_is_left_out(
     assert row == ("0",)
     codes = [one for one in advice.trials if one.kind == "codes"]
     assert "not compared with HNSW" in recommend(codes, advice.goal)[1]
+
+
+def test_a_graph_is_built_in_memory(connection: Connection) -> None:
+    """By one process then; a session that gives more keeps its settings."""
+    shown = "SELECT current_setting('maintenance_work_mem'), current_setting({})"
+    workers = "'max_parallel_maintenance_workers'"
+    before = connection.execute(shown.format(workers)).fetchone()
+    with connection.transaction():
+        running._give_memory(connection, 300 * 2**20)
+        assert connection.execute(shown.format(workers)).fetchone() == ("300MB", "0")
+    assert connection.execute(shown.format(workers)).fetchone() == before
+    with connection.transaction():
+        connection.execute("SET LOCAL maintenance_work_mem = '400MB'")
+        running._give_memory(connection, 300 * 2**20)
+        assert connection.execute(shown.format(workers)).fetchone() == ("400MB", before[1])
 
 
 def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> None:

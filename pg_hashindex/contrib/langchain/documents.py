@@ -60,11 +60,12 @@ _READ: LiteralString = """
     SELECT id, content, metadata, {embedding} FROM {table} WHERE id = ANY ($1::text[])
 """
 
-# "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate.
+# "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate. It is in the
+# answer too, or each distance would be computed twice.
 _EXACT: LiteralString = """
-    SELECT id, {distance} AS distance FROM {table}
+    SELECT id, ({distance}) + 0 AS distance FROM {table}
     WHERE embedding IS NOT NULL AND ({filter})
-    ORDER BY ({distance}) + 0, id LIMIT $2
+    ORDER BY distance, id LIMIT $2
 """
 
 

@@ -270,8 +270,10 @@ def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
     near = [trial for trial in reaching if trial.p50_ms <= least * _SAME_TIME + _SAME_MS]
     chosen = min(near, key=lambda trial: (trial.bytes, trial.p50_ms))
     reason = _why(chosen, reaching, goal)
-    if chosen.kind == "codes" and all(trial.kind != "pgvector" for trial in trials):
-        reason += "; not compared with HNSW"
+    if chosen.kind in ("codes", "binary_quantize") and all(
+        trial.kind != "pgvector" for trial in trials
+    ):
+        reason += "; not compared with HNSW of the vectors"
     return chosen, reason
 
 

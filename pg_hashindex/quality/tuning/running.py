@@ -12,6 +12,7 @@ the full table:
   rows; times of all other searches as on the sample.
 """
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from ...index.landmarks import landmark_count
 from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
+from ..doctor_advice import hnsw_bytes
 from .advice import Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
 from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
@@ -58,6 +60,9 @@ _MOST_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
 _CLASSES = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}
 # The part of the remaining time for building it.
 _HNSW_SHARE = 0.4
+# Memory that a graph takes while it is built, of its size; and the most to take for it.
+_GRAPH_MEMORY = 1.3
+_MOST_GRAPH_MEMORY = 2**30
 _INDEX = "items_hnsw"
 
 Step = Callable[[str], None]
@@ -295,6 +300,8 @@ class PgvectorIndex:
         }
         names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
         self._names = names
+        size = {"vector": 4.0, "halfvec": 2.0, "bit": 1 / 8}[self.type]
+        self.vector_bytes = math.ceil(size * bench.dimension)
 
     def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
         """Return the statement that makes the index."""
@@ -334,6 +341,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
             connection.execute(
                 sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
+            _give_memory(connection, _GRAPH_MEMORY * hnsw_bytes(bench.sample, index.vector_bytes))
             connection.execute(index.create(name=_INDEX))
     except psycopg.errors.QueryCanceled as error:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
@@ -366,6 +374,19 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
     finally:
         if not connection.closed:
             connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(relation))
+
+
+def _give_memory(connection: Connection, n_bytes: float) -> None:
+    """Let this transaction build a graph in memory: one that does not fit takes many times as long.
+
+    By one process, since several would take it from shared memory, of which containers have little.
+    """
+    connection.execute(
+        "SELECT set_config('maintenance_work_mem', %(kB)s::text || 'kB', true), "
+        "set_config('max_parallel_maintenance_workers', '0', true) "
+        "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < 1024 * %(kB)s::bigint",
+        {"kB": int(min(n_bytes, _MOST_GRAPH_MEMORY) / 1024)},
+    )
 
 
 class CodeTrials:
