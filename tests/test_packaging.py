@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import psycopg
 import pytest
+import yaml
 from pg_hashindex.cli import main
 from pg_hashindex.cli._shared import LateGroup
 
@@ -47,6 +48,21 @@ def test_every_folder_is_listed() -> None:
     listed = set(configuration["tool"]["setuptools"]["packages"])
     folders = {str(Path(path).parent).replace("/", ".") for path in shipped_files()}
     assert folders == listed
+
+
+def test_the_compose_file_is_what_the_page_says() -> None:
+    settings = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
+    (service,) = settings["services"].values()
+    assert service["image"] == "pgvector/pgvector:pg18"
+    assert service["ports"] == ["127.0.0.1:5432:5432"]
+    (volume,) = settings["volumes"]
+    # Since PostgreSQL 18 the image keeps its data in a folder of the version below this one.
+    assert service["volumes"] == [f"{volume}:/var/lib/postgresql"]
+    assert service["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
+    password = service["environment"]["POSTGRES_PASSWORD"]
+    page = (REPOSITORY / "docs" / "start.md").read_text()
+    assert "docker compose up --detach --wait" in page
+    assert f"postgresql://postgres:{password}@localhost/postgres" in page
 
 
 def test_our_folder_does_not_shadow_alembic() -> None:
