@@ -5,6 +5,8 @@ import math
 import os
 import re
 import sys
+import time
+import traceback
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pg_hashindex.errors import HashIndexError
+from pg_hashindex.errors import HashIndexError, LowerRecallError
 
 if TYPE_CHECKING:
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.quality.evaluate import Evaluation
 
 __all__ = [
+    "COULD_NOT",
     "LANGUAGES",
+    "NO",
     "CatchingGroup",
     "LateGroup",
     "Share",
@@ -36,9 +40,17 @@ __all__ = [
     "print_evaluation",
     "print_json",
     "print_table",
+    "progress",
 ]
 
-#: #: Names of the languages that evaluate models, as they are printed.
+#: Exit code: the answer is no. Wrong usage is 2, by click.
+NO = 1
+#: Exit code: the command could not do its work, and the message says why.
+COULD_NOT = 3
+#: Exit code: stopped by Ctrl-C, as shells have it.
+STOPPED = 130
+
+#: Names of the languages that evaluate models, as they are printed.
 LANGUAGES = {"sql": "SQL", "python": "Python"}
 
 database_option = click.option(
@@ -101,6 +113,23 @@ def confirm(question: str) -> None:
         raise click.UsageError("nobody to ask: give --yes") from error
 
 
+class _FailedError(click.ClickException):
+    """An error in one line, after its traceback if -v asks for that."""
+
+    exit_code = COULD_NOT
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(escaped(re.sub(r"\s*\n\s*", " ", str(error).strip())))
+        if _asked("verbose"):
+            note("".join(traceback.format_exception(error)), always=True)
+
+
+class _LowerError(_FailedError):
+    """New codes were not taken, since recall would fall."""
+
+    exit_code = NO
+
+
 class CatchingGroup(click.Group):
     """A group whose commands report an error in one line, never as a traceback."""
 
@@ -110,10 +139,25 @@ class CatchingGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader closed the pipe: click ends quietly
+        except LowerRecallError as error:
+            raise _LowerError(error) from error
         # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
-            message = re.sub(r"\s*\n\s*", " ", str(error).strip())
-            raise click.ClickException(escaped(message)) from error
+            raise _FailedError(error) from error
+        except (KeyboardInterrupt, click.Abort) as error:
+            # Ctrl-C at a question is an Abort, as the answer no is.
+            if not isinstance(error, KeyboardInterrupt) and not isinstance(
+                error.__context__, KeyboardInterrupt
+            ):
+                raise
+            note("\nStopped.", always=True)
+            raise click.exceptions.Exit(STOPPED) from error
+
+
+def _asked(flag: str) -> bool:
+    """Return whether -q or -v was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get(flag))
 
 
 class LateGroup(CatchingGroup):
@@ -186,9 +230,33 @@ def echo(message: str = "", *, err: bool = False) -> None:
     click.echo("\n".join(escaped(line) for line in message.split("\n")), err=err)
 
 
-def note(message: str) -> None:
-    """Print a note on stderr; stdout is for results."""
-    echo(message, err=True)
+def note(message: str, *, always: bool = False) -> None:
+    """Print a note on stderr, where -q leaves it out; stdout is for results."""
+    if always or not _asked("quiet"):
+        echo(message, err=True)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[bool]:
+    """Show that work goes on: by the bars of the library in a terminal, else by two lines.
+
+    Parameters
+    ----------
+    what : str
+        The work, as in "encoding the rows".
+
+    Yields
+    ------
+    bool
+        Whether the library is to show bars.
+    """
+    bars = sys.stderr.isatty() and not _asked("quiet")
+    if not bars:
+        note(what)
+    started = time.monotonic()
+    yield bars
+    if not bars:
+        note(f"{what}: done in {time.monotonic() - started:.0f} s")
 
 
 def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:

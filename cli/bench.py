@@ -25,7 +25,7 @@ from pg_hashindex.quality.comparison import (
 from pg_hashindex.quality.plots import check_plot, save_plot
 
 from ._outcomes import note_outcome, print_outcomes
-from ._shared import json_option, note, parameter, print_json
+from ._shared import COULD_NOT, json_option, note, parameter, print_json
 
 
 @click.group()
@@ -219,7 +219,7 @@ def bench_hash(
     else:
         print_outcomes(outcomes)
     if all(outcome.error is not None for outcome in outcomes):
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(COULD_NOT)
     # After the table, so that it is printed even if the disk is full.
     if plot_file is not None:
         save_plot(outcomes, plot_file)

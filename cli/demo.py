@@ -17,7 +17,7 @@ from pg_hashindex.server.demo import DATABASE, TABLE, create_database
 from pg_hashindex.training import train
 from pg_hashindex.training.sampling import sample_table
 
-from ._shared import echo, note, print_evaluation
+from ._shared import echo, note, print_evaluation, progress
 
 _BITS = 128
 _METHODS = ("sgh", "itq")
@@ -80,7 +80,8 @@ def _index(connection: Connection, method: str) -> HashIndex:
     index = HashIndex.create(
         connection, f"packages_{method}", table=TABLE, column="embedding", model=method
     )
-    note(f"indexed {index.encode(progress=True)} rows as {index.name}")
+    with progress(f"encoding the rows as {index.name}") as bars:
+        index.encode(progress=bars)
     return index
 
 

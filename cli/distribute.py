@@ -4,7 +4,7 @@ import click
 
 from pg_hashindex.index.handle import HashIndex
 
-from ._shared import connected, database_option, json_option, note, print_json
+from ._shared import connected, database_option, json_option, note, print_json, progress
 
 __all__ = ["distribute"]
 
@@ -26,7 +26,10 @@ def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> Non
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
         found.distribute()
-        written = found.encode(progress=True) if encode else None
+        written = None
+        if encode:
+            with progress(f"encoding the rows of {found.qualified_table}") as bars:
+                written = found.encode(progress=bars)
     if as_json:
         print_json({"name": name, "distributed": True, "encoded": written})
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._shared import (
+    NO,
     Share,
     connected,
     database_option,
@@ -121,7 +122,7 @@ def doctor(
     if worst is None or worst < fail_under:
         said = "was not measured in time" if worst is None else f"is {worst:.4g}"
         note(f"recall {said}, and was to be {fail_under:g}")
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 def _print(found: "Diagnosis") -> None:

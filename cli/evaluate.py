@@ -18,6 +18,8 @@ from pg_hashindex.quality.query_sets import QuerySet
 from pg_hashindex.quality.recall_history import HistoryPoint
 
 from ._shared import (
+    NO,
+    Share,
     connected,
     database_option,
     echo,
@@ -26,6 +28,7 @@ from ._shared import (
     print_evaluation,
     print_json,
     print_table,
+    progress,
 )
 
 
@@ -51,7 +54,7 @@ from ._shared import (
 )
 @click.option(
     "--fail-under",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     metavar="RECALL",
     help="Exit code 1 if recall with the index's own number of candidates is lower.",
 )
@@ -141,19 +144,20 @@ def evaluate(
         if save is not None:
             note(f"saved {len(asked.queries)} queries as {save}")
         truths = [None] * codes + [labels] * (labels is not None)
-        for truth in truths:
-            scores |= score_codes(
-                opened, labels=truth, queries=queries, random_state=seed, progress=True
-            )
         judged = () if fail_under is None else (default_candidates(opened, k),)
-        result = measure(
-            opened,
-            queries=asked,
-            k=k,
-            candidates=(*candidates, *judged),
-            record=record,
-            progress=True,
-        )
+        with progress(f"evaluating index {index}") as bars:
+            for truth in truths:
+                scores |= score_codes(
+                    opened, labels=truth, queries=queries, random_state=seed, progress=bars
+                )
+            result = measure(
+                opened,
+                queries=asked,
+                k=k,
+                candidates=(*candidates, *judged),
+                record=record,
+                progress=bars,
+            )
         _note(opened, result, record)
     recall = _default_recall(opened, result)
     passed = None if fail_under is None else recall is not None and recall >= fail_under
@@ -178,7 +182,7 @@ def evaluate(
             f"recall@{k} is {recall:.4f} with the index's own {default_candidates(opened, k)} "
             f"candidates, less than {fail_under:g}"
         )
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 def _check_usage(

@@ -22,6 +22,7 @@ from ._shared import (
     note,
     print_json,
     print_table,
+    progress,
 )
 
 
@@ -167,7 +168,8 @@ def create(
                 f"on wait for: pg-hashindex index encode {name}"
             )
         if encode:
-            created.encode(progress=True)
+            with progress(f"encoding the rows of {created.qualified_table}") as bars:
+                created.encode(progress=bars)
         _print_index(created.row, as_json, encoded=encode)
 
 
@@ -183,7 +185,8 @@ def encode_index(database_url: str, name: str, throttle: float | None, as_json: 
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
-        written = found.encode(progress=True, rows_per_second=throttle)
+        with progress(f"encoding the rows of {found.qualified_table}") as bars:
+            written = found.encode(progress=bars, rows_per_second=throttle)
         waiting, row = found.waiting(), found.row
     if as_json:
         print_json({"name": name, "encoded": written, "waiting": waiting, "access": row.access})
@@ -233,7 +236,8 @@ def configure(
             patience=patience,
         )
         if build and found.building is not None:
-            found.encode(progress=True)
+            with progress(f"building access by {found.building}") as bars:
+                found.encode(progress=bars)
         _print_index(found.row, as_json)
 
 
@@ -244,7 +248,9 @@ def configure(
 def rebalance(database_url: str, name: str, as_json: bool) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with connected(database_url) as connection:
-        done = HashIndex.open(connection, name).rebalance(progress=True)
+        found = HashIndex.open(connection, name)
+        with progress(f"building the landmarks of {name}") as bars:
+            done = found.rebalance(progress=bars)
     if as_json:
         print_json({"name": name} | done._asdict())
     else:

@@ -35,5 +35,7 @@ _COMMANDS = {
 
 @click.group(cls=LateGroup, late=_COMMANDS)
 @click.version_option(package_name="pg_hashindex", prog_name="pg-hashindex")
-def main() -> None:
+@click.option("-q", "--quiet", is_flag=True, help="Print results and errors, no notes.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the traceback of an error.")
+def main(quiet: bool, verbose: bool) -> None:
     """Learned binary codes for pgvector: train a model, index a table, search it."""

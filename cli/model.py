@@ -26,6 +26,7 @@ from ._shared import (
     parameter,
     print_json,
     print_table,
+    progress,
 )
 
 #: Below this recall on held-back rows, training warns.
@@ -185,42 +186,47 @@ def train_model(
         "random_state": seed,
         "parameters": given,
         "force": force,
-        "progress": True,
     }
     with connected(database_url) as connection:
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
         drawn = None
         if all_rows and table is not None and column is not None:
-            trained = train_on_table(connection, table, column, name, method, **options)
+            with progress(f"training {method} on all rows of {table}") as bars:
+                trained = train_on_table(
+                    connection, table, column, name, method, **options, progress=bars
+                )
         elif file is not None and table is None and column is None:
             drawn = load_sample(file, **known, rows=rows, random_state=seed)
         elif table is not None and column is not None and file is None:
-            drawn = sample_table(
-                connection,
-                table,
-                column,
-                **known,
-                id_column=id_column,
-                rows=rows,
-                random_state=seed,
-                progress=True,
-            )
+            with progress(f"reading {table}") as bars:
+                drawn = sample_table(
+                    connection,
+                    table,
+                    column,
+                    **known,
+                    id_column=id_column,
+                    rows=rows,
+                    random_state=seed,
+                    progress=bars,
+                )
         else:
             raise click.UsageError("give either --table and --column, or --from")
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
-        note(f"training {method} on {len(drawn.X)} rows of {drawn.X.shape[1]} dimensions")
-        trained = train(
-            drawn.X,
-            name,
-            method,
-            y=drawn.y,
-            pairs=drawn.pairs,
-            triplets=drawn.triplets,
-            graph=drawn.graph,
-            **options,
-        )
+        shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
+        with progress(f"training {method} on {shape}") as bars:
+            trained = train(
+                drawn.X,
+                name,
+                method,
+                y=drawn.y,
+                pairs=drawn.pairs,
+                triplets=drawn.triplets,
+                graph=drawn.graph,
+                **options,
+                progress=bars,
+            )
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")

@@ -18,7 +18,17 @@ from pg_hashindex.errors import (
     UnknownModelError,
 )
 
-from ._shared import Share, confirm, connected, database_option, echo, note, print_evaluation
+from ._shared import (
+    NO,
+    Share,
+    confirm,
+    connected,
+    database_option,
+    echo,
+    note,
+    print_evaluation,
+    progress,
+)
 
 if TYPE_CHECKING:
     from pg_hashindex.db.connection import Connection
@@ -109,7 +119,7 @@ def quickstart(
             unasked = index is None and not anyway and not tuned
             if unasked and (better := _hnsw_suits(found, kept)) is not None:
                 note(better)
-                raise click.exceptions.Exit(1)
+                raise click.exceptions.Exit(NO)
             note(_plan(connection, database_url, found, name, chosen, tuned))
             if not yes:
                 confirm("Go on?")
@@ -121,8 +131,8 @@ def quickstart(
                     options |= {"filter_columns": kept, "trust_owner": trust_owner}
                 index = made(connection, found, name, recall, anyway, **options)
             if not _is_complete(index):
-                note(f"encoding the rows of {found.table.name} as {name}")
-                index.encode(progress=True)
+                with progress(f"encoding the rows of {found.table.name} as {name}") as bars:
+                    index.encode(progress=bars)
         index, reached, changed = _measured(connection, name, recall)
         if complete and not changed:
             note(f"index {name} is there, and complete: nothing was changed")
@@ -132,7 +142,7 @@ def quickstart(
                 f"recall {recall:g} is not reached; find what does: pg-hashindex tune "
                 f"{shlex.quote(name)} --recall {recall:g}"
             )
-            raise click.exceptions.Exit(1)
+            raise click.exceptions.Exit(NO)
 
 
 def _refuse_read_only(connection: "Connection") -> None:
@@ -350,20 +360,20 @@ def _made(
     try:
         there = store.describe(connection, name)
     except UnknownModelError:
-        note(f"training model {name}")
-        X = sample_table(
-            connection, table.name, table.column, rows=sample_rows(_METHOD), progress=True
-        ).X
-        model = train(
-            X,
-            name,
-            _METHOD,
-            n_bits=_bits(found),
-            levels=_LEVELS,
-            metric=options["metric"],
-            force=anyway,
-            progress=True,
-        )
+        with progress(f"training model {name}") as bars:
+            X = sample_table(
+                connection, table.name, table.column, rows=sample_rows(_METHOD), progress=bars
+            ).X
+            model = train(
+                X,
+                name,
+                _METHOD,
+                n_bits=_bits(found),
+                levels=_LEVELS,
+                metric=options["metric"],
+                force=anyway,
+                progress=bars,
+            )
         store.save(connection, model)
     else:
         if there.dimension != table.dimension:
@@ -404,8 +414,9 @@ def _tuned(
             + f": {advice.reason}"
             + (f"; to have it: {advice.statements}" if advice.statements else "")
         )
-        raise click.exceptions.Exit(1)
-    return apply(connection, advice, name=name, progress=True)
+        raise click.exceptions.Exit(NO)
+    with progress(f"making {advice.applicable.label}") as bars:
+        return apply(connection, advice, name=name, progress=bars)
 
 
 def _measured(connection: "Connection", name: str, recall: float) -> "tuple[HashIndex, bool, bool]":
@@ -419,13 +430,14 @@ def _measured(connection: "Connection", name: str, recall: float) -> "tuple[Hash
     changed = False
     while True:
         index = HashIndex.open(connection, name)
-        tried = evaluate(
-            index,
-            queries=_QUERIES,
-            candidates=sorted({*_CANDIDATES, index.candidates}),
-            record=False,
-            progress=True,
-        )
+        with progress(f"measuring index {name}") as bars:
+            tried = evaluate(
+                index,
+                queries=_QUERIES,
+                candidates=sorted({*_CANDIDATES, index.candidates}),
+                record=False,
+                progress=bars,
+            )
         own = next(point for point in tried.points if point.candidates == index.candidates)
         enough = next((point for point in tried.points if point.recall >= recall), None)
         if enough is not None:

@@ -7,7 +7,7 @@ import click
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations.repair import Repaired, drop_orphans
 
-from ._shared import connected, database_option, echo, json_option, note, print_json
+from ._shared import NO, connected, database_option, echo, json_option, note, print_json, progress
 
 __all__ = ["rebind", "repair"]
 
@@ -39,7 +39,9 @@ def repair(
     if name is None:
         raise click.UsageError("name an index to repair, or give --orphans")
     with connected(database_url) as connection:
-        result = HashIndex.open(connection, name).repair(full=full, undo=undo, progress=True)
+        found = HashIndex.open(connection, name)
+        with progress(f"repairing index {name}") as bars:
+            result = found.repair(full=full, undo=undo, progress=bars)
     _print(result, as_json)
 
 
@@ -65,9 +67,9 @@ def rebind(
     if not (table or column or id_column):
         raise click.UsageError("give --table, --column or --id")
     with connected(database_url) as connection:
-        result = HashIndex.open(connection, name).rebind(
-            table=table, column=column, id_column=id_column, progress=True
-        )
+        found = HashIndex.open(connection, name)
+        with progress(f"repairing index {name}") as bars:
+            result = found.rebind(table=table, column=column, id_column=id_column, progress=bars)
     _print(result, as_json)
 
 
@@ -82,7 +84,7 @@ def _print(result: Repaired, as_json: bool) -> None:
     for line in result.left:
         note(line)
     if result.left:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 def _drop_orphans(database_url: str, as_json: bool) -> None:

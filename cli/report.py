@@ -9,7 +9,7 @@ from pg_hashindex.operations.report import check_page, gather, page, save_page
 from pg_hashindex.quality.evaluate import CANDIDATES
 from pg_hashindex.quality.tuning import read_advice
 
-from ._shared import connected, database_option, note
+from ._shared import connected, database_option, note, progress
 
 __all__ = ["report"]
 
@@ -68,16 +68,18 @@ def report(
     check_page(html_file)
     advice = None if tune_file is None else read_advice(tune_file)
     with connected(database_url) as connection:
-        found = gather(
-            HashIndex.open(connection, index),
-            queries=queries,
-            query_set=set_name,
-            k=k,
-            candidates=candidates,
-            advice=advice,
-            random_state=seed,
-            progress=True,
-        )
+        opened = HashIndex.open(connection, index)
+        with progress(f"measuring index {index}") as bars:
+            found = gather(
+                opened,
+                queries=queries,
+                query_set=set_name,
+                k=k,
+                candidates=candidates,
+                advice=advice,
+                random_state=seed,
+                progress=bars,
+            )
         text = page(found)
     save_page(text, html_file)
     note(f"wrote {html_file}")

@@ -5,7 +5,7 @@ import click
 from pg_hashindex import schema as installed
 from pg_hashindex.db.connection import create_engine, translated_errors
 
-from ._shared import confirm, database_option, json_option, note, print_json, print_table
+from ._shared import NO, confirm, database_option, json_option, note, print_json, print_table
 
 
 @click.group()
@@ -63,7 +63,7 @@ def status(database_url: str, as_json: bool) -> None:
         )
     if not found.up_to_date:
         note("run: pg-hashindex schema upgrade")
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 @schema.command()

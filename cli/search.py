@@ -16,6 +16,8 @@ from ._shared import connected, database_option, json_option, print_json, print_
 
 # Characters of a column in a table; JSON has all.
 _MOST_SHOWN = 60
+# Columns of text in a table, if none are named.
+_MOST_COLUMNS = 3
 
 
 @click.command()
@@ -32,7 +34,10 @@ _MOST_SHOWN = 60
     help="Search only rows that match this filter, such as n > 5.",
 )
 @click.option(
-    "--columns", default="", metavar="COLUMN,...", help="Show these columns of the rows as text."
+    "--columns",
+    metavar="COLUMN,...",
+    help="Show these columns of the rows as text.  [default: the first 3 columns of text; none in "
+    "JSON]",
 )
 @database_option
 @json_option
@@ -45,7 +50,7 @@ def search(
     candidates: int | None,
     probes: int | None,
     filter_: str | None,
-    columns: str,
+    columns: str | None,
     as_json: bool,
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
@@ -59,7 +64,10 @@ def search(
             )
         else:
             hits = opened.search_like(like, k, candidates=candidates, probes=probes, filter=filter_)
-        names = [name.strip() for name in columns.split(",") if name.strip()]
+        if columns is not None:
+            names = [name.strip() for name in columns.split(",") if name.strip()]
+        else:
+            names = [] if as_json else _text_columns(opened.row)
         shown = _columns(opened.row, hits, names)
     if as_json:
         print_json(
@@ -109,6 +117,21 @@ def within(
         print_json([hit._asdict() for hit in hits])
     else:
         print_table(["id", "distance"], hits)
+
+
+def _text_columns(index: IndexRow) -> list[str]:
+    """Return the first columns of text that the role may read, but for the key."""
+    rows = execute(
+        index.connection,
+        "SELECT a.attname FROM pg_catalog.pg_attribute a "
+        "JOIN pg_catalog.pg_type t ON t.oid = a.atttypid "
+        "WHERE a.attrelid = $1::regclass::oid AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND t.typcategory = 'S' AND a.attname <> $2 "
+        "AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') "
+        "ORDER BY a.attnum LIMIT $3",
+        [index.qualified_table, index.id_column, _MOST_COLUMNS],
+    ).fetchall()
+    return [name for (name,) in rows]
 
 
 def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[list[str | None]]:

@@ -10,12 +10,9 @@ import click
 
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
 
-from ._shared import json_option, note, print_json, print_table
+from ._shared import NO, json_option, note, print_json, print_table
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-# The same exit code as pg_ctl status.
-_NOT_RUNNING = 3
 
 
 def _server_options(command: _Command) -> _Command:
@@ -71,7 +68,7 @@ def stop(data_dir: Path | None, pg_version: str | None) -> None:
 @_server_options
 @json_option
 def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None:
-    """Say whether the server runs; exit code 3 if it does not."""
+    """Say whether the server runs; exit code 1 if it does not."""
     found = _find(data_dir, pg_version).status
     if as_json:
         print_json(asdict(found))
@@ -88,7 +85,7 @@ def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None
             ],
         )
     if not found.running:
-        raise click.exceptions.Exit(_NOT_RUNNING)
+        raise click.exceptions.Exit(NO)
 
 
 @server.command()

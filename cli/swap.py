@@ -8,7 +8,15 @@ from pg_hashindex.index.catalog import Access
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.query_sets import load
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import (
+    connected,
+    database_option,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    progress,
+)
 from .index import access_option, throttle_option
 
 __all__ = ["prune", "rollback", "swap"]
@@ -57,17 +65,19 @@ def swap(
     """
     with connected(database_url) as connection:
         found = HashIndex.open(connection, name)
-        done = found.swap(
-            model,
-            access=access,
-            tolerance=tolerance,
-            force=force,
-            k=k,
-            queries=queries if query_set is None else load(found, query_set),
-            rows_per_second=throttle,
-            random_state=seed,
-            progress=True,
-        )
+        asked = queries if query_set is None else load(found, query_set)
+        with progress(f"giving index {name} model {model}") as bars:
+            done = found.swap(
+                model,
+                access=access,
+                tolerance=tolerance,
+                force=force,
+                k=k,
+                queries=asked,
+                rows_per_second=throttle,
+                random_state=seed,
+                progress=bars,
+            )
     if as_json:
         print_json({"name": name} | asdict(done))
         return

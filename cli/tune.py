@@ -20,7 +20,17 @@ from pg_hashindex.quality.tuning import (
 )
 from pg_hashindex.quality.tuning.applying import check_free
 
-from ._shared import connected, database_option, echo, json_option, note, print_json, print_table
+from ._shared import (
+    NO,
+    connected,
+    database_option,
+    echo,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    progress,
+)
 
 _DEFAULT = Effort()
 
@@ -146,7 +156,7 @@ def tune(
                 save_frontier(advice, plot_file)
                 note(f"wrote {plot_file}")
     if advice.recommended is None or (applied and made is None):
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 def _check_usage(
@@ -184,7 +194,8 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
     if chosen != advice.recommended:
         note(f"the index cannot do that by its own model; applied its best setting: {chosen.label}")
     try:
-        made = apply(connection, advice, name=name, progress=True)
+        with progress(f"making {chosen.label}") as bars:
+            made = apply(connection, advice, name=name, progress=bars)
     except BaseException as error:
         # Also at Ctrl-C.
         for left in getattr(error, "__notes__", ()):

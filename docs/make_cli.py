@@ -10,11 +10,24 @@ TARGET = Path(__file__).with_name("cli.md")
 
 HEAD = """# Command line
 
-Every database command finds its database by the first of these: `--database-url URL`; the
+Every command that works on a database finds it by the first of these: `--database-url URL`; the
 variable `PG_HASHINDEX_DATABASE_URL`; `DATABASE_URL`; libpq's own `PGHOST`, `PGPORT`, `PGDATABASE`,
 `PGUSER`, `PGSERVICE`, ...
-Results go to stdout, progress and notes to stderr. Exit code 0: done, 1: refused or failed,
-2: wrong usage.
+
+Results go to stdout, progress and notes to stderr. In a terminal, tables have lines and long work
+has progress bars; elsewhere tables are plain, and long work prints a line when it begins and one
+when it ends. `pg-hashindex -q COMMAND` prints no notes, `pg-hashindex -v COMMAND` prints the
+traceback of an error.
+
+| exit code | means |
+| ---: | --- |
+| 0 | done; the answer is yes |
+| 1 | the answer is no: `index check` has findings, `--fail-under` is missed, a swap would lower \
+recall, `tune` or `quickstart` recommends no codes, an upgrade is due, a repair left something, \
+the server is not running, or you did not say yes |
+| 2 | wrong usage |
+| 3 | could not: no connection, no right, no such index or file, a value that is refused, ... |
+| 130 | stopped by Ctrl-C |
 
 Written by `python docs/make_cli.py` from the commands' own help.
 """

@@ -1,9 +1,16 @@
-"""Draw docs/pictures from the packages of the demo: python docs/make_pictures.py.
+"""Draw docs/pictures: python docs/make_pictures.py.
 
-Everything but the diagram of the stages is computed: projections, codes, centres and recalls.
+All but one are of the packages of the demo: projections, codes, centres and recalls are computed.
+"beside" shows a committed run of benchmarks/retrieval.py. With the word "report", only the picture
+of a report is taken, on an embedded server, by chromium.
 """
 
+import json
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
+RUN = Path(__file__).parent.parent / "benchmarks" / "results" / "retrieval_synthetic-300k.json"
 SEED = 4
 # Among the first seeds, this one has the three directions that differ most.
 DIRECTIONS = 5
@@ -182,7 +190,96 @@ def access(flat: Floats) -> str:
     return drawing.svg()
 
 
-if __name__ == "__main__":
+def beside() -> str:
+    """Draw HNSW and codes with enough memory, and with a third of it."""
+    run = json.loads(RUN.read_text())
+    drawing = Drawing(760, 400, "HNSW and codes, in memory and in a third of it")
+    systems = (("hnsw", "HNSW", ACCENT), ("ours", "pg_hashindex", SHADES[0]))
+    left, right, top, bottom, most = 60, 370, 70, 330, 6.0
+
+    def at(ms: float, recall: float) -> tuple[float, float]:
+        return left + (right - left) * ms / most, bottom - (bottom - top) * (recall - 0.75) * 4
+
+    drawing.text(215, 30, "everything in memory", bold=True, size=16)
+    drawing.text(left - 10, 55, "recall@10", anchor="start", size=13)
+    for recall in (0.75, 0.8, 0.85, 0.9, 0.95, 1.0):
+        drawing.line([at(0, recall), at(most, recall)], "#dde3ea", 1)
+        drawing.text(left - 8, at(0, recall)[1] + 5, f"{recall:.2f}", anchor="end", size=12)
+    for ms in range(int(most) + 1):
+        drawing.text(at(ms, 0.75)[0], bottom + 20, str(ms), size=12)
+    drawing.text(215, bottom + 42, "ms, median", size=13)
+    for system, _, colour in systems:
+        tried = run["parts"]["search"]["rounds"][0][system]["tried"]
+        best, frontier = 0.0, []
+        for point in sorted(tried, key=lambda point: point["p50_ms"]):
+            if point["recall"] > best and point["p50_ms"] <= most:
+                best = point["recall"]
+                frontier.append(at(point["p50_ms"], best))
+        drawing.line(frontier, colour, 2)
+        drawing.dots(frontier, 3.5, colour)
+    drawing.text(590, 30, "a third of it, recall .95", bold=True, size=16)
+    held = run["parts"]["held"]["systems"]
+    times = {
+        (kind, system): held[system][f"{kind}_p50_ms"]
+        for kind in ("cold", "steady")
+        for system, _, _ in systems
+    }
+    scale = (bottom - top) / max(times.values())
+    for i, (kind, title) in enumerate((("cold", "cold start"), ("steady", "later"))):
+        for j, (system, _, colour) in enumerate(systems):
+            x, ms = 450 + 150 * i + 62 * j, times[kind, system]
+            drawing.box(x, bottom - scale * ms, 52, scale * ms, colour, "none")
+            drawing.text(x + 26, bottom - scale * ms - 6, f"{ms:.1f}", size=13)
+        drawing.text(507 + 150 * i, bottom + 20, title, size=13)
+    drawing.text(580, bottom + 42, "ms, median", size=13)
+    for i, (_, name, colour) in enumerate(systems):
+        drawing.dots([(60 + 100 * i, 388)], 5, colour)
+        drawing.text(70 + 100 * i, 393, name, anchor="start", size=13)
+    drawing.text(740, 393, "300,000 rows of 384 dimensions", anchor="end", size=12, fill=FAINT)
+    return drawing.svg()
+
+
+def report() -> None:
+    """Take a picture of the head and the charts of a report."""
+    from pg_hashindex import HashIndex, connect, store
+    from pg_hashindex.operations.report import gather, page
+    from pg_hashindex.server import EmbeddedServer
+    from pg_hashindex.server.demo import DATABASE, TABLE, create_database
+    from pg_hashindex.training import train
+
+    with tempfile.TemporaryDirectory(prefix="report-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        server = EmbeddedServer(place / "data")
+        server.start(until_exit=True)
+        packages = create_database(server)
+        with connect(server.uri(DATABASE)) as connection:
+            store.save(
+                connection, train(packages.embedding, "itq", "itq", n_bits=128, metric="cosine")
+            )
+            index = HashIndex.create(
+                connection, "packages_idx", table=TABLE, column="embedding", model="itq"
+            )
+            index.encode()
+            text = re.sub(
+                r'<section id="(check|facts)">.*?</section>', "", page(gather(index)), flags=re.S
+            )
+            (place / "page.html").write_text(text)
+        server.stop()
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        if program is None:
+            sys.exit("there is no chromium on the PATH")
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+        subprocess.run(  # noqa: S603
+            [program, *options, f"--user-data-dir={place / 'profile'}", "--window-size=1000,800",
+             f"--screenshot={TARGET / 'report.png'}", (place / "page.html").as_uri()],
+            check=True,
+        )  # fmt: skip
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["report"]:
+    report()
+elif __name__ == "__main__":
     X = load_packages().embedding
     flat = plane(X)
     for name, svg in {
@@ -190,5 +287,6 @@ if __name__ == "__main__":
         "stages": stages(),
         "candidates": candidates(X),
         "access": access(flat),
+        "beside": beside(),
     }.items():
         (TARGET / f"{name}.svg").write_text(svg)

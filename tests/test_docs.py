@@ -30,6 +30,10 @@ def test_the_figures_are_those_of_the_committed_runs() -> None:
         assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
 
 
+def test_the_readme_is_read_in_three_minutes() -> None:
+    assert len((REPOSITORY / "README.md").read_text().split()) <= 700
+
+
 def test_the_page_of_commands_is_current() -> None:
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"

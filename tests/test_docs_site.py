@@ -12,9 +12,9 @@ from pg_hashindex import hashers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCS = REPOSITORY / "docs"
-# Pages of the site that are documents of the folder above.
-ABOVE = {"changelog.md", "contributing.md"}
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
+# Pages of the site that are made of documents of the folder above, and of the notebook.
+MADE = {"changelog.md", "contributing.md", "tutorial.md"}
+PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md")), DOCS / "tutorial.ipynb"]
 
 
 def pages_of(entry: str | list[object] | dict[str, object]) -> list[str]:
@@ -33,7 +33,7 @@ def anchor(heading: str) -> str:
 def test_the_navigation_has_every_page_once() -> None:
     settings = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
     listed = pages_of(settings["nav"])
-    assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} | ABOVE)
+    assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} | MADE)
 
 
 @pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)

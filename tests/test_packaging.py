@@ -1,5 +1,7 @@
 """What is installed is complete: every folder, every SQL file, every revision."""
 
+import email
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +10,9 @@ import zipfile
 from pathlib import Path
 
 import click
+import psycopg
 import pytest
+import yaml
 from pg_hashindex.cli import main
 from pg_hashindex.cli._shared import LateGroup
 
@@ -46,6 +50,21 @@ def test_every_folder_is_listed() -> None:
     assert folders == listed
 
 
+def test_the_compose_file_is_what_the_page_says() -> None:
+    settings = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
+    (service,) = settings["services"].values()
+    assert service["image"] == "pgvector/pgvector:pg18"
+    assert service["ports"] == ["127.0.0.1:5432:5432"]
+    (volume,) = settings["volumes"]
+    # Since PostgreSQL 18 the image keeps its data in a folder of the version below this one.
+    assert service["volumes"] == [f"{volume}:/var/lib/postgresql"]
+    assert service["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
+    password = service["environment"]["POSTGRES_PASSWORD"]
+    page = (REPOSITORY / "docs" / "start.md").read_text()
+    assert "docker compose up --detach --wait" in page
+    assert f"postgresql://postgres:{password}@localhost/postgres" in page
+
+
 def test_our_folder_does_not_shadow_alembic() -> None:
     assert not (REPOSITORY / "alembic" / "__init__.py").exists()
     found = subprocess.run(
@@ -68,23 +87,30 @@ def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> N
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
-def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
-    """Built, unpacked into a folder of its own, and asked for the script that reads its files."""
-    source = tmp_path / "source"  # a build leaves folders behind
-    for folder in INSTALLED:
-        shutil.copytree(REPOSITORY / folder, source / folder)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is published."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # a build leaves folders behind
+    for name in INSTALLED:
+        shutil.copytree(REPOSITORY / name, source / name)
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / file, source)
     built = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, source],
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", folder, source],
         capture_output=True,
         text=True,
     )
     if "No matching distribution found for setuptools" in built.stderr:
         pytest.skip("setuptools cannot be had here, so no wheel can be built")
     assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (built_wheel,) = folder.glob("*.whl")
+    return built_wheel
+
+
+@pytest.mark.slow
+def test_the_wheel_is_complete_and_works(wheel: Path, tmp_path: Path) -> None:
+    """Unpacked into a folder of its own, and asked for the script that reads its files."""
     with zipfile.ZipFile(wheel) as archive:
         missing = set(shipped_files()) - set(archive.namelist())
         assert missing == set()
@@ -103,6 +129,66 @@ def test_the_wheel_is_complete_and_works(tmp_path: Path) -> None:
     assert where.startswith(str(tmp_path))
     assert "CREATE TABLE hashindex.model" in script
     assert "FUNCTION hashindex.search(" in script
+
+
+@pytest.mark.slow
+def test_the_published_readme_has_no_relative_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    (repository,) = [
+        url.removeprefix("Repository, ")
+        for url in metadata.get_all("Project-URL", [])
+        if url.startswith("Repository, ")
+    ]
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert f"{repository}/blob/main/docs/start.md" in links
+    for link in links:
+        assert link.startswith("https://"), link
+        if link.startswith(f"{repository}/"):
+            path = re.sub("^(blob|raw)/main/", "", link.removeprefix(f"{repository}/"))
+            assert (REPOSITORY / path.partition("#")[0]).exists(), link
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+def test_from_installation_to_answers(wheel: Path, tmp_path: Path, empty_url: str) -> None:
+    """In a clean environment, on a table of one's own: one command, then its SQL."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    program = tmp_path / "venv" / "bin"
+    installed = subprocess.run(
+        [program / "pip", "install", "--quiet", "--no-compile", "--constraint",
+         REPOSITORY / "constraints.txt", wheel],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    if "No matching distribution found" in installed.stderr:
+        pytest.skip("the libraries cannot be had here")
+    assert installed.returncode == 0, installed.stderr
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        connection.execute("SELECT setseed(0.5)")
+        connection.execute(
+            "CREATE TABLE texts (id int PRIMARY KEY, v vector(24)); "
+            "INSERT INTO texts SELECT i, array_agg(random() + (i % 20 = d % 20)::int)::vector "
+            "FROM generate_series(1, 2000) i, generate_series(1, 24) d GROUP BY i"
+        )
+        parts = psycopg.conninfo.conninfo_to_dict(empty_url)
+        names = {"PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGDATABASE": "dbname"}
+        done = subprocess.run(
+            [program / "pg-hashindex", "quickstart", "--table", "texts", "--column", "v",
+             "--anyway", "--yes"],
+            env={name: str(parts[part]) for name, part in names.items()},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        statement = re.search(r"^  (SELECT .*?;)$", done.stdout, re.MULTILINE | re.DOTALL)
+        assert statement is not None
+        assert len(connection.execute(statement[1].encode()).fetchall()) == 10
 
 
 HEAVY = ("scipy", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")

@@ -1,14 +1,16 @@
-"""What the site needs beyond its pages: documents from the folder above, and no network.
+"""What the site needs beyond its pages: documents from the folder above, the notebook, no network.
 
 README.md, CHANGELOG.md and CONTRIBUTING.md stay where people look for them. The last two are pages
 of the site all the same; links to any of them, and from them, are turned round here, so that they
 work on both sides.
 """
 
+import json
 import logging
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -34,6 +36,9 @@ _FETCHED = re.compile(
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the documents from above as pages."""
     folder = Path(config.docs_dir).parent
+    notebook = json.loads((folder / "docs" / "tutorial.ipynb").read_text())
+    text = "\n\n".join(map(_cell, notebook["cells"]))
+    files.append(File.generated(config, "tutorial.md", content=text))
     for name, page in ABOVE.items():
         if page != "index.md":
             text = _turn((folder / name).read_text(), "..")
@@ -53,6 +58,12 @@ def on_post_build(*, config: MkDocsConfig) -> None:
             log.warning("%s loads from the network: %s", path.name, found)
 
 
+def _cell(cell: dict[str, Any]) -> str:
+    """Write a cell of a notebook as Markdown."""
+    source = "".join(cell["source"])
+    return source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+
+
 def _turn(text: str, folder: str) -> str:
     """Rewrite the links of a document that lies in `folder`, as seen from docs/."""
 
@@ -63,6 +74,8 @@ def _turn(text: str, folder: str) -> str:
         seen = posixpath.normpath(posixpath.join(folder, target))
         if seen.startswith("../docs/"):
             seen = seen.removeprefix("../docs/")
+        elif seen == "tutorial.ipynb":
+            seen = "tutorial.md"
         elif seen.removeprefix("../") in ABOVE and seen.startswith("../"):
             seen = ABOVE[seen.removeprefix("../")]
         return f"]({seen}{anchor})"

@@ -77,7 +77,7 @@ def test_damaged_models_are_not_imported(tmp_path: Path, model_file: bytes, plac
         result = CliRunner().invoke(
             main, ["model", "import", str(path), "--database-url", "host=/nowhere"]
         )
-        assert result.exit_code == 1
+        assert result.exit_code == 3
         assert isinstance(result.exception, SystemExit)
         assert result.output.startswith("Error: ")
         assert "connection" not in result.output

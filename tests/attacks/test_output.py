@@ -115,7 +115,7 @@ def test_json_is_the_name_all_the_same(
 
 
 def test_an_error_is_printed_escaped(on, connection: Connection) -> None:
-    said = on("index", "show", HOSTILE, code=1).output
+    said = on("index", "show", HOSTILE, code=3).output
     for line in said.split("\n"):
         assert escaped(line) == line
 
@@ -125,17 +125,17 @@ def test_an_export_replaces_nothing_unasked(on, model: Model, tmp_path: Path) ->
     on("model", "export", "lsh", str(target))
     before = target.read_bytes()
     target.write_bytes(b"mine")
-    assert "give --force" in on("model", "export", "lsh", str(target), code=1).output
+    assert "give --force" in on("model", "export", "lsh", str(target), code=3).output
     assert target.read_bytes() == b"mine"
     # Nor through a link, also one that leads nowhere.
     link.symlink_to(target)
-    on("model", "export", "lsh", str(link), code=1)
+    on("model", "export", "lsh", str(link), code=3)
     on("model", "export", "lsh", str(link), "--force")
     assert (target.read_bytes(), link.read_bytes()) == (b"mine", before)
     assert not link.is_symlink()
     link.unlink()
     link.symlink_to(tmp_path / "nowhere")
-    on("model", "export", "lsh", str(link), code=1)
+    on("model", "export", "lsh", str(link), code=3)
     assert not (tmp_path / "nowhere").exists()
     on("model", "export", "lsh", str(target), "--force")
     assert target.read_bytes() == before

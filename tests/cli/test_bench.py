@@ -89,7 +89,7 @@ def test_levels(bench: Run, data: Path) -> None:
     assert (finer["levels"], finer["distance"], finer["codes"]) == (4, "asymmetric", "hashed")
     found = [outcome["scores"]["nearest 9"]["MAP"] for outcome in (plain, finer)]
     assert found[1] > found[0] + 0.05
-    refused = bench(*arguments, *methods, "--levels", 4, code=1)
+    refused = bench(*arguments, *methods, "--levels", 4, code=3)
     assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused.stderr
     assert "'3' is not one of '2', '4'" in bench(*arguments, "--levels", 3, code=2).stderr
 
@@ -100,7 +100,7 @@ def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
     printed = bench("--data", data, "--split", tmp_path / "s.npz", "--methods", "lsh", "--bits", 8)
     assert "30 queries, 370 database rows, 200 training rows" in printed.stderr
     for option in ("--queries", "--train-rows"):
-        refused = bench("--data", data, "--split", tmp_path / "s.npz", option, 5, code=1)
+        refused = bench("--data", data, "--split", tmp_path / "s.npz", option, 5, code=3)
         assert "give no numbers of them" in refused.stderr
 
 
@@ -125,7 +125,7 @@ def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:
     printed = bench("--data", unlabelled, "--methods", "lsh", "--bits", 8)
     assert "Truth: nearest 2 %" in printed.stdout
     assert "no labels" in printed.stderr
-    refused = bench("--data", unlabelled, "--methods", "lsh", "--truth", "label", code=1)
+    refused = bench("--data", unlabelled, "--methods", "lsh", "--truth", "label", code=3)
     assert "there are no labels; take nearest-fraction" in refused.stderr
 
 
@@ -140,7 +140,7 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
     printed = bench("--data", data, "--methods", "itq,lsh", "--bits", "16")
     assert "itq, 16 bits failed: " in printed.stdout
     assert any(line.startswith("lsh") for line in printed.stdout.splitlines())
-    printed = bench("--data", data, "--methods", "itq", "--bits", "16", code=1)
+    printed = bench("--data", data, "--methods", "itq", "--bits", "16", code=3)
     assert "itq, 16 bits failed: " in printed.stdout
 
 
@@ -154,26 +154,26 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
         (["--bits", "16,0"], 2, "0 is not in 1 to 16000"),
         (["--bits", "16001"], 2, "16001 is not in 1 to 16000"),
         (["-k", "1.5"], 2, "not a list of numbers"),
-        (["-k", "361"], 1, "number of rows, 360; got 361"),
-        (["--top", "0"], 1, "top must be"),
-        (["--neighbours", "0"], 1, "neighbours must be"),
-        (["--radius", "-1"], 1, "radius must be"),
+        (["-k", "361"], 3, "number of rows, 360; got 361"),
+        (["--top", "0"], 3, "top must be"),
+        (["--neighbours", "0"], 3, "neighbours must be"),
+        (["--radius", "-1"], 3, "radius must be"),
         (["--truth", "colour"], 2, "'colour'"),
         (["--ties", "none"], 2, "'none'"),
-        (["--truth", "nearest-k", "--nearest", "0"], 1, "k must be .* got 0"),
-        (["--truth", "nearest-fraction", "--fraction", "2"], 1, "fraction must be"),
-        (["--param", "lsh.n_bits=3"], 1, "n_bits cannot be a parameter of lsh"),
-        (["--param", "lsh.length=3"], 1, "lsh has no parameter 'length'"),
+        (["--truth", "nearest-k", "--nearest", "0"], 3, "k must be .* got 0"),
+        (["--truth", "nearest-fraction", "--fraction", "2"], 3, "fraction must be"),
+        (["--param", "lsh.n_bits=3"], 3, "n_bits cannot be a parameter of lsh"),
+        (["--param", "lsh.length=3"], 3, "lsh has no parameter 'length'"),
         (["--param", "itq.n_iter=3"], 2, "--param is for 'itq', which is not compared"),
         (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),
         (["--param", "lsh.center"], 2, "is not METHOD.KEY=VALUE"),
-        (["--queries", "0"], 1, "queries must be"),
-        (["--queries", "400"], 1, "queries must be"),
-        (["--train-rows", "1"], 1, "train_rows must be"),
+        (["--queries", "0"], 3, "queries must be"),
+        (["--queries", "400"], 3, "queries must be"),
+        (["--train-rows", "1"], 3, "train_rows must be"),
         (["--seed", "-1"], 2, "-1"),
-        (["--split", "none.npz"], 1, "cannot read arrays from none.npz"),
-        (["--plot", "plot.xyz"], 1, "does not end in the name of a format"),
-        (["--plot", "no folder/plot.png"], 1, "there is no folder"),
+        (["--split", "none.npz"], 3, "cannot read arrays from none.npz"),
+        (["--plot", "plot.xyz"], 3, "does not end in the name of a format"),
+        (["--plot", "no folder/plot.png"], 3, "there is no folder"),
     ],
 )
 def test_refuses(bench: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
@@ -203,14 +203,14 @@ def test_refuses_data(
     bench: Run, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
 ) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    refused = bench("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=1)
+    refused = bench("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=3)
     assert_one_error(refused, message)
 
 
 def test_refuses_files(bench: Run, tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     for path in (tmp_path / "none.npz", tmp_path, tmp_path / "text.npz"):
-        assert_one_error(bench("--data", path, code=1), f"cannot read arrays from {path}")
+        assert_one_error(bench("--data", path, code=3), f"cannot read arrays from {path}")
 
 
 def assert_one_error(refused: Result, message: str) -> None:

@@ -77,7 +77,12 @@ def vectors_of(connection: Connection) -> tuple[NDArray[np.float32], list[str]]:
 
 
 @pytest.mark.usefixtures("things")
-def test_an_inductive_model_is_encoded_in_sql(on: Run, connection: Connection) -> None:
+def test_an_inductive_model_is_encoded_in_sql(
+    on: Run, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "click.testing._NamedTextIOWrapper.isatty", lambda self: self.name == "<stderr>"
+    )
     options = (*TABLE, "--graph-query", TAGS, "--device", "cpu")
     trained = on(*training("bgdh", *options, "--json", hidden=[16, 8], validation=0.1))
     # The bar is on stderr alone: what is on stdout is JSON.
@@ -142,7 +147,7 @@ def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connecti
     assert_queued(index, [8])
     hits = json.loads(on("search", "i", "--like", 1000, "-k", 2, "--json").stdout)
     assert (hits[0]["id"], hits[0]["distance"]) == (5, 0)
-    refused_search = on("search", "i", "--like", 8, code=1)
+    refused_search = on("search", "i", "--like", 8, code=3)
     assert "codes only of the rows that it was trained on" in refused_search.stderr
     measured = json.loads(
         on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
@@ -195,14 +200,14 @@ def test_a_training_goes_on_from_its_checkpoint(
         patch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
         patch.setattr(learning, "_CHECKPOINT_SHARE", 0)
         patch.setattr(Checkpoint, "write", interrupted)
-        on(*command, "--checkpoint", file, code=1)
+        on(*command, "--checkpoint", file, code=130)
     assert len(json.loads(on("model", "list", "--json").stdout)) == 1
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "write", lambda self, state: writes.append(state["round"]))
         resumed = json.loads(on(*command, "--checkpoint", file).stdout)
     assert writes == [*10 * [0], 1, 2, 3, 4, 10]
     assert (resumed["version"], resumed["checksum"]) == (2, expected["checksum"])
-    other = on(*command, "--checkpoint", file, "--param", "lam=0.5", code=1)
+    other = on(*command, "--checkpoint", file, "--param", "lam=0.5", code=3)
     assert f"checkpoint {file} is of another training, with lam " in other.stderr
     assert "remove this one to begin anew" in other.stderr
 
@@ -223,7 +228,7 @@ def test_a_training_goes_on_from_its_checkpoint(
 )
 @pytest.mark.usefixtures("things")
 def test_refused_in_a_line(on: Run, options: tuple[str, ...], message: str) -> None:
-    refused = on(*training("bgdh", *TABLE), *options, code=1)
+    refused = on(*training("bgdh", *TABLE), *options, code=3)
     assert message in refused.stderr
     assert refused.stderr.splitlines()[-1].startswith("Error: ")
     assert json.loads(on("model", "list", "--json").stdout) == []

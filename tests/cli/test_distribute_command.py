@@ -21,11 +21,11 @@ def test_a_plain_database_says_so(
     made = HashIndex.create(connection, "it's", table=items, column="embedding", model="lsh")
     made.encode()
     for arguments in ([], ["--no-encode", "--json"]):
-        failed = on("index", "distribute", "it's", *arguments, code=1)
+        failed = on("index", "distribute", "it's", *arguments, code=3)
         assert failed.stdout == ""
         assert failed.stderr.startswith(
             'Error: index "it\'s" cannot be distributed: Citus is not installed in database '
         )
         assert failed.stderr.count("\n") == 1
     assert_fresh(made)
-    assert "index 'none' does not exist" in on("index", "distribute", "none", code=1).stderr
+    assert "index 'none' does not exist" in on("index", "distribute", "none", code=3).stderr

@@ -184,7 +184,7 @@ def test_queries_of_a_table(on_bare: Run, bare: Connection, docs: str) -> None:
         "nothing.npy": "cannot read vectors",
         "DELETE FROM docs": "is no table",
     }.items():
-        result = on_bare("doctor", "--table", "docs", "--column", "v", "--queries", wrong, code=1)
+        result = on_bare("doctor", "--table", "docs", "--column", "v", "--queries", wrong, code=3)
         assert why in result.stderr
         assert "Traceback" not in result.stderr
 
@@ -227,7 +227,7 @@ def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
 def test_filters_that_are_no_condition(
     on_bare: Run, bare: Connection, docs: str, filter_: str, why: str
 ) -> None:
-    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=1)
+    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=3)
     assert f"filter {filter_!r} is no condition on docs" in result.stderr
     assert why in result.stderr
     assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,)
@@ -255,7 +255,7 @@ def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
     """What could not be measured does not pass."""
     command = ["doctor", "--table", "docs", "--column", "v"]
     for timeout in ("0", "-1", "nan", "inf"):
-        assert "timeout is" in on_bare(*command, "--timeout", timeout, code=1).stderr
+        assert "timeout is" in on_bare(*command, "--timeout", timeout, code=3).stderr
     slow = "pg_sleep(0.02) IS NOT NULL"
     result = on_bare(*command, "--filter", slow, "--timeout", "4", "--fail-under", "0", code=1)
     assert f"no exact query where {slow} came to its end" in result.stderr
@@ -265,7 +265,7 @@ def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
 @pytest.mark.parametrize("option", ["-k", "--sample"])
 def test_numbers_out_of_range(on_bare: Run, docs: str, option: str) -> None:
     for wrong in ("0", "-1", str(2**40)):
-        result = on_bare("doctor", "--table", "docs", "--column", "v", option, wrong, code=1)
+        result = on_bare("doctor", "--table", "docs", "--column", "v", option, wrong, code=3)
         assert f"is {wrong}; it must be 1 to" in result.stderr
 
 
@@ -372,7 +372,7 @@ def test_a_materialised_view_and_a_view(on_bare: Run, bare: Connection, docs: st
     bare.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs")
     on_bare("doctor", "--table", "kept", "--column", "v")
     bare.execute("CREATE VIEW seen AS SELECT * FROM docs")
-    result = on_bare("doctor", "--table", "seen", "--column", "v", code=1)
+    result = on_bare("doctor", "--table", "seen", "--column", "v", code=3)
     assert "seen is a view: give the table behind it" in result.stderr
 
 
@@ -381,7 +381,7 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
         "CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER far FOREIGN DATA WRAPPER nothing;"
         "CREATE FOREIGN TABLE docs (id int, v vector(8)) SERVER far"
     )
-    result = on_bare("doctor", "--table", "docs", "--column", "v", code=1)
+    result = on_bare("doctor", "--table", "docs", "--column", "v", code=3)
     assert "docs is a foreign table: its rows and indexes are on another server" in result.stderr
 
 
@@ -408,7 +408,7 @@ def test_what_cannot_be_looked_at(
         "INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
         "CREATE TABLE mixed (v vector); INSERT INTO mixed VALUES ('[1,2]'), ('[1,2,3]')"
     )
-    result = on_bare("doctor", "--table", table, "--column", column, code=1)
+    result = on_bare("doctor", "--table", table, "--column", column, code=3)
     assert why in result.stderr
     assert "Traceback" not in result.stderr
     assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
@@ -438,11 +438,11 @@ def test_a_role_without_rights(
     theirs = empty_url.replace("postgres@", "stranger@")
     command = ["doctor", "--table", "docs", "--column", "v", "--database-url", theirs]
     try:
-        refused = run(*command, code=1)
+        refused = run(*command, code=3)
         assert "GRANT SELECT ON docs TO stranger" in refused.stderr
         bare.execute("GRANT SELECT (v) ON docs TO stranger")
         # Places of rows are no columns that could be granted.
-        assert "GRANT SELECT ON docs TO stranger" in run(*command, code=1).stderr
+        assert "GRANT SELECT ON docs TO stranger" in run(*command, code=3).stderr
         bare.execute("GRANT SELECT ON docs TO stranger")
         run(*command, "--filter", "part = 1")
     finally:
@@ -454,7 +454,7 @@ def test_a_locked_table(on_bare: Run, bare: Connection, docs: str, empty_url: st
     """As VACUUM FULL holds it."""
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
-        refused = on_bare("doctor", "--table", "docs", "--column", "v", code=1).stderr
+        refused = on_bare("doctor", "--table", "docs", "--column", "v", code=3).stderr
         assert "docs is locked, as by VACUUM FULL or ALTER TABLE" in refused
         assert f"process {other.info.backend_pid}: LOCK TABLE docs" in refused
     on_bare("doctor", "--table", "docs", "--column", "v")
@@ -463,7 +463,7 @@ def test_a_locked_table(on_bare: Run, bare: Connection, docs: str, empty_url: st
 def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None:
     result = run(
         "doctor", "--table", "t", "--column", "v", "--database-url", make_database("template0"),
-        code=1,
+        code=3,
     )  # fmt: skip
     assert "CREATE EXTENSION vector" in result.stderr
 

@@ -42,9 +42,9 @@ def test_curves(on: Run, index: HashIndex, tmp_path: Path) -> None:
 
 def test_what_is_refused(on: Run, index: HashIndex, tmp_path: Path) -> None:
     history = ("evaluate", "i", "--history")
-    result = on(*history, "--plot", tmp_path / "a.svg", code=1)
+    result = on(*history, "--plot", tmp_path / "a.svg", code=3)
     assert "no recall is recorded" in result.stderr
-    assert "does not end in" in on("evaluate", "i", "--plot", tmp_path / "a", code=1).stderr
+    assert "does not end in" in on("evaluate", "i", "--plot", tmp_path / "a", code=3).stderr
     for option in (("--sets",), ("--drop-set", "x")):
         message = on("evaluate", "i", *option, "--plot", tmp_path / "a.svg", code=2).stderr
         assert "--plot draws an evaluation or --history" in message

@@ -33,7 +33,7 @@ def test_grant_and_revoke(on, connection: Connection, table_index: HashIndex, as
     with denied():
         reader.execute(CODES)
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
-    said = on("index", "grant", "items_idx", "reader", code=1).output
+    said = on("index", "grant", "items_idx", "reader", code=3).output
     assert "row security of public.items hides rows" in said
     assert "--reveal-codes" in said
     printed = on("index", "grant", "items_idx", "reader", "--reveal-codes", "--json").output
@@ -47,7 +47,7 @@ def test_one_that_is_refused_leaves_all_as_it_was(
     reader = as_role("reader")
     as_role("stranger")
     connection.execute("GRANT SELECT ON items TO reader")
-    said = on("index", "grant", "items_idx", "reader", "stranger", code=1).output
+    said = on("index", "grant", "items_idx", "reader", "stranger", code=3).output
     assert 'role "stranger" may not read columns "id" and "embedding" of public.items' in said
     with denied():
         reader.execute(CODES)
@@ -57,9 +57,9 @@ def test_one_that_is_refused_leaves_all_as_it_was(
     ("arguments", "code", "message"),
     [
         (("items_idx",), 2, "Missing argument 'ROLE...'"),
-        (("nothing", "postgres"), 1, "index 'nothing' does not exist"),
-        (("items_idx", "no one"), 1, 'role "no one" does not exist'),
-        (("items_idx", "public"), 1, 'role "public" may not read columns'),
+        (("nothing", "postgres"), 3, "index 'nothing' does not exist"),
+        (("items_idx", "no one"), 3, 'role "no one" does not exist'),
+        (("items_idx", "public"), 3, 'role "public" may not read columns'),
     ],
 )
 def test_refusals(on, table_index: HashIndex, arguments, code: int, message: str) -> None:
@@ -72,7 +72,7 @@ def test_who_may_create_an_index(
     as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
     where = ("--table", "items", "--column", "embedding", "--model", "lsh")
-    said = on("index", "create", "second", *where, code=1).output
+    said = on("index", "create", "second", *where, code=3).output
     assert "table public.items belongs to role app, not to the administrator postgres" in said
     assert "create the index with --trust-owner" in said
     on("index", "create", "second", *where, "--trust-owner")

@@ -70,7 +70,7 @@ def test_a_graph_of_the_table(on: Run, connection: Connection, tmp_path: Path) -
         f"note: {graph['isolated_rows']} of 364 rows share no object of the graph with another "
         "row, so the graph has no effect on them"
     ) in trained.stderr
-    assert stored["training"]["runs"] == ["cpu", str(file), True]
+    assert stored["training"]["runs"] == ["cpu", str(file), False]
     assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
     whole = on(*TRAIN, *TABLE, "--graph-query", "SELECT id, 1 FROM things WHERE v IS NOT NULL")
     assert "no edge" not in whole.stderr
@@ -122,9 +122,9 @@ UNREAD = ("--table", "x", "--method", "itq-cca")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--graph-query", "SELECT 999, 1"), 1, "a row with id = 999, but things has none"),
-        (("--graph-query", "SELECT 1"), 1, "the graph must come in 2 columns"),
-        ((*UNREAD, "--graph-query", "x"), 1, "itq-cca does not learn from a graph; those that do"),
+        (("--graph-query", "SELECT 999, 1"), 3, "a row with id = 999, but things has none"),
+        (("--graph-query", "SELECT 1"), 3, "the graph must come in 2 columns"),
+        ((*UNREAD, "--graph-query", "x"), 3, "itq-cca does not learn from a graph; those that do"),
         ((*UNREAD, "--device", "cpu"), 2, "itq-cca does not take --device; methods that do"),
         ((*UNREAD, "--checkpoint", "f"), 2, "itq-cca does not take --checkpoint; methods that do"),
         (("--device", "cpu", "--param", "device=cuda"), 2, "either --device or --param device="),

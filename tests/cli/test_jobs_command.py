@@ -83,5 +83,5 @@ def test_encoding_at_a_pace(on: Run, index: HashIndex) -> None:
     result = on("index", "encode", "my idx", "--throttle", "1e6")
     assert "encoded 300 rows" in result.stderr
     assert "rows_per_second must be above 0" in on(
-        "index", "encode", "my idx", "--throttle", "0", code=1
+        "index", "encode", "my idx", "--throttle", "0", code=3
     ).stderr  # fmt: skip

@@ -46,7 +46,7 @@ def test_the_way_of_an_index_encoded_in_python(
     assert (entry["encoded_in"], entry["waiting"]) == ("python", 10)
     hits = json.loads(on("search", "i", "--like", "7", "-k", "3", "--json").stdout)
     assert len(hits) == 3
-    refused = on("search", "i", "--like", "300", code=1)
+    refused = on("search", "i", "--like", "300", code=3)
     assert "codes only of the rows that it was trained on" in refused.stderr
     assert json.loads(on("evaluate", "i", "--queries", "5", "--json").stdout)["queries"] == 5
 

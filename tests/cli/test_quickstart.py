@@ -252,10 +252,10 @@ def test_a_name_that_is_taken(start: Run, bare: Connection, run: Run, empty_url:
     start("--anyway", "--yes")
     fill(bare, "others", np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32))
     others = ["quickstart", "--table", "others", "--column", "v", "--anyway", "--yes"]
-    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=1)
+    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=3)
     assert f"there is an index '{NAME}', of" in taken.stderr
     HashIndex.open(bare, NAME).drop()
-    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=1)
+    taken = run(*others, "--name", NAME, "--database-url", empty_url, code=3)
     assert f"there is a model '{NAME}' of 32 dimensions" in taken.stderr
 
 
@@ -266,7 +266,7 @@ def test_a_server_that_only_reads(start: Run, bare: Connection) -> None:
             sql.Identifier(bare.info.dbname)
         )
     )
-    result = start("--anyway", "--yes", code=1)
+    result = start("--anyway", "--yes", code=3)
     assert "sessions only read here" in result.stderr
     assert snapshot(bare) == before
 
@@ -287,11 +287,11 @@ def test_roles_without_rights(
             f"GRANT CREATE ON DATABASE {database} TO newcomer",
             "GRANT UPDATE, TRIGGER ON docs TO newcomer",
         ):
-            refused = run(*arguments, code=1)
+            refused = run(*arguments, code=3)
             assert grant in refused.stderr
             assert snapshot(bare) == before
             bare.execute(grant.encode())
-        refused = run(*arguments, code=1)
+        refused = run(*arguments, code=3)
         assert "table docs belongs to role holder" in refused.stderr
         assert "--trust-owner" in refused.stderr
         assert snapshot(bare) == before
@@ -314,7 +314,7 @@ def test_a_schema_of_somebody_else(
     try:
         bare.execute("GRANT ALL ON docs TO newcomer")
         theirs = empty_url.replace("postgres@", "newcomer@")
-        refused = run(*START, "--anyway", "--yes", "--database-url", theirs, code=1)
+        refused = run(*START, "--anyway", "--yes", "--database-url", theirs, code=3)
         assert "a superuser grants that with: GRANT postgres TO newcomer" in refused.stderr
     finally:
         bare.execute("DROP OWNED BY newcomer")
@@ -338,7 +338,7 @@ def test_tables_that_cannot_be_indexed(
 ) -> None:
     bare.execute(statement.encode())
     before = snapshot(bare)
-    result = start("--anyway", "--yes", code=1)
+    result = start("--anyway", "--yes", code=3)
     assert why in result.stderr.splitlines()[-1]
     assert snapshot(bare) == before
 
@@ -346,7 +346,7 @@ def test_tables_that_cannot_be_indexed(
 def test_a_locked_table(start: Run, empty_url: str) -> None:
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
-        assert "docs is locked, as by VACUUM FULL" in start("--anyway", "--yes", code=1).stderr
+        assert "docs is locked, as by VACUUM FULL" in start("--anyway", "--yes", code=3).stderr
 
 
 def test_usage(start: Run) -> None:

@@ -28,13 +28,13 @@ def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
     made.connection.execute(
         'ALTER TABLE items RENAME TO things; DELETE FROM hashindex."it\'s_codes" WHERE id < 5'
     )
-    failed = on("search", "it's", "--like", 7, code=1)
+    failed = on("search", "it's", "--like", 7, code=3)
     assert failed.stderr.count("\n") == 1
     assert """run pg-hashindex index check 'it'"'"'s'""" in failed.stderr
-    checked = on("index", "check", "it's", code=2).stdout
+    checked = on("index", "check", "it's", code=1).stdout
     assert "table public.items is not there any more" in checked
     assert "pg-hashindex index rebind 'it'\\''s' --table TABLE" in checked
-    assert "index rebind" in on("index", "repair", "it's", code=1).stderr
+    assert "index rebind" in on("index", "repair", "it's", code=3).stderr
     on("index", "rebind", "it's", code=2)
     assert on("index", "rebind", "it's", "--table", "things").stdout.splitlines() == [
         """bound the index to "public"."things", column 'embedding', key 'id'""",
@@ -58,7 +58,7 @@ def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
 
 def test_an_index_without_its_table(on: Run, made: HashIndex) -> None:
     made.connection.execute("DROP TABLE items")
-    assert "pg-hashindex index drop 'it" in on("index", "repair", "it's", code=1).stderr
+    assert "pg-hashindex index drop 'it" in on("index", "repair", "it's", code=3).stderr
     on("index", "drop", "it's", "--yes")
 
 

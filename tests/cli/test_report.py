@@ -308,7 +308,7 @@ def test_what_is_refused(
         if options[-2] == "--tune" and isinstance(options[-1], str):
             (tmp_path / "folder" / "tune.json").write_text(options[-1])
             options = (*options[:-1], tmp_path / "folder" / "tune.json")
-        assert message in on("report", name, *options, code=1).stderr
+        assert message in on("report", name, *options, code=3).stderr
     assert "Missing option '--html'" in on("report", "i", code=2).stderr
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
 

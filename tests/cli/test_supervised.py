@@ -150,7 +150,7 @@ def test_arrays_of_a_file(on: Run, tmp_path: Path) -> None:
     train = ("model", "train", "f", "--from", tmp_path / "f.npz", "--bits", 8, "--force")
     on(*train, "--method", "s3plh", "--labels", "y", "--pairs", "near")
     on(*train, "--method", "cghash", "--labels", "y", "--triplets", "t")
-    missing = on(*train, "--method", "sdh", "--labels", "z", code=1)
+    missing = on(*train, "--method", "sdh", "--labels", "z", code=3)
     assert "no array 'z'" in missing.stderr
 
 
@@ -177,7 +177,7 @@ def test_arrays_of_a_file(on: Run, tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("things")
 def test_refused(on: Run, arguments: list[str], message: str) -> None:
-    result = on(*TRAIN, *arguments, code=1)
+    result = on(*TRAIN, *arguments, code=3)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert json.loads(on("model", "list", "--json").stdout) == []

@@ -56,7 +56,7 @@ def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
     assert json.loads(out) == {"name": swapped, "model": "better:1"}
     _, err = run(url, "prune", swapped)
     assert "dropped the codes of model lsh:1" in err
-    _, err = run(url, "prune", swapped, code=1)
+    _, err = run(url, "prune", swapped, code=3)
     assert err.startswith("Error: index 'items_idx' has no codes of a previous model")
 
 
@@ -78,5 +78,5 @@ def test_a_saved_set_is_compared_on(url: str, swapped: str) -> None:
     assert done.exit_code == 0, done.output
     out, _ = run(url, "swap", swapped, "--model", "better", "--set", "mine", "--json")
     assert json.loads(out)["before"]["queries"] == 30
-    _, err = run(url, "swap", swapped, "--model", "lsh", "--set", "none", code=1)
+    _, err = run(url, "swap", swapped, "--model", "lsh", "--set", "none", code=3)
     assert "has no query set 'none'" in err

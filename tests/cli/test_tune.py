@@ -119,7 +119,7 @@ def test_apply_to_a_table(
     made = HashIndex.open(connection, "made")
     assert (made.model, made.method, made.candidates) == ("made", "lsh", 30)
     assert made.summary().codes == 1200
-    assert "exists already" in on(*source, "--name", "made", code=1).stderr
+    assert "exists already" in on(*source, "--name", "made", code=3).stderr
 
 
 def test_the_statements_for_codes_make_them(
@@ -164,10 +164,11 @@ def test_results_are_not_lost_where_applying_fails(
         return encode(index, **more)
 
     plot = tmp_path / "frontier.svg"
+    code = 130 if isinstance(failure, KeyboardInterrupt) else 3
     with monkeypatch.context() as patched:
         patched.setattr(encoding, "encode_missing", fail)
-        shown = on(*source, "--name", "one", "--plot", plot, code=1)
-        printed = on(*source, "--name", "two", "--json", code=1)
+        shown = on(*source, "--name", "one", "--plot", plot, code=code)
+        printed = on(*source, "--name", "two", "--json", code=code)
     assert shown.stdout.splitlines()[-1] == "recommended: the test says so"
     assert "finish with: pg-hashindex index encode one" in shown.stderr
     assert plot.exists()
@@ -179,7 +180,7 @@ def test_results_are_not_lost_where_applying_fails(
 
 def test_a_name_that_no_index_can_have(on: Run, docs: str) -> None:
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", "--apply")
-    result = on(*source, "--name", "n" * 41, code=1)
+    result = on(*source, "--name", "n" * 41, code=3)
     assert "has 41 bytes; use 1 to 40" in result.stderr
     assert "drawing" not in result.stderr
 
@@ -220,7 +221,7 @@ def test_refused(on: Run, docs: str, tmp_path: Path) -> None:
         ((*source, "--recall", "0.9", "--plot", tmp_path / "x.xyz"), "does not end in"),
         ((*source, "--recall", "0.9", "--queries", "5000"), "5000 are to be held out"),
     ):
-        assert message in on(*arguments, code=1).stderr
+        assert message in on(*arguments, code=3).stderr
 
 
 def test_the_figure_shows_what_was_tried() -> None:

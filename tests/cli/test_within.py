@@ -32,10 +32,10 @@ def test_within_a_radius(on: Run, index: HashIndex) -> None:
         (["--like", "5"], 2, "Missing option '--radius'"),
         (["--radius", "3"], 2, "give either --query or --like"),
         (["--radius", "3", "--query", "[1]", "--like", "5"], 2, "give either --query or --like"),
-        (["--radius", "13", "--like", "5"], 1, "radius is 13; it must be 0 to 12"),
-        (["--radius", "-1", "--like", "5"], 1, "radius is -1; it must be 0 to 12"),
-        (["--radius", "3", "--like", "5000"], 1, "no row with id = 5000"),
-        (["--radius", "3", "--query", "[1]"], 1, "expected 8"),
+        (["--radius", "13", "--like", "5"], 3, "radius is 13; it must be 0 to 12"),
+        (["--radius", "-1", "--like", "5"], 3, "radius is -1; it must be 0 to 12"),
+        (["--radius", "3", "--like", "5000"], 3, "no row with id = 5000"),
+        (["--radius", "3", "--query", "[1]"], 3, "expected 8"),
     ],
 )
 def test_refused(on: Run, index: HashIndex, options: list[str], code: int, message: str) -> None:

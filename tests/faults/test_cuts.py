@@ -124,7 +124,7 @@ def test_the_command_line_says_that_the_connection_failed(
         if result.exit_code == 0:
             continue
         assert isinstance(result.exception, SystemExit), repr(result.exception)
-        assert result.exit_code == 1
+        assert result.exit_code == 3
         last = result.output.strip().splitlines()[-1]
         assert last.startswith("Error: "), result.output
         assert "connect" in last, last

@@ -217,7 +217,7 @@ def test_commands(url: str, indexed: HashIndex, command: list[str]) -> None:
     with psycopg.connect(url) as idle:
         idle.execute(WRITE)
         refused = CliRunner().invoke(main, arguments)
-        assert refused.exit_code == 1
+        assert refused.exit_code == 3
         assert re.match(IN_USE, refused.stderr.removeprefix("Error: "))
         assert f"(processes {idle.info.backend_pid} hold locks on it)" in refused.stderr
         assert state(indexed.connection) == before

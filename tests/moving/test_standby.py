@@ -186,7 +186,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     ids=lambda command: " ".join(command[:2]),
 )
 def test_commands_that_write_are_refused(on: Run, command: list[str]) -> None:
-    result = on(*command, code=1)
+    result = on(*command, code=3)
     message = result.stderr.splitlines()[-1]
     assert message.startswith("Error: ")
     assert "a standby only reads: connect to the primary server" in message

@@ -29,7 +29,7 @@ def invoke(
 
 def test_start_status_uri_stop(invoke: Callable[..., Result], place: Path) -> None:
     result = invoke("status")
-    assert result.exit_code == 3
+    assert result.exit_code == 1
     assert "not running" in result.stdout
 
     result = invoke("start", "--pg-version", "16")
@@ -67,7 +67,7 @@ def test_start_status_uri_stop(invoke: Callable[..., Result], place: Path) -> No
     assert (result.exit_code, result.stdout) == (0, "")
     assert "not running" in result.stderr
     result = invoke("status", "--json")
-    assert result.exit_code == 3
+    assert result.exit_code == 1
     assert json.loads(result.stdout)["uri"] is None
 
 
