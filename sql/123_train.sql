@@ -91,12 +91,12 @@ BEGIN
         EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
     END IF;
     EXECUTE format(
-        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE b.%I IS NOT NULL AND %s LIMIT 2 * $1) r',
+        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE b.%I IS NOT NULL AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
         format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
         table_name,
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
-    ) INTO rows USING sample, least(1, sample / rows_in_table), seed;
+    ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
     least_rows := greatest(1000, 10 * bits);
     IF coalesce(cardinality(rows), 0) < (CASE WHEN force THEN 2 ELSE least_rows END) THEN
         RAISE EXCEPTION '% rows are too few to learn % bits from', coalesce(cardinality(rows), 0), bits
