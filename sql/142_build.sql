@@ -295,3 +295,95 @@ $$;
 
 COMMENT ON FUNCTION hashindex._assign_missing(text) IS
     'assigns a landmark to codes that have none; returns how many';
+
+-- Runs the steps above in one transaction, for those without Python. Each row is compared with landmarks by their graph, which takes
+-- several times as long as in Python.
+CREATE OR REPLACE FUNCTION hashindex.build_landmarks(index_name text)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+-- A policy that hides rows becomes an error; otherwise hidden rows would lose their codes.
+SET row_security = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    parts jsonb;
+    rows bigint;
+    wanted integer;
+    sample {ext}.vector[];
+    centres {ext}.vector[];
+    effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    old_graph regclass;
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see those of later transactions'
+            USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
+    ELSIF hashindex._is_distributed(i) THEN
+        RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
+    ELSIF hashindex._is_at_work('access', i.name) THEN
+        RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name
+            USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
+    END IF;
+    -- The table first, then the catalog's row, as every build locks them.
+    PERFORM hashindex._wait_for_writers(i);
+    PERFORM hashindex.encode_rows(i.name);
+    PERFORM hashindex.configure_index(i.name, 'landmarks');
+    PERFORM hashindex._begin_build(i.name);
+    i := hashindex.find_index(i.name);
+    parts := hashindex._parts(hashindex._next_of(i)) || jsonb_build_object(
+        'former_codes', format('%I.%I', i.code_schema, i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged')
+    );
+
+    -- As in Python, one landmark for 28 rows, and 12 rows for each to train on; but never more than 256 MB of rows.
+    EXECUTE hashindex._fill('SELECT count(*) FROM {former_codes}', parts) INTO rows;
+    wanted := least(rows / 28 + 1, 5592405 / (parts ->> 'dimension')::integer);
+    EXECUTE hashindex._fill(
+        'SELECT array_agg(s.vector) FROM (SELECT b.{column}::{ext}.vector AS vector FROM {table} b WHERE b.{column} IS NOT NULL '
+        'ORDER BY hashtextextended(b.{key}::text, 0), b.{key} LIMIT $1) s', parts
+    ) INTO sample USING 12 * wanted;
+    IF sample IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no row to train landmarks on', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
+    ELSIF i.metric <> 'l2' THEN
+        sample := ARRAY(SELECT {ext}.l2_normalize(s.v) FROM unnest(sample) s(v) WHERE {ext}.vector_norm(s.v) > 0);
+    END IF;
+    centres := sample[:wanted];
+    PERFORM set_config('hnsw.ef_search', '40', true);
+    FOR round IN 0..3 LOOP
+        IF round > 0 THEN
+            -- No landmark of fewer than three rows, so that none reveals a row.
+            EXECUTE hashindex._fill(
+                'SELECT array_agg(m.mean ORDER BY m.landmark) FROM (SELECT s.landmark, {ext}.avg(s.vector) AS mean '
+                'FROM (SELECT r.vector, {row_landmark} AS landmark FROM unnest($1) r(vector)) s GROUP BY s.landmark HAVING count(*) >= 3) m', parts
+            ) INTO centres USING sample;
+            SELECT x.indexrelid::regclass INTO old_graph FROM pg_index x WHERE x.indrelid = (parts ->> 'landmarks')::regclass AND NOT x.indisprimary;
+            IF FOUND THEN
+                EXECUTE format('DROP INDEX %s', old_graph);
+            END IF;
+            EXECUTE hashindex._fill('TRUNCATE {landmarks}', parts);
+        END IF;
+        EXECUTE hashindex._fill(
+            'INSERT INTO {landmarks} (landmark, centre) SELECT r.landmark - 1, {point_of_row} FROM unnest($1) WITH ORDINALITY r(vector, landmark)', parts
+        ) USING CASE WHEN cardinality(centres) > 0 THEN centres
+            ELSE ARRAY[(ARRAY[1] || array_fill(0, ARRAY[(parts ->> 'dimension')::integer - 1]))::{ext}.vector] END;
+        PERFORM hashindex._index_landmarks(i.name);
+    END LOOP;
+
+    EXECUTE hashindex._fill(
+        'INSERT INTO {staged} (id, landmark, code) SELECT r.id, {row_landmark}, r.code FROM ('
+        'SELECT c.id, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON b.{key} = c.id WHERE b.{column} IS NOT NULL) r',
+        parts
+    );
+    PERFORM set_config('hnsw.ef_search', effort, true);
+    PERFORM hashindex._order_build(i.name);
+    PERFORM hashindex._finish_build(i.name, rows);
+    RETURN rows;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.build_landmarks(text) IS
+    'builds landmarks for an index, or new ones, in this transaction; writers wait until it ends; returns the number of rows';

@@ -1,0 +1,298 @@
+"""hashindex.train: models trained by SQL alone are those that Python trains."""
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.roles import As
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import ITQ, LSH, Hasher, Sign
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Metric, Model
+from pg_hashindex.models.profiles import Profile
+from pg_hashindex.models.quantization import Levels
+from pg_hashindex.server.data import load_packages
+
+ROWS, DIMENSION = 1200, 24
+
+
+@pytest.fixture(scope="module")
+def uneven() -> NDArray[np.float32]:
+    """Rows that vary by less and less from dimension to dimension, and not at all in the last."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((ROWS, DIMENSION)) * 0.85 ** np.arange(DIMENSION) + 0.3
+    X[:, -1] = 0.5
+    return X.astype(np.float32)
+
+
+@pytest.fixture
+def filled(connection: Connection, uneven: NDArray[np.float32]) -> Connection:
+    """A session with table texts, in a schema whose name needs quotes."""
+    connection.execute(
+        f'CREATE SCHEMA "A b"; CREATE TABLE "A b".texts (id int PRIMARY KEY, "the vector" '
+        f"vector({DIMENSION}), half halfvec({DIMENSION}), label text)"
+    )
+    with connection.cursor() as cursor:
+        copy = 'COPY "A b".texts (id, "the vector") FROM STDIN'
+        with cursor.copy(copy) as target:
+            for i, vector in enumerate(uneven):
+                target.write_row((i, Vector(vector)))
+    connection.execute('UPDATE "A b".texts SET half = "the vector"')
+    connection.execute('INSERT INTO "A b".texts (id) VALUES (-1)')
+    return connection
+
+
+def train(connection: Connection, name: str = "texts", **given: object) -> Model:
+    values = {"table_name": '"A b".texts', "column_name": "the vector", **given}
+    arguments = ", ".join(f"{key} => %s" for key in values)
+    row = connection.execute(
+        f"SELECT hashindex.train(%s, {arguments})".encode(), [name, *values.values()]
+    ).fetchone()
+    assert row is not None
+    # Loading checks the checksum.
+    return store.load(connection, row[0])
+
+
+@pytest.mark.parametrize("levels", [2, 4])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+def test_sign_is_that_of_python(
+    filled: Connection, uneven: NDArray[np.float32], metric: Metric, levels: Levels
+) -> None:
+    model = train(filled, method="sign", metric=metric, levels=levels)
+    normalize = "l2" if metric == "cosine" else None
+    hasher = Sign(normalize=normalize, random_state=0).fit(uneven)
+    same = hasher.to_model("texts", metric=metric, levels=levels)
+    assert (model.metric, model.levels, model.method) == (metric, levels, "sign")
+    assert model.parameters == same.parameters
+    assert [layer.kind for layer in model.layers] == [layer.kind for layer in same.layers]
+    np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-6)
+    assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
+
+
+@pytest.mark.parametrize(("method", "bits"), [("lsh", 40), ("itq", 16), ("sign", None)])
+@pytest.mark.parametrize("levels", [2, 4])
+def test_its_profile_and_facts_are_those_of_its_rows(
+    filled: Connection, uneven: NDArray[np.float32], method: str, bits: int | None, levels: Levels
+) -> None:
+    model = train(filled, method=method, bits=bits, levels=levels)
+    assert model.training["rows"] == ROWS
+    assert model.training["held_back_rows"] == 0
+    assert model.training["seconds"] > 0
+    # The last dimension is the same for all rows.
+    assert model.training["distinct_bits"] <= model.n_bits
+    expected = Profile.of(model.project(uneven), levels)
+    assert model.profile is not None
+    assert model.profile.rows == ROWS
+    np.testing.assert_allclose(model.profile.edges, expected.edges, rtol=1e-4, atol=1e-4)
+    assert np.abs(model.profile.counts - expected.counts).max() <= 3
+    assert np.abs(model.profile.ones - expected.ones).max() <= 3
+    shares = model.profile.ones / ROWS
+    assert model.training["share_of_ones"] == {
+        "least": round(shares.min(), 4),
+        "mean": pytest.approx(shares.mean(), abs=1e-4),
+        "greatest": round(shares.max(), 4),
+    }
+
+
+def test_lsh_draws_normal_directions_by_its_seed_alone(
+    filled: Connection, uneven: NDArray[np.float32]
+) -> None:
+    filled.execute("SELECT setseed(0.25)")
+    expected = filled.execute("SELECT random()").fetchone()
+    filled.execute("SELECT setseed(0.25)")
+    model = train(filled, method="lsh", bits=100, seed=3)
+    assert filled.execute("SELECT random()").fetchone() == expected
+    W, b = model.layers[-1].weights, model.layers[-1].bias
+    assert W is not None
+    assert abs(W.mean()) < 0.1
+    assert W.std() == pytest.approx(1, abs=0.05)
+    assert (W**4).mean() == pytest.approx(3, abs=0.4)
+    assert np.abs(np.corrcoef(W.T) - np.eye(DIMENSION)).max() < 0.5
+    np.testing.assert_allclose(b, -W @ uneven.mean(axis=0), atol=1e-4)
+    assert train(filled, method="lsh", bits=100, seed=3).checksum == model.checksum
+    assert train(filled, method="lsh", bits=100, seed=4).checksum != model.checksum
+    assert LSH(n_bits=100, random_state=3).fit(uneven).to_model("x").parameters == model.parameters
+
+
+def test_itq_keeps_the_variance_that_python_keeps(
+    filled: Connection, uneven: NDArray[np.float32]
+) -> None:
+    model = train(filled, method="itq", bits=10, seed=1)
+    hasher = ITQ(n_bits=10, n_iter=0, random_state=1).fit(uneven)
+    same = hasher.to_model("texts")
+    assert model.parameters == same.parameters
+    W = model.layers[-1].weights
+    assert W is not None
+    np.testing.assert_allclose(W @ W.T, np.eye(10), atol=1e-5)
+    kept, expected = (m.project(uneven).var(axis=0).sum() for m in (model, same))
+    assert kept == pytest.approx(expected, rel=2e-3)
+    np.testing.assert_allclose(model.project(uneven).mean(axis=0), 0, atol=1e-4)
+
+
+def test_itq_takes_as_many_bits_as_dimensions(
+    filled: Connection, uneven: NDArray[np.float32]
+) -> None:
+    """Although the last dimension does not vary."""
+    W = train(filled, method="itq", bits=DIMENSION).layers[-1].weights
+    assert W is not None
+    np.testing.assert_allclose(W @ W.T, np.eye(DIMENSION), atol=1e-5)
+
+
+def test_a_sample_is_drawn_by_the_seed(filled: Connection) -> None:
+    drawn = train(filled, method="sign", sample=1000)
+    again = train(filled, method="sign", sample=1000)
+    other = train(filled, method="sign", sample=1000, seed=2)
+    assert drawn.training["rows"] == 1000
+    assert drawn.version == 1
+    assert again.version == 2
+    assert drawn.checksum == again.checksum != other.checksum
+
+
+def test_a_halfvec_column_and_partitions(filled: Connection) -> None:
+    filled.execute(
+        "CREATE TABLE divided (id int, half halfvec) PARTITION BY RANGE (id);"
+        "CREATE TABLE d1 PARTITION OF divided FOR VALUES FROM (0) TO (600);"
+        "CREATE TABLE d2 PARTITION OF divided FOR VALUES FROM (600) TO (9999);"
+        'INSERT INTO divided SELECT id, half FROM "A b".texts WHERE id >= 0'
+    )
+    whole = train(filled, column_name="half", method="sign")
+    divided = train(filled, table_name="divided", column_name="half", method="sign")
+    assert whole.checksum == divided.checksum
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": None}, "name is NULL"),
+        ({"name": "a:b"}, '"a:b" cannot name a model'),
+        ({"name": ""}, '"" cannot name a model'),
+        ({"table_name": None}, "table_name is NULL"),
+        ({"column_name": None}, "column_name is NULL"),
+        ({"table_name": "nothing"}, 'relation "nothing" does not exist'),
+        ({"table_name": "seen"}, "seen is not a table"),
+        ({"column_name": "nothing"}, 'has no column "nothing"'),
+        ({"column_name": "label"}, "is of type text, not vector or halfvec"),
+        ({"method": "ksh"}, 'method "ksh" cannot be trained in SQL'),
+        ({"method": None}, "cannot be trained in SQL"),
+        ({"bits": None}, 'method "itq" needs a number of bits'),
+        ({"bits": 0}, "bits is 0; it must be 1 to 24"),
+        ({"bits": 25}, "bits is 25; it must be 1 to 24"),
+        ({"method": "sign", "bits": 23}, "bits is 23; it must be 24 or left out"),
+        ({"method": "lsh", "bits": 8001, "levels": 4}, "it must be 1 to 8000"),
+        ({"levels": 3}, "levels is 3; it must be 2 or 4"),
+        ({"levels": None}, "levels is NULL"),
+        ({"metric": "l1"}, 'metric "l1" is unknown'),
+        ({"metric": None}, "is unknown"),
+        ({"sample": 0}, "sample is 0"),
+        ({"sample": None}, "sample is NULL"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": None}, "seed is"),
+        ({"sample": 500}, "rows are too few to learn 8 bits from"),
+        ({"bits": 24, "table_name": "few"}, "1 rows are too few"),
+        ({"table_name": "empty"}, 'has no row with a vector in column "the vector"'),
+        ({"table_name": "mixed"}, "holds vectors of several dimensions"),
+        ({"table_name": "zeros", "metric": "cosine"}, "are all equal"),
+        ({"table_name": "zeros"}, "are all equal"),
+    ],
+    ids=str,
+)
+def test_one_clear_error_and_nothing_half_made(
+    filled: Connection, given: dict[str, object], message: str
+) -> None:
+    filled.execute(
+        'CREATE VIEW seen AS SELECT * FROM "A b".texts;'
+        'CREATE TABLE empty (id int, "the vector" vector); INSERT INTO empty VALUES (1);'
+        'CREATE TABLE few ("the vector" vector(24));'
+        "INSERT INTO few SELECT array_fill(1, ARRAY[24])::vector;"
+        'CREATE TABLE zeros ("the vector" vector(24));'
+        "INSERT INTO zeros SELECT array_fill(0, ARRAY[24])::vector FROM generate_series(1, 1000);"
+        'CREATE TABLE mixed ("the vector" vector);'
+        'INSERT INTO mixed SELECT "the vector" FROM "A b".texts; INSERT INTO mixed VALUES (\'[1]\')'
+    )
+    with pytest.raises(psycopg.Error, match=message):
+        train(filled, **{"name": "texts", "method": "itq", "bits": 8, **given})  # type: ignore[arg-type]
+    assert store.list_models(filled) == []
+
+
+def test_force_takes_few_rows(filled: Connection) -> None:
+    with pytest.raises(psycopg.Error, match="too few"):
+        train(filled, method="lsh", bits=500)
+    assert train(filled, method="lsh", bits=500, force=True).n_bits == 500
+
+
+def test_a_read_only_transaction(filled: Connection) -> None:
+    with filled.transaction():
+        filled.execute("SET TRANSACTION READ ONLY")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="a model is stored"):
+            train(filled, method="sign")
+
+
+def test_only_the_administrator_trains_and_reads_with_his_own_rights(
+    filled: Connection, as_role: As
+) -> None:
+    writer = as_role("writer")
+    filled.execute('GRANT USAGE ON SCHEMA "A b" TO writer; GRANT SELECT ON "A b".texts TO writer')
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="does not administer"):
+        train(writer, method="sign")
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connection) -> None:
+    """The recall of texts is that of the same model from Python, and stays with landmarks."""
+    texts = load_packages()
+    X = np.asarray(texts.embedding[:3000], np.float32)
+    connection.execute(
+        "CREATE TABLE texts (id int PRIMARY KEY, section text, embedding vector(384))"
+    )
+    with connection.cursor() as cursor, cursor.copy("COPY texts FROM STDIN") as copy:
+        for i, (section, vector) in enumerate(zip(texts.section[:3000], X, strict=True)):
+            copy.write_row((i, str(section), Vector(vector)))
+    hashers: dict[str, Hasher] = {
+        "itq": ITQ(n_bits=256, n_iter=0, random_state=0, normalize="l2"),
+        "lsh": LSH(n_bits=256, random_state=0, normalize="l2"),
+    }
+    for method, hasher in hashers.items():
+        connection.execute(
+            "SELECT hashindex.train(%s, 'texts', 'embedding', %s, 256, 4, 'cosine')",
+            [method, method],
+        )
+        same = hasher.fit(X).to_model(f"{method}_python", metric="cosine", levels=4)
+        store.save(connection, same)
+        for model in (method, same.name):
+            connection.execute(
+                "SELECT hashindex.create_index(%s, 'texts', 'embedding', %s, "
+                "filter_columns => '{section}')",
+                [f"{model}_idx", model],
+            )
+            connection.execute("SELECT hashindex.encode_rows(%s)", [f"{model}_idx"])
+        measured = recall(connection, f"{method}_idx"), recall(connection, f"{same.name}_idx")
+        assert measured[0] == pytest.approx(measured[1], abs=0.01)
+        assert measured[0] > 0.85
+    before = recall(connection, "itq_idx")
+    connection.execute("SELECT hashindex.build_landmarks('itq_idx')")
+    assert recall(connection, "itq_idx") > before - 0.05
+    index = HashIndex.open(connection, "itq_python_idx")
+    index.configure(access="landmarks")
+    index.encode()
+    by_python = recall(connection, "itq_python_idx")
+    assert recall(connection, "itq_idx") == pytest.approx(by_python, abs=0.015)
+    found = connection.execute(
+        "SELECT t.section FROM hashindex.search('itq_idx', "
+        "(SELECT embedding FROM texts WHERE id = 1), 10, filter => $$section = 'games'$$) s "
+        "JOIN texts t ON t.id = s.id::int"
+    ).fetchall()
+    assert found == [("games",)] * 10
+
+
+def recall(connection: Connection, index: str) -> float:
+    # The queries are drawn by random().
+    connection.execute("SELECT setseed(0.5)")
+    row = connection.execute(
+        "SELECT hashindex.recall(%s, sample => 200, candidates => 40)", [index]
+    ).fetchone()
+    assert row is not None
+    return float(row[0])
