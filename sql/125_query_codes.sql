@@ -9,26 +9,11 @@ LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    least_weight double precision;
-    greatest_weight double precision;
+    rounded integer[] := ARRAY(SELECT round(15 * w::double precision / max(w) OVER ()) FROM unnest(weights::real[]) w);
 BEGIN
-    SELECT min(w), max(w) INTO least_weight, greatest_weight FROM unnest(weights::real[]) w;
-    IF least_weight < 0 OR greatest_weight <= 0 THEN
-        RAISE EXCEPTION 'weights of bits are from % to %; they must be 0 or more, and at least one above 0',
-            least_weight, greatest_weight
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    RETURN (
-        SELECT ARRAY[
-            {ext}.binary_quantize(array_agg(r.rounded & 1)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 2)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 4)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 8)::{ext}.vector)::bit varying
-        ]
-        FROM (
-            SELECT round(15 * w / greatest_weight)::integer AS rounded
-            FROM unnest(weights::real[]) w
-        ) r
+    RETURN ARRAY(
+        SELECT {ext}.binary_quantize((SELECT array_agg(r & plane) FROM unnest(rounded) r)::{ext}.vector)::bit varying
+        FROM unnest('{1,2,4,8}'::integer[]) plane
     );
 END
 $$;

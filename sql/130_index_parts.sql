@@ -20,33 +20,15 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
 
-CREATE OR REPLACE FUNCTION hashindex._vector_schema()
-RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector';
-END;
-
-COMMENT ON FUNCTION hashindex._vector_schema() IS 'the schema that pgvector is in, quoted';
-
--- The operator is qualified, since the query may run under a caller's search_path.
+-- Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text)
 RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT format(
-        'OPERATOR(%I.%s)', n.nspname,
-        CASE metric
-            WHEN 'l2' THEN '<->' WHEN 'cosine' THEN '<=>' WHEN 'ip' THEN '<#>' WHEN 'hamming' THEN '<~>'
-        END
-    )
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector';
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE metric
+    WHEN 'l2' THEN 'OPERATOR({ext}.<->)' WHEN 'cosine' THEN 'OPERATOR({ext}.<=>)' WHEN 'ip' THEN 'OPERATOR({ext}.<#>)'
 END;
 
-COMMENT ON FUNCTION hashindex._distance_operator(text) IS
-    'pgvector''s distance operator for a metric (l2, cosine or ip; hamming, of codes)';
+COMMENT ON FUNCTION hashindex._distance_operator(text) IS 'pgvector''s distance operator for a metric';
 
 -- Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL would choose among operators,
 -- and an operator that somebody added to pgvector's schema could be a better match.
@@ -56,15 +38,15 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN hashindex._vector_schema() || CASE WHEN EXISTS (
+    RETURN CASE WHEN EXISTS (
         SELECT FROM pg_attribute a
         WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = i.column_name
           AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
-    ) THEN '.halfvec' ELSE '.vector' END;
+    ) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of an index''s column, halfvec or vector; queries are cast to it';
+COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of an index''s column, halfvec or vector';
 
 -- An index that is dropped and created again must not get a number that it had before.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
@@ -99,26 +81,12 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     -- With 4 levels, the two levels next to 0 differ in both bits, so plain Hamming distance ranks them wrongly.
-    RETURN CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END
+    RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
         || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
-        || CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END;
+        || CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._rankings(hashindex.model) IS
-    'orders of candidates that a model can serve, the plainest first';
+    'orders of candidates that a model can serve, the finest first, which new indexes have';
 
-CREATE OR REPLACE FUNCTION hashindex._default_ranking(used hashindex.model)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    served text[] := hashindex._rankings(used);
-BEGIN
-    RETURN served[cardinality(served)];
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._default_ranking(hashindex.model) IS
-    'the finest order of candidates that a model can serve, which new indexes have';

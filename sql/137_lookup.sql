@@ -22,7 +22,7 @@ COMMENT ON FUNCTION hashindex._lookup_chunks(integer, bigint) IS
 
 -- Some bits of long codes are in no chunk. The bound above holds for the other bits, so it still holds.
 CREATE OR REPLACE FUNCTION hashindex._code_chunks(n_bits integer, chunks integer)
-RETURNS TABLE (chunk integer, first_bit integer, width integer)
+RETURNS TABLE (chunk integer, first_bit integer, width integer, value text)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -30,26 +30,13 @@ DECLARE
     used integer := least(n_bits, 30 * chunks);
 BEGIN
     RETURN QUERY
-    SELECT c, (c - 1) * used / chunks + 1, c * used / chunks - (c - 1) * used / chunks
-    FROM generate_series(1, chunks) c;
+    SELECT c, p.place + 1, p.next - p.place, concat('(substring(%s FROM ', p.place + 1, ' FOR ', p.next - p.place, '))::integer')
+    FROM generate_series(1, chunks) c, LATERAL (SELECT (c - 1) * used / chunks AS place, c * used / chunks AS next) p;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_chunks(integer, integer) IS
-    'the chunks of a code: where each begins, counted from 1, and how many bits it has';
-
-CREATE OR REPLACE FUNCTION hashindex._chunk_value(code text, first_bit integer, width integer)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format('(substring(%s FROM %s FOR %s))::integer', code, first_bit, width);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._chunk_value(text, integer, integer) IS
-    'SQL for a chunk of a code as an integer, which is what its b-tree holds';
+    'the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code';
 
 CREATE OR REPLACE FUNCTION hashindex._ball_sizes(width integer, most bigint)
 RETURNS integer[]
@@ -153,8 +140,7 @@ BEGIN
         format(
             '%s = ANY (ARRAY(SELECT %s # m.mask FROM unnest(hashindex_masks'
             '[:CASE WHEN hashindex_more >= %s THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < %s))',
-            hashindex._chunk_value('c.code', c.first_bit, c.width),
-            hashindex._chunk_value('hashindex_code', c.first_bit, c.width), c.chunk, 1 << c.width
+            format(c.value, 'c.code'), format(c.value, 'hashindex_code'), c.chunk, 1 << c.width
         ),
         E'\n        OR ' ORDER BY c.chunk
     ) || ')'

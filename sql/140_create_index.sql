@@ -38,7 +38,7 @@ BEGIN
     i.layout := create_index.layout;
     i.created_at := now();
     i.access := 'scan';
-    i.ranking := hashindex._default_ranking(used);
+    i.ranking := (hashindex._rankings(used))[1];
     i.candidates := 200;
     i.generation := hashindex._new_generation(0);
     i.filter_columns := coalesce(create_index.filter_columns, '{}');

@@ -23,17 +23,11 @@ BEGIN
     ),
     parts AS (
         SELECT 'chunk_' || c.chunk AS part, c.chunk AS number,
-               format('btree ((%s))', hashindex._chunk_value(
-                   quote_ident(i.code_column), c.first_bit, c.width
-               )) AS method
+               format('btree ((%s))', format(c.value, quote_ident(i.code_column))) AS method
         FROM hashindex.model m, hashindex._code_chunks(m.n_bits, i.chunks) c
         WHERE _code_indexes.access = 'lookup' AND m.id = i.model_id
         UNION ALL
-        SELECT 'hnsw', 1, format(
-            'hnsw (%I %I.bit_hamming_ops)', i.code_column,
-            (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-             WHERE e.extname = 'vector')
-        )
+        SELECT 'hnsw', 1, format('hnsw (%I {ext}.bit_hamming_ops)', i.code_column)
         WHERE _code_indexes.access = 'hnsw'
     ),
     named AS (

@@ -163,18 +163,13 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_order_build.name);
     later hashindex.index := hashindex._next_of(i);
-    targets text := '';
-    sources text := '';
+    parts jsonb := hashindex._parts(later);
 BEGIN
-    IF i.filter_columns <> '{}' THEN
-        SELECT string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), string_agg(format(', b.%I', f.name), '' ORDER BY f.n)
-        INTO targets, sources FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
-    END IF;
     EXECUTE format(
         'INSERT INTO hashindex.%1$I (id, landmark, code%2$s) SELECT s.id, s.landmark, s.code%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
-        later.code_table, targets, sources, i.storage || '_staged',
+        later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
         i.storage || '_touched'
@@ -183,8 +178,9 @@ BEGIN
     EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
-    PERFORM hashindex._create_refresh(
-        later, hashindex._parts(later) || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage))
+    PERFORM hashindex._create_function(
+        parts ->> 'refresher', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
+        format('makes the codes of keys in index %s what the table says', i.name)
     );
 END
 $$;

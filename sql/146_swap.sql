@@ -111,7 +111,7 @@ BEGIN
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- A ranking is kept if the user chose it; a default gives way to the new model's default.
-        CASE WHEN i.ranking <> hashindex._default_ranking(before)
+        CASE WHEN i.ranking <> (hashindex._rankings(before))[1]
                 AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
         i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
     );

@@ -252,7 +252,6 @@ DECLARE
     );
     layers text := format('hashindex._node_layers_of(%s)', i.model_id);
     encode text := format('hashindex.%I', 'encode_' || i.storage);
-    projection text := hashindex._projection(used, 'hashindex_query', layers);
     row_projection text := hashindex._projection(used, 'r.vector', layers);
     doubled record;
 BEGIN
@@ -272,8 +271,11 @@ BEGIN
     RETURN parts || jsonb_build_object(
         'encode', encode,
         'projection', format(
-            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', projection
+            'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
+            hashindex._projection(used, 'hashindex_query', layers)
         ),
+        'plans', 'auto',
+        'kept', parts ->> 'codes',
         'row_code', CASE WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', parts ->> 'ext', row_projection)
             ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END,
         'set_code', format(
@@ -287,10 +289,6 @@ BEGIN
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
         ) END,
-        -- Weights of bits are written into the function, since they are few.
-        'query_codes', CASE WHEN i.ranking = 'weighted' THEN format(
-            'hashindex._weighted_codes(%s, hashindex._weight_planes(%L::%s.vector))', parts ->> 'code', used.bit_weights::text, parts ->> 'ext'
-        ) ELSE parts ->> 'query_codes' END,
         'row_is_visible', CASE WHEN i.layout = 'table' THEN format(
             E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id)', parts ->> 'table', i.id_column
         ) ELSE '' END

@@ -53,11 +53,7 @@ BEGIN
         hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
         IF cardinality(hashindex_ids) < hashindex_n THEN
             -- Some codes cannot be reached through the graph, so compare all if too few were found.
-            hashindex_ids := ARRAY(
-                SELECT c.id FROM (
-                    SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-                ) c ORDER BY {distance} LIMIT hashindex_n
-            );
+            hashindex_ids := ARRAY(SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n);
         END IF;
         RETURN QUERY SELECT unnest(hashindex_ids);
     END;

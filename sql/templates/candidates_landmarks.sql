@@ -7,7 +7,7 @@ RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = {plans}
 SET enable_seqscan = off
 AS $body$
 #variable_conflict use_column

@@ -63,9 +63,7 @@ BEGIN
             -- The next radius finds about ten times as many, which would still be too few.
             EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
         END LOOP;
-        RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-        ) c ORDER BY {distance} LIMIT hashindex_n;
+        RETURN QUERY SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n;
     END;
 END
 $body$

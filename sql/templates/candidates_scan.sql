@@ -7,7 +7,7 @@ RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = {plans}
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -29,11 +29,11 @@ BEGIN
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
+        hashindex_ids {key_type}[];
     BEGIN
         IF $4 IS NULL THEN
-            RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-            ) c ORDER BY {distance} LIMIT hashindex_n;
+            hashindex_ids := ARRAY(SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format({filtered}, 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;

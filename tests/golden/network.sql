@@ -27,11 +27,11 @@ BEGIN
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := hashindex_n;
+        hashindex_ids pg_catalog.int8[];
     BEGIN
         IF $4 IS NULL THEN
-            RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool
-            ) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n;
+            hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code OPERATOR(public.<~>) $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
