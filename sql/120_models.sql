@@ -60,38 +60,26 @@ $$;
 COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS
     'code of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_model_update()
+CREATE OR REPLACE FUNCTION hashindex._refuse_update()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    changed record;
 BEGIN
-    RAISE EXCEPTION 'model "%" version % cannot be changed', OLD.name, OLD.version
+    SELECT m.name, m.version INTO changed FROM hashindex.model m
+    WHERE m.id = coalesce(to_jsonb(OLD) ->> 'model_id', to_jsonb(OLD) ->> 'id')::bigint;
+    RAISE EXCEPTION 'model "%" version % cannot be changed', changed.name, changed.version
         USING ERRCODE = 'object_not_in_prerequisite_state',
               HINT = 'Save the changed model under the same name: it becomes the next version.';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_model_update() IS
-    'trigger: saved models are immutable, since codes were made with them';
+COMMENT ON FUNCTION hashindex._refuse_update() IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
-FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_model_update();
-
-CREATE OR REPLACE FUNCTION hashindex._refuse_part_update()
-RETURNS trigger
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RAISE EXCEPTION 'part % of the model with id % cannot be changed', OLD.part, OLD.model_id
-        USING ERRCODE = 'object_not_in_prerequisite_state',
-              HINT = 'Save the changed model under the same name: it becomes the next version.';
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._refuse_part_update() IS
-    'trigger: the networks of saved models are as immutable as their layers';
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model_part
-FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_part_update();
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

@@ -120,20 +120,3 @@ $$;
 COMMENT ON FUNCTION hashindex._finish_access(text) IS
     'lets the searches of an index use the access path that was built for it';
 
--- Keeps writers out until the transaction ends.
-CREATE OR REPLACE FUNCTION hashindex._wait_for_writers(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    -- The codes are locked too: bulk encoding writes to them and not to the table.
-    EXECUTE format(
-        'LOCK TABLE %I.%I, %I.%I IN SHARE ROW EXCLUSIVE MODE',
-        i.schema_name, i.table_name, i.code_schema, i.code_table
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._wait_for_writers(hashindex.index) IS
-    'keeps writers from an index''s table until the transaction ends';

@@ -74,6 +74,7 @@ DECLARE
     later hashindex.index;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
+    PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     i.next_generation := hashindex._new_generation(i.generation);
@@ -89,6 +90,9 @@ BEGIN
         'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
         format('landmarks of index %s, which rows of %s are listed under', i.name, base)
     );
+    IF hashindex._is_distributed(i) THEN
+        EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
+    END IF;
     RETURN i;
 END
 $$;
@@ -106,7 +110,7 @@ DECLARE
     i hashindex.index := hashindex._begin_generation(_begin_build.name);
     later hashindex.index := hashindex._next_of(i);
 BEGIN
-    PERFORM hashindex._create_code_table(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id, c.landmark, c.code FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_staged', later.code_table

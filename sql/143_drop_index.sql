@@ -55,7 +55,9 @@ BEGIN
             i.code_schema, i.code_table, i.code_column
         );
     END IF;
-    PERFORM hashindex._forget_on_nodes(i.name);
+    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
+        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
+    END IF;
     DELETE FROM hashindex.index x WHERE x.name = i.name;
 END
 $$;

@@ -3,29 +3,6 @@
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
 
--- Objects get names made from it, so no index may have used it before.
-CREATE OR REPLACE FUNCTION hashindex._free_storage(name text)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    -- 34 bytes leave space for a number within the 40 bytes of an index's name.
-    stem text := CASE WHEN octet_length(name) <= 34 THEN name ELSE md5(name) END;
-    number integer := 2;
-BEGIN
-    WHILE EXISTS (
-        SELECT FROM hashindex.index x WHERE format('%s~%s', stem, number) IN (x.name, x.storage)
-    ) LOOP
-        number := number + 1;
-    END LOOP;
-    RETURN format('%s~%s', stem, number);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._free_storage(text) IS
-    'an unused name for the index that is made beside one for a swap';
-
 -- Returns the catalog row that belongs to the swap of an index, if its state is one of these; otherwise NULLs.
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[])
 RETURNS hashindex.index
@@ -98,7 +75,12 @@ BEGIN
             USING ERRCODE = 'object_in_use',
                   HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
     END IF;
-    next_name := hashindex._free_storage(i.name);
+    -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
+    -- an index's name.
+    SELECT format('%s~%s', s.stem, n) INTO next_name
+    FROM (SELECT CASE WHEN octet_length(i.name) <= 34 THEN i.name ELSE md5(i.name) END AS stem) s, generate_series(2, 99999) n
+    WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage))
+    ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,

@@ -62,7 +62,7 @@ BEGIN
             WHEN c.attname IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
-            WHEN NOT hashindex._is_beside(i) THEN format('table %s and its codes in %s are not distributed alike', base, codes)
+            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN i.layout = 'table' AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
@@ -85,13 +85,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     IF EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
     ) THEN
-        IF hashindex._is_beside(i) THEN
+        IF (hashindex._distribution_of(base)).method IS NOT DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
             RETURN false;
         END IF;
         EXECUTE format('DROP TABLE %s', codes);
@@ -109,7 +110,7 @@ BEGIN
     SET (generation, building, access, landmark_table, next_generation)
         = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
     WHERE x.name = i.name;
-    PERFORM hashindex._create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    PERFORM hashindex._create_codes(i, base);
     IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     END IF;
@@ -171,7 +172,8 @@ BEGIN
             UNION ALL
             SELECT DISTINCT 2, NULL::name, p.part, 'missing' FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
             -- PostgreSQL itself makes row triggers for partitions.
-            WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex._has_trigger(i, p.part, n.name)
+            WHERE (i.layout = 'table' OR NOT p.is_partition)
+              AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
         ) f WHERE f.fault IS NOT NULL ORDER BY f.place, f.fault, f.relation::text
     LOOP
         IF found.fault = 'foreign' THEN

@@ -23,8 +23,9 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    -- Nobody writes after this lock, and the statements below see everything that was written before.
-    PERFORM hashindex._wait_for_writers(i);
+    -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
+    -- bulk encoding writes to them and not to the table.
+    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
     IF hashindex._is_distributed(i) THEN

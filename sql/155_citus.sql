@@ -36,20 +36,6 @@ $$;
 COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS
     'whether Citus distributes the table of an index among shards';
 
-CREATE OR REPLACE FUNCTION hashindex._is_beside(i hashindex.index)
-RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN (hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name)))).method
-        IS NOT DISTINCT FROM (hashindex._distribution_of(to_regclass(format('%I.%I', i.code_schema, i.code_table)))).method;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._is_beside(hashindex.index) IS
-    'whether the codes of an index are distributed like its table';
-
 -- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
 CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
 RETURNS boolean
@@ -187,20 +173,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
 
-CREATE OR REPLACE FUNCTION hashindex._forget_on_nodes(name text)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
-        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING name;
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._forget_on_nodes(text) IS 'removes an index from the table that every node of a Citus cluster has a copy of';
-
 -- Reads this node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at
 -- _layers_of.
 CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint)
@@ -327,28 +299,6 @@ $$;
 COMMENT ON FUNCTION hashindex._shard_parts(hashindex.index, jsonb) IS
     'values of the placeholders in templates for a distributed table, made from those for a plain one';
 
--- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
-CREATE OR REPLACE FUNCTION hashindex._bring_functions()
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    needed regprocedure;
-BEGIN
-    FOR needed IN EXECUTE
-        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
-        'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
-        -- A function that is parsed when it is created comes after those that it calls.
-        'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
-    LOOP
-        EXECUTE 'SELECT create_distributed_function($1)' USING needed;
-    END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._bring_functions() IS 'creates on every node of a Citus cluster the functions that triggers, encoding and searches call there';
-
 -- Co-locates the codes with the table.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index)
 RETURNS void
@@ -375,6 +325,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    needed regprocedure;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
@@ -387,7 +338,15 @@ BEGIN
     END IF;
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._allow_shard_changes();
-    PERFORM hashindex._bring_functions();
+    -- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
+    FOR needed IN EXECUTE
+        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
+        'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
+        -- A function that is parsed when it is created comes after those that it calls.
+        'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
+    LOOP
+        EXECUTE 'SELECT create_distributed_function($1)' USING needed;
+    END LOOP;
     IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
@@ -397,7 +356,7 @@ BEGIN
         WHERE x.name = i.name;
         i := hashindex.find_index(i.name);
         PERFORM hashindex._distribute_codes(i);
-    ELSIF i.layout = 'column' AND NOT hashindex._has_trigger(i, base, 'zz_hashindex_' || i.storage) THEN
+    ELSIF i.layout = 'column' AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = base) THEN
         EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
     END IF;
     PERFORM hashindex._create_functions(i);
@@ -410,25 +369,7 @@ COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
 -- A build makes new landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers
--- write to at once. For the second step the caller holds SHARE ROW EXCLUSIVE on the table.
-CREATE OR REPLACE FUNCTION hashindex._begin_shard_landmarks(name text)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index;
-BEGIN
-    PERFORM hashindex._allow_shard_changes();
-    i := hashindex._begin_generation(_begin_shard_landmarks.name);
-    EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', (hashindex._next_of(i)).landmark_table);
-    RETURN i.next_generation;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._begin_shard_landmarks(text) IS
-    'creates the landmark table of a distributed table on every node; returns the generation that the index will have';
-
+-- write to at once. The caller holds SHARE ROW EXCLUSIVE on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

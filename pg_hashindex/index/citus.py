@@ -242,7 +242,7 @@ class ShardBuild(_Build):
         with self.connection.transaction():
             self._lock_entry()
             (generation,) = self._execute(
-                "SELECT hashindex._begin_shard_landmarks($1)", [self.index.name]
+                "SELECT (hashindex._begin_generation($1)).next_generation", [self.index.name]
             ).fetchone()
             self._set_generation(generation)
             self._write_landmarks(centres)
