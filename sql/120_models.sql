@@ -29,8 +29,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_model(text) IS
-    'stored model of a reference: name (its latest version) or name:version';
+COMMENT ON FUNCTION hashindex.find_model(text) IS 'stored model of a reference: name (its latest version) or name:version';
 
 CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector)
 RETURNS {ext}.vector
@@ -42,8 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS
-    'projection of a vector by a stored model, named as name or name:version';
+COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS 'projection of a vector by a stored model, named as name or name:version';
 
 CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector)
 RETURNS bit
@@ -57,8 +55,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS
-    'code of a vector by a stored model, named as name or name:version';
+COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
 
 CREATE OR REPLACE FUNCTION hashindex._refuse_update()
 RETURNS trigger

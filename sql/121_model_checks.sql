@@ -133,8 +133,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_model() IS
-    'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
+COMMENT ON FUNCTION hashindex._check_model() IS 'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -23,8 +23,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
-    'layers of a stored model, by its id; only for the plans of searches and triggers';
+COMMENT ON FUNCTION hashindex._layers_of(bigint) IS 'layers of a stored model, by its id; only for the plans of searches and triggers';
 
 -- Writes one nested expression that does what hashindex.project_with does, and calls that for an affinity layer, which is
 -- evaluated rarely. Triggers run the expression under a path without pgvector, so every name is qualified.

@@ -24,13 +24,8 @@ COMMENT ON FUNCTION hashindex._weight_planes({ext}.vector) IS
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
 CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[])
 RETURNS bit varying[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
-END
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
 
 COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
     'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';

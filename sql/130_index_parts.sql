@@ -51,13 +51,8 @@ COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of an index
 -- An index that is dropped and created again must not get a number that it had before.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
-END
-$$;
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
 COMMENT ON FUNCTION hashindex._new_generation(bigint) IS 'a number that the codes of an index never had before';
 

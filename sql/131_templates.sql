@@ -43,8 +43,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS
-    'creates one function of an index from a template, or replaces it';
+COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS 'creates one function of an index from a template, or replaces it';
 
 -- The values of all placeholders. Names are quoted; types are read from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index)

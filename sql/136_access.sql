@@ -117,6 +117,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_access(text) IS
-    'lets the searches of an index use the access path that was built for it';
+COMMENT ON FUNCTION hashindex._finish_access(text) IS 'lets the searches of an index use the access path that was built for it';
 

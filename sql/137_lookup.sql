@@ -4,18 +4,12 @@
 
 CREATE OR REPLACE FUNCTION hashindex._lookup_chunks(n_bits integer, n_rows bigint)
 RETURNS integer
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    -- A chunk has about as many values as the table has rows. Small tables get wider chunks: they may grow, and a scan of
-    -- them is faster anyway.
-    width double precision := least(greatest(log(2.0, greatest(n_rows, 1)), 16), 30);
-BEGIN
-    -- Few chunks, since every write updates the b-tree of each.
-    RETURN least(greatest(round(n_bits / width), ceil(n_bits / 30.0), 1), 32);
-END
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+-- A chunk has about as many values as the table has rows. Small tables get wider chunks: they may grow, and a scan of them is faster
+-- anyway. Few chunks, since every write updates the b-tree of each.
+RETURN least(greatest(
+    round(n_bits / least(greatest(log(2.0, greatest(n_rows, 1)), 16), 30)), ceil(n_bits / 30.0), 1
+), 32)::integer;
 
 COMMENT ON FUNCTION hashindex._lookup_chunks(integer, bigint) IS
     'number of chunks into which the codes of n_bits bits of n_rows rows are cut';

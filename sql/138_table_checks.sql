@@ -141,37 +141,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_filter_columns(hashindex.index, regclass) IS 'refuses filter columns that cannot be kept beside codes';
 
-CREATE OR REPLACE FUNCTION hashindex._filter_fault(i hashindex.index, name text, n bigint)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    shown text := format('filter column "%s" of %s', name, base);
-    now record;
-    kept record;
-BEGIN
-    SELECT a.atttypid, a.atttypmod, a.attcollation INTO now FROM pg_attribute a
-    WHERE a.attrelid = base AND a.attname = _filter_fault.name AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND THEN
-        RETURN shown || ' is gone, so that writes fail';
-    END IF;
-    SELECT a.atttypid, a.atttypmod, a.attcollation INTO kept FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_' || n AND NOT a.attisdropped;
-    IF kept IS DISTINCT FROM now THEN
-        RETURN format(
-            '%s is of type %s now, and was of %s, so that filters are checked in the table and writes may fail', shown,
-            format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)
-        );
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._filter_fault(hashindex.index, text, bigint) IS
-    'why the values of a filter column beside the codes may differ from those in the table; NULL if they do not';
-
 CREATE OR REPLACE FUNCTION hashindex._find_key(
     table_name regclass, wanted text, OUT id_column text, OUT id_type text
 )
@@ -231,17 +200,12 @@ COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
 -- under any path.
 CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text)
 RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- If the type was dropped, so was the key, and any type serves.
-    RETURN coalesce((
-        SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-        WHERE t.oid = to_regtype(id_type)
-    ), 'pg_catalog.text');
-END
-$$;
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+-- If the type was dropped, so was the key, and any type serves.
+RETURN coalesce((
+    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.oid = to_regtype(id_type)
+), 'pg_catalog.text');
 
 COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
 

@@ -177,8 +177,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS
-    'names of the triggers that keep the codes of an index fresh';
+COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS 'names of the triggers that keep the codes of an index fresh';
 
 -- Finds triggers by their function, since the table may have been renamed or dropped.
 CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index)
@@ -193,8 +192,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS
-    'triggers that keep the codes of an index fresh, and their tables';
+COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS 'triggers that keep the codes of an index fresh, and their tables';
 
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass)
 RETURNS void

@@ -23,8 +23,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS
-    'tables of an index in schema hashindex, and whether it uses them';
+COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS 'tables of an index in schema hashindex, and whether it uses them';
 
 -- The catalog row as it will be after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index)
@@ -291,5 +290,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._assign_missing(text) IS
-    'assigns a landmark to codes that have none; returns how many';
+COMMENT ON FUNCTION hashindex._assign_missing(text) IS 'assigns a landmark to codes that have none; returns how many';

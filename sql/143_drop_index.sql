@@ -62,5 +62,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_index(text) IS
-    'drops an index with its codes, triggers and search function; the table itself stays';
+COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';

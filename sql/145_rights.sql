@@ -8,13 +8,8 @@ GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, netw
 
 CREATE OR REPLACE FUNCTION hashindex._administrator()
 RETURNS oid
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex';
-END
-$$;
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex');
 
 COMMENT ON FUNCTION hashindex._administrator() IS 'the role that owns schema hashindex; triggers run as it';
 
@@ -38,15 +33,12 @@ COMMENT ON FUNCTION hashindex._check_administrator() IS 'refuses a role that is 
 
 CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass)
 RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+RETURN (
+    SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
         AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
-    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator();
-END
-$$;
+    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator()
+);
 
 COMMENT ON FUNCTION hashindex._is_hidden(regclass) IS 'whether row security of a table hides rows from the administrator';
 

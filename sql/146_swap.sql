@@ -135,8 +135,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS
-    'marks the codes that an index is swapped to as encoded and built';
+COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
 
 -- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text)

@@ -296,26 +296,12 @@ BEGIN
     functions AS (
         SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
         FROM pg_proc p
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND CASE
-            WHEN p.proname ~ '^sync_' THEN p.prorettype = 'trigger'::regtype
-                AND obj_description(p.oid, 'pg_proc') ~ '^trigger: (keeps the codes of index|takes away the codes of rows) '
-                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE 'sync_' || i.storage = p.proname)
-            WHEN p.proname ~ '^encode_' THEN obj_description(p.oid, 'pg_proc') ~ '^code of a vector by the model of index '
-                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE p.proname = 'encode_' || i.storage)
-            WHEN p.proname ~ '^(refresh|renew)_' THEN obj_description(p.oid, 'pg_proc') ~ '^makes the codes of keys in index '
-                AND NOT EXISTS (
-                    SELECT FROM hashindex.index i
-                    WHERE p.proname = 'refresh_' || i.storage
-                       OR p.proname = 'renew_' || i.storage AND i.next_generation IS NOT NULL
-                )
-            WHEN p.proname ~ '^(candidates|search|within)_' THEN
-                obj_description(p.oid, 'pg_proc')
-                    ~ '^(keys of the n rows of .*|nearest rows of .*|rows of .* whose codes are within a Hamming radius,) by index '
-                AND NOT EXISTS (
-                    SELECT FROM hashindex.index i
-                    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-                )
-        END
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|refresh|renew|candidates|search|within)_'
+          AND obj_description(p.oid, 'pg_proc') ~ (
+              '^(trigger: (keeps the codes of index|takes away the codes of rows) |code of a vector by the model of index |'
+              'makes the codes of keys in index |(keys of the n rows|nearest rows|rows) of .* by index )'
+          )
+          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._functions_of(i) f WHERE f = p.oid)
     ),
     triggers AS (
         SELECT t.tgname, t.tgrelid, t.tgrelid::regclass AS relation,
@@ -381,5 +367,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_orphans() IS
-    'drops objects of indexes that no longer exist; returns their names';
+COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

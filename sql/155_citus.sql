@@ -33,8 +33,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS
-    'whether Citus distributes the table of an index among shards';
+COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS 'whether Citus distributes the table of an index among shards';
 
 -- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
 CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
@@ -450,8 +449,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS
-    'deletes codes whose rows are gone or have no vector; returns how many';
+COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS 'deletes codes whose rows are gone or have no vector; returns how many';
 
 -- One statement for each number, so that shards count and Citus sums up. Only Citus knows the size of a distributed table.
 CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)

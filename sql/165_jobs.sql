@@ -4,18 +4,13 @@ GRANT SELECT ON hashindex.claim TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
-    );
-END
-$$;
+LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE
+RETURN EXISTS (
+    SELECT FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
+);
 
 COMMENT ON FUNCTION hashindex._holds(integer, bigint) IS 'whether the session of a process still holds its lock';
 
@@ -50,8 +45,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._job_state(integer) IS
-    'state of a job as it is now: dead where its session is gone';
+COMMENT ON FUNCTION hashindex._job_state(integer) IS 'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
 SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,
@@ -72,5 +66,4 @@ CROSS JOIN LATERAL (
         AS rows_per_second
 ) r;
 
-COMMENT ON VIEW hashindex.jobs IS
-    'long runs of pg-hashindex: their progress, and whether they run, are dead, done or failed';
+COMMENT ON VIEW hashindex.jobs IS 'long runs of pg-hashindex: their progress, and whether they run, are dead, done or failed';
