@@ -11,7 +11,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
-    own_path text := current_setting('search_path');
     plans refcursor;
     plan json;
 BEGIN
@@ -21,7 +20,8 @@ BEGIN
     OPEN plans FOR EXECUTE explain;
     FETCH plans INTO plan;
     CLOSE plans;
-    PERFORM pg_catalog.set_config('search_path', own_path, true);
+    -- No function: its call would be parsed anew whenever the path differs from that of the last call.
+    SET LOCAL search_path = pg_catalog, pg_temp;
     matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
     cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
 END
@@ -80,6 +80,7 @@ DECLARE
     kept text;
     statement text;
     found record;
+    path text;
     n double precision;
     whole integer;
 BEGIN
@@ -107,9 +108,9 @@ BEGIN
         );
         LOOP
             whole := least(n, 2147483647);
-            PERFORM set_config('search_path', caller_path, true);
+            path := set_config('search_path', caller_path, true);
             EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
-            PERFORM pg_catalog.set_config('search_path', own_path, true);
+            path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
             IF n > 0.3 * rows THEN
@@ -131,7 +132,7 @@ BEGIN
         'ORDER BY (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0, %1$s.%2$I LIMIT $2',
         base, i.id_column, i.column_name, operator, filter, vector_type
     );
-    PERFORM set_config('search_path', caller_path, true);
+    path := set_config('search_path', caller_path, true);
     RETURN QUERY EXECUTE statement USING checked, k;
 END
 $$;
