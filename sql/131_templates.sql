@@ -1,7 +1,8 @@
 -- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- Replaces in one pass, so a value that looks like a placeholder stays as it is.
+-- Replaces in one pass, so a value that looks like a placeholder stays as it is. A template writes {{...}} for text, such as a part of
+-- a dynamic statement, which is filled and then quoted as a literal.
 CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -11,10 +12,11 @@ DECLARE
     missing text;
     filled text;
 BEGIN
-    SELECT string_agg(CASE WHEN t.token[1] IS NULL THEN t.token[2] ELSE parts ->> t.token[1] END, '' ORDER BY t.place),
-           string_agg(t.token[1], ', ') FILTER (WHERE t.token[1] IS NOT NULL AND parts ->> t.token[1] IS NULL)
+    SELECT string_agg(CASE WHEN t.token[1] IS NOT NULL THEN quote_literal(hashindex._fill(t.token[1], parts))
+                           WHEN t.token[2] IS NOT NULL THEN parts ->> t.token[2] ELSE t.token[3] END, '' ORDER BY t.place),
+           string_agg(t.token[2], ', ') FILTER (WHERE t.token[2] IS NOT NULL AND parts ->> t.token[2] IS NULL)
     INTO filled, missing
-    FROM regexp_matches(template, '\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
+    FROM regexp_matches(template, '\{\{((?:[^{}]|\{[a-z_0-9]+\})*)\}\}|\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
     IF missing IS NOT NULL THEN
         RAISE EXCEPTION 'a template of hashindex has no value for: %', missing USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -75,8 +77,6 @@ DECLARE
     );
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
     nearer text := hashindex._distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END);
-    operator text := hashindex._distance_operator(i.metric);
-    vector_type text := hashindex._vector_type(i);
     -- The code of a query, and that of the row r.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
@@ -91,7 +91,7 @@ DECLARE
     parts jsonb;
 BEGIN
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
-           replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
+           replace(quote_ident(i.id_column), '%', '%%') AS key,
            replace(quote_ident(i.code_column), '%', '%%') AS code
     INTO named;
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
@@ -117,7 +117,7 @@ BEGIN
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
-        'ext', '{ext}', 'operator', operator, 'vector_type', vector_type, 'plans', 'force_generic_plan',
+        'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(i), 'plans', 'force_generic_plan',
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1)
     ) || jsonb_build_object(
@@ -144,12 +144,6 @@ BEGIN
             'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen
         ) END,
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        'exact', quote_literal(format(
-            E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
-            '\n) ORDER BY (%1$s.%3$s %4$s $1::%6$s) + 0, %1$s.%2$s LIMIT $2',
-            named.base, named.key, named.column, replace(operator, '%', '%%'), key_type, replace(vector_type, '%', '%%')
-        )),
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $7',

@@ -206,8 +206,7 @@ $$;
 COMMENT ON FUNCTION hashindex._node_layers_of(bigint) IS
     'layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding';
 
--- The values of placeholders that differ from those for a plain table. Percent signs are doubled in statements that go through
--- format() once more.
+-- The values of placeholders that differ from those for a plain table.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -224,7 +223,6 @@ DECLARE
     layers text := format('hashindex._node_layers_of(%s)', i.model_id);
     encode text := format('hashindex.%I', 'encode_' || i.storage);
     row_projection text := hashindex._projection(used, 'r.vector', layers);
-    doubled record;
 BEGIN
     -- During a build, its codes come after its landmarks.
     IF i.next_generation IS NOT NULL THEN
@@ -235,10 +233,6 @@ BEGIN
     END IF;
     code_tables := ARRAY[i.code_table, later.code_table];
     landmark_tables := ARRAY[i.landmark_table, later.landmark_table];
-    SELECT replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
-           replace(encode, '%', '%%') AS encode, replace(parts ->> 'filter_reads', '%', '%%') AS filter_reads,
-           replace(parts ->> 'point_of_row', '%', '%%') AS point
-    INTO doubled;
     RETURN parts || jsonb_build_object(
         'encode', encode,
         'projection', format(
@@ -271,26 +265,7 @@ BEGIN
         'landmark_tables', quote_literal(ARRAY(
             SELECT CASE WHEN l.name IS NOT NULL THEN format('hashindex.%I', l.name) END
             FROM unnest(code_tables, landmark_tables) l(codes, name) WHERE l.codes IS NOT NULL
-        )::text),
-        -- %1$s is the shard of codes, %2$s the shard of the table, %3$s the node's copy of the landmarks.
-        'forget_gone', quote_literal(format(
-            'DELETE FROM %%1$s c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM %%2$s b WHERE b.%s = c.id AND b.%s IS NOT NULL)',
-            doubled.key, doubled.column
-        )),
-        'write_codes', quote_literal(format(
-            'INSERT INTO %%1$s AS c (id, landmark, code%1$s) SELECT r.id, %%3$s, %2$s(r.vector)%3$s '
-            'FROM (SELECT b.%4$s AS id%5$s, b.%6$s::%7$s.vector AS vector FROM %%2$s b WHERE b.%4$s = ANY ($1) AND b.%6$s IS NOT NULL OFFSET 0) r '
-            'ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code%8$s',
-            parts ->> 'filter_targets', doubled.encode, parts ->> 'filter_sources', doubled.key, doubled.filter_reads, doubled.column,
-            parts ->> 'ext', parts ->> 'filter_sets'
-        )),
-        'nearest_landmark', quote_literal(format(
-            '(SELECT l.landmark FROM %%s l ORDER BY l.centre %s %s LIMIT 1)', replace(parts ->> 'landmark_operator', '%', '%%'), doubled.point
-        )),
-        'meet_hidden', quote_literal(format(
-            'INSERT INTO %%s AS c (id, code) SELECT DISTINCT t.id, 0::bit(%s) FROM unnest($1) t(id) ON CONFLICT (id) DO UPDATE SET code = c.code',
-            used.n_bits
-        ))
+        )::text)
     );
 END
 $$;

@@ -14,8 +14,9 @@ DECLARE
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
-        RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from approximate indexes.
+        RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
+            ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -44,7 +45,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
+                -- Comparing all landmarks is faster than searching the graph for so many.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );

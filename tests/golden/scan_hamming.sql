@@ -12,8 +12,9 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.scan_hamming_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION) THEN
-        RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
+            ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
