@@ -1,7 +1,6 @@
 -- Stored models by name: finding them, encoding with them, and triggers that refuse changes to them.
 
-CREATE OR REPLACE FUNCTION hashindex.find_model(reference text)
-RETURNS hashindex.model
+CREATE OR REPLACE FUNCTION hashindex.find_model(reference text) RETURNS hashindex.model
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -22,8 +21,7 @@ BEGIN
     LIMIT 1;
     IF found.id IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', reference
-            USING ERRCODE = '42X01',
-                  HINT = 'See SELECT name, version FROM hashindex.model.';
+            USING ERRCODE = '42X01', HINT = 'See SELECT name, version FROM hashindex.model.';
     END IF;
     RETURN found;
 END
@@ -31,8 +29,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_model(text) IS 'stored model of a reference: name (its latest version) or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector)
-RETURNS {ext}.vector
+CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector) RETURNS {ext}.vector
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -43,8 +40,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS 'projection of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector)
-RETURNS bit
+CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector) RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -57,8 +53,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_update()
-RETURNS trigger
+CREATE OR REPLACE FUNCTION hashindex._refuse_update() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -73,7 +68,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_update() IS 'trigger: saved models and their networks are immutable, since codes were made with them';
+COMMENT ON FUNCTION hashindex._refuse_update IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

@@ -3,8 +3,7 @@
 
 -- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except
 -- where few bits carry nearly all of the weight. There 4 bits give it too.
-CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector)
-RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -18,23 +17,20 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._weight_planes({ext}.vector) IS
+COMMENT ON FUNCTION hashindex._weight_planes IS
     'weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8';
 
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
-CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[])
-RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[]) RETURNS bit varying[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
 
-COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
-    'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
+COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
 
 -- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split at quantiles of the normal distribution. A projection of
 -- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
 -- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
-CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer)
-RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -57,7 +53,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._asymmetric_codes({ext}.vector, integer) IS
+COMMENT ON FUNCTION hashindex._asymmetric_codes IS
     'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
@@ -84,5 +80,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_distance(text, integer, text, text[], boolean) IS
+COMMENT ON FUNCTION hashindex._code_distance IS
     'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows';

@@ -1,7 +1,6 @@
 -- Functions by which expressions in searches and triggers raise errors.
 
-CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text)
-RETURNS integer
+CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -12,10 +11,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse(text, integer, text) IS 'the error of an argument that is out of range';
+COMMENT ON FUNCTION hashindex._refuse IS 'the error of an argument that is out of range';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer)
-RETURNS {ext}.vector
+CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer) RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -30,10 +28,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_vector({ext}.vector, integer) IS 'the error of a vector that a model cannot take';
+COMMENT ON FUNCTION hashindex._refuse_vector IS 'the error of a vector that a model cannot take';
 
-CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer)
-RETURNS bit varying
+CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -53,6 +50,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._checked_code(bit varying, integer) IS
+COMMENT ON FUNCTION hashindex._checked_code IS
     'the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted';
 

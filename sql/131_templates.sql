@@ -3,8 +3,7 @@
 
 -- Replaces in one pass, so a value that looks like a placeholder stays as it is. A template writes {{...}} for text, such as a part of
 -- a dynamic statement, which is filled and then quoted as a literal.
-CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -24,11 +23,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._fill(text, jsonb) IS 'a template with its placeholders, {name}, replaced';
+COMMENT ON FUNCTION hashindex._fill IS 'a template with its placeholders, {name}, replaced';
 
 -- The body is quoted as a literal, so no name in it can end it.
-CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -45,11 +43,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS 'creates one function of an index from a template, or replaces it';
+COMMENT ON FUNCTION hashindex._create_function IS 'creates one function of an index from a template, or replaces it';
 
 -- The values of all placeholders. Names are quoted; types are read from PostgreSQL's catalog.
-CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index)
-RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -208,10 +205,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._parts(hashindex.index) IS 'values of the placeholders in the templates of an index''s functions';
+COMMENT ON FUNCTION hashindex._parts IS 'values of the placeholders in the templates of an index''s functions';
 
-CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -257,5 +253,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_functions(hashindex.index) IS
-    'creates an index''s own functions, or replaces them by those of this release';
+COMMENT ON FUNCTION hashindex._create_functions IS 'creates an index''s own functions, or replaces them by those of this release';

@@ -161,12 +161,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_codes(hashindex.index, regclass, boolean) IS
-    'makes the code table of an index, or the code column in its table';
+COMMENT ON FUNCTION hashindex._create_codes IS 'makes the code table of an index, or the code column in its table';
 
 -- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
-CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index)
-RETURNS text[]
+CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -177,11 +175,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS 'names of the triggers that keep the codes of an index fresh';
+COMMENT ON FUNCTION hashindex._trigger_names IS 'names of the triggers that keep the codes of an index fresh';
 
 -- Finds triggers by their function, since the table may have been renamed or dropped.
-CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index)
-RETURNS SETOF pg_trigger
+CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index) RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -192,10 +189,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS 'triggers that keep the codes of an index fresh, and their tables';
+COMMENT ON FUNCTION hashindex._triggers_of IS 'triggers that keep the codes of an index fresh, and their tables';
 
-CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -225,5 +221,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_triggers(hashindex.index, regclass) IS
-    'creates the triggers that keep the codes of an index fresh, if they are missing';
+COMMENT ON FUNCTION hashindex._create_triggers IS 'creates the triggers that keep the codes of an index fresh, if they are missing';

@@ -54,11 +54,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_indexes(hashindex.index, text) IS
-    'the indexes over codes of an access path: names, and the statements that make them';
+COMMENT ON FUNCTION hashindex._code_indexes IS 'the indexes over codes of an access path: names, and the statements that make them';
 
-CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -80,5 +78,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._drop_code_indexes(hashindex.index, text) IS
-    'drops the indexes over codes of an access path, also those half built';
+COMMENT ON FUNCTION hashindex._drop_code_indexes IS 'drops the indexes over codes of an access path, also those half built';

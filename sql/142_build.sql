@@ -3,8 +3,7 @@
 
 -- Finds the tables of an index in schema hashindex by their names. One that is not in use was left by a run that was cut off, or by a
 -- former build.
-CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index)
-RETURNS TABLE (relation regclass, in_use boolean)
+CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -23,11 +22,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS 'tables of an index in schema hashindex, and whether it uses them';
+COMMENT ON FUNCTION hashindex._tables_of IS 'tables of an index in schema hashindex, and whether it uses them';
 
 -- The catalog row as it will be after the build, for making the functions that will be used then.
-CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -44,10 +42,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._next_of(hashindex.index) IS 'catalog row that an index will have when the landmarks that are being built are in use';
+COMMENT ON FUNCTION hashindex._next_of IS 'catalog row that an index will have when the landmarks that are being built are in use';
 
-CREATE OR REPLACE FUNCTION hashindex._locked_index(name text)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._locked_index(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -60,11 +57,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._locked_index(text) IS 'catalog row of an index, locked against other changes of it';
+COMMENT ON FUNCTION hashindex._locked_index IS 'catalog row of an index, locked against other changes of it';
 
 -- Starts over after a run that was cut off, and drops what it left.
-CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -96,12 +92,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_generation(text) IS
+COMMENT ON FUNCTION hashindex._begin_generation IS
     'gives an index the generation that it will have with new landmarks, and makes their table; returns its catalog row';
 
 -- The caller holds SHARE ROW EXCLUSIVE on the table.
-CREATE OR REPLACE FUNCTION hashindex._begin_build(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._begin_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -130,13 +125,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_build(text) IS
+COMMENT ON FUNCTION hashindex._begin_build IS
     'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
 
 -- Measured on 10,321 landmarks: 64 lists hold .955 of the true ten. With ef_construction = 200 building takes 1.7 times as long and they
 -- hold .956; with m = 16 and ef_construction = 120 they hold .949.
-CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -155,11 +149,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._index_landmarks(text) IS 'builds the graph over landmarks that have just been written';
+COMMENT ON FUNCTION hashindex._index_landmarks IS 'builds the graph over landmarks that have just been written';
 
 -- The codes of one landmark are stored next to each other, so that reading its list takes a page or two.
-CREATE OR REPLACE FUNCTION hashindex._order_build(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._order_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -188,11 +181,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._order_build(text) IS 'writes the codes that were read in the order of their landmarks, and indexes them';
+COMMENT ON FUNCTION hashindex._order_build IS 'writes the codes that were read in the order of their landmarks, and indexes them';
 
 -- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
-CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 -- row_security = off makes a policy that hides rows an error; otherwise hidden rows would pass for deleted ones.
@@ -216,12 +208,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._apply_touched(text) IS
+COMMENT ON FUNCTION hashindex._apply_touched IS
     'brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied';
 
 -- The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last keys. No lock on code tables is taken, so nobody is waited for.
-CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -240,11 +231,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_build(text, bigint) IS 'lets searches and writers use the landmarks that were built';
+COMMENT ON FUNCTION hashindex._finish_build IS 'lets searches and writers use the landmarks that were built';
 
 -- Runs in a transaction of its own: searches under way read what it drops, and it must not wait for them while it holds locks on the table.
-CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -262,8 +252,7 @@ $$;
 COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer uses; returns their names';
 
 -- Needed because pg-hashindex index encode writes codes without firing triggers of the table.
-CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -290,4 +279,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._assign_missing(text) IS 'assigns a landmark to codes that have none; returns how many';
+COMMENT ON FUNCTION hashindex._assign_missing IS 'assigns a landmark to codes that have none; returns how many';

@@ -4,8 +4,7 @@
 -- until they are pruned.
 
 -- Returns the catalog row that belongs to the swap of an index, if its state is one of these; otherwise NULLs.
-CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[])
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -18,11 +17,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_swap(text, text[]) IS
+COMMENT ON FUNCTION hashindex._find_swap IS
     'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
-CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -72,8 +70,7 @@ BEGIN
     IF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
-            USING ERRCODE = 'object_in_use',
-                  HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
+            USING ERRCODE = 'object_in_use', HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
     END IF;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.
@@ -105,8 +102,7 @@ COMMENT ON FUNCTION hashindex.begin_swap(text, text, text) IS
     'makes a second index with another model beside an index, to be encoded and then exchanged with it; returns its name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.
-CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -119,8 +115,7 @@ BEGIN
     WHERE x.swap_of = swap_is_ready.name AND x.swap_state IN ('next', 'ready') FOR UPDATE;
     IF beside.name IS NULL THEN
         RAISE EXCEPTION 'index "%" is not being swapped', swap_is_ready.name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Begin with: pg-hashindex index swap.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Begin with: pg-hashindex index swap.';
     END IF;
     IF beside.building = 'landmarks' THEN
         -- Landmarks cannot be trained on an empty table. They are built when it has rows.
@@ -138,8 +133,7 @@ $$;
 COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
 
 -- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
-CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -153,8 +147,7 @@ BEGIN
     IF beside IS NULL THEN
         RAISE EXCEPTION 'index "%" has no codes of another model that are %', exchange.name,
             coalesce(exchange.state, 'NULL')
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'See: pg-hashindex index show.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See: pg-hashindex index show.';
     END IF;
     -- Sessions that encode or build lock the names of both the index and its storage.
     IF (

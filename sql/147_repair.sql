@@ -74,12 +74,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._table_faults(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._table_faults IS
     'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
 
 -- Makes them empty; pg-hashindex index encode fills them.
-CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -120,13 +119,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_codes(text) IS
+COMMENT ON FUNCTION hashindex._restore_codes IS
     'creates the code table or code column of an index if it is missing; returns whether it was';
 
 -- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
 -- repair is cut off.
-CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -145,12 +143,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_triggers(text, regclass, boolean) IS
+COMMENT ON FUNCTION hashindex._mark_triggers IS
     'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
 
 -- Enables disabled triggers too, since codes do not stay right without them.
-CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text)
-RETURNS TABLE (table_name text, what text)
+CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -193,12 +190,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_triggers(text) IS
+COMMENT ON FUNCTION hashindex._restore_triggers IS
     'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
 
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
-CREATE OR REPLACE FUNCTION hashindex._restore_access(name text)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -276,12 +272,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_access(text) IS
+COMMENT ON FUNCTION hashindex._restore_access IS
     'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
 
 -- Finds our objects by their names and comments; rows of the catalog say which of them are in use.
-CREATE OR REPLACE FUNCTION hashindex.orphans()
-RETURNS TABLE (kind text, object text, statement text)
+CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -348,8 +343,7 @@ $$;
 COMMENT ON FUNCTION hashindex.orphans() IS
     'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
 
-CREATE OR REPLACE FUNCTION hashindex.drop_orphans()
-RETURNS TABLE (kind text, object text)
+CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$

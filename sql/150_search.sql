@@ -27,11 +27,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._estimate(text, text) IS 'number of rows that the planner expects from a query, and its cost';
+COMMENT ON FUNCTION hashindex._estimate IS 'number of rows that the planner expects from a query, and its cost';
 
 -- Measured in microseconds. A vector stored out of line costs several times as much to compare.
-CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index)
-RETURNS double precision
+CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -42,7 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._row_cost(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._row_cost IS
     'microseconds that it takes to compare a vector of an index with the query, without reading the row';
 
 -- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
@@ -137,12 +136,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, {ext}.vector, integer, integer, integer, text, bit varying, text) IS
-    'nearest rows among those that match a filter';
+COMMENT ON FUNCTION hashindex._filtered_search IS 'nearest rows among those that match a filter';
 
 -- Returns the filter if it needs only columns that are kept beside the codes and built-in operators; otherwise NULL.
-CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -174,7 +171,7 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._kept_filter(hashindex.index, text) IS
+COMMENT ON FUNCTION hashindex._kept_filter IS
     'a filter, if the columns beside the codes of an index are enough to evaluate it; otherwise NULL';
 
 -- Python encodes the query before this statement reads the index, which may have been swapped to another model in between.
@@ -192,7 +189,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_by_model(text, bigint, bit varying) IS
+COMMENT ON FUNCTION hashindex._code_by_model IS
     'the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
@@ -236,8 +233,7 @@ $$;
 COMMENT ON FUNCTION hashindex.search(text, {ext}.vector, integer, integer, integer, jsonb, text, bit varying, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
-CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -266,10 +262,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filter_of(hashindex.index, jsonb) IS 'filter that matches rows in which every named column equals its value';
+COMMENT ON FUNCTION hashindex._filter_of IS 'filter that matches rows in which every named column equals its value';
 
-CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text)
-RETURNS bit varying
+CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$

@@ -2,8 +2,7 @@
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
 -- Encodes rows that have a vector and no code; returns how many.
-CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -66,8 +65,7 @@ $$;
 COMMENT ON FUNCTION hashindex.encode_rows(text) IS
     'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
 
-CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -86,7 +84,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._warn_of_path(text) IS
+COMMENT ON FUNCTION hashindex._warn_of_path IS
     'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
@@ -146,8 +144,7 @@ COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, te
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
-CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$

@@ -2,9 +2,7 @@
 -- landmarks are a reference table, so triggers, encoding and searches find all they need on their node. On a plain server
 -- only _is_distributed runs, once for each change of an index.
 
-CREATE OR REPLACE FUNCTION hashindex._distribution_of(
-    relation regclass, OUT method text, OUT column_name text
-)
+CREATE OR REPLACE FUNCTION hashindex._distribution_of(relation regclass, OUT method text, OUT column_name text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -19,11 +17,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distribution_of(regclass) IS
+COMMENT ON FUNCTION hashindex._distribution_of IS
     'how Citus distributes a table (hash, reference or other) and by which column; NULLs if it does not';
 
-CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -33,11 +30,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS 'whether Citus distributes the table of an index among shards';
+COMMENT ON FUNCTION hashindex._is_distributed IS 'whether Citus distributes the table of an index among shards';
 
 -- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
-CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -51,10 +47,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_shard(regclass) IS 'whether a table is a shard of one that Citus distributes';
+COMMENT ON FUNCTION hashindex._is_shard IS 'whether a table is a shard of one that Citus distributes';
 
-CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -69,12 +64,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._relation_bytes(regclass) IS 'size of a table without its indexes, shards included';
+COMMENT ON FUNCTION hashindex._relation_bytes IS 'size of a table without its indexes, shards included';
 
 -- Citus allows triggers on distributed tables only by a setting, since they could make changes outside its distributed
 -- transaction. One connection to each node is used, since several would not see each other's changes.
-CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes()
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -86,12 +80,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._allow_shard_changes() IS
+COMMENT ON FUNCTION hashindex._allow_shard_changes IS
     'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
 
 -- Called before anything is changed.
-CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -143,13 +136,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_distributable(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._check_distributable IS
     'refuses an index that a distributed table cannot have; does nothing for other tables';
 
 -- Keeps node_index, a reference table with one row for each index. The catalog and models stay on the coordinator, since Citus cannot
 -- distribute a table whose row type is an argument of functions.
-CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -170,12 +162,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
+COMMENT ON FUNCTION hashindex._tell_nodes IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
 
 -- Reads this node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at
 -- _layers_of.
-CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint)
-RETURNS hashindex.layer[]
+CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint) RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -203,12 +194,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._node_layers_of(bigint) IS
+COMMENT ON FUNCTION hashindex._node_layers_of IS
     'layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding';
 
 -- The values of placeholders that differ from those for a plain table.
-CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb)
-RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -270,12 +260,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._shard_parts(hashindex.index, jsonb) IS
+COMMENT ON FUNCTION hashindex._shard_parts IS
     'values of the placeholders in templates for a distributed table, made from those for a plain one';
 
 -- Co-locates the codes with the table.
-CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -288,11 +277,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distribute_codes(hashindex.index) IS
-    'empties a table of codes, and distributes it like the table of its index';
+COMMENT ON FUNCTION hashindex._distribute_codes IS 'empties a table of codes, and distributes it like the table of its index';
 
-CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -303,8 +290,7 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Without Citus an index needs no distribution.';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Without Citus an index needs no distribution.';
     ELSIF (hashindex._distribution_of(base)).method IS NULL THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: its table %.% is not', i.name, i.schema_name, i.table_name
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -344,8 +330,7 @@ COMMENT ON FUNCTION hashindex.distribute(text) IS
 
 -- A build makes new landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers
 -- write to at once. The caller holds SHARE ROW EXCLUSIVE on the table.
-CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -361,7 +346,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_shard_codes(text) IS
+COMMENT ON FUNCTION hashindex._begin_shard_codes IS
     'creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on';
 
 -- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page.
@@ -399,13 +384,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encode_shards(hashindex.index, bigint, bigint) IS
+COMMENT ON FUNCTION hashindex._encode_shards IS
     'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
 
 -- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them: the writer did not see these
 -- codes. The caller has waited for all writers of that time; later writers see the codes.
-CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -424,7 +408,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS 'deletes codes whose rows are gone or have no vector; returns how many';
+COMMENT ON FUNCTION hashindex._prune_shards IS 'deletes codes whose rows are gone or have no vector; returns how many';
 
 -- One statement for each number, so that shards count and Citus sums up. Only Citus knows the size of a distributed table.
 CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
@@ -465,5 +449,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distributed_summary(text) IS
-    'rows, codes and sizes of an index on a distributed table; reads the whole table';
+COMMENT ON FUNCTION hashindex._distributed_summary IS 'rows, codes and sizes of an index on a distributed table; reads the whole table';

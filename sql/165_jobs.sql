@@ -2,8 +2,7 @@
 -- job's number. The number is random, so nobody can have locked it before, and the process is checked, so nobody can pose as it.
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint) RETURNS boolean
 LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE
 RETURN EXISTS (
     SELECT FROM pg_locks l
@@ -12,10 +11,9 @@ RETURN EXISTS (
       AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
 );
 
-COMMENT ON FUNCTION hashindex._holds(integer, bigint) IS 'whether the session of a process still holds its lock';
+COMMENT ON FUNCTION hashindex._holds IS 'whether the session of a process still holds its lock';
 
-CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -27,11 +25,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_at_work(text, text) IS
-    'whether a session is encoding, building, repairing or swapping an index, or tuning';
+COMMENT ON FUNCTION hashindex._is_at_work IS 'whether a session is encoding, building, repairing or swapping an index, or tuning';
 
-CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -45,7 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._job_state(integer) IS 'state of a job as it is now: dead where its session is gone';
+COMMENT ON FUNCTION hashindex._job_state IS 'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
 SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,

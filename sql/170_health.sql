@@ -2,30 +2,27 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
-CREATE OR REPLACE FUNCTION hashindex._shell_word(word text)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
 
-COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a name as a shell takes it for one word of a command';
+COMMENT ON FUNCTION hashindex._shell_word IS 'a name as a shell takes it for one word of a command';
 
-CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
-RETURNS TABLE (part regclass, is_partition boolean)
+CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 BEGIN ATOMIC
     SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
 END;
 
-COMMENT ON FUNCTION hashindex._parts_of(regclass) IS 'a table and all of its partitions, of whatever level';
+COMMENT ON FUNCTION hashindex._parts_of IS 'a table and all of its partitions, of whatever level';
 
-CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision)
-RETURNS double precision
+CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN least(1, pages / greatest(1, (
     SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
 ) / current_setting('block_size')::double precision));
 
-COMMENT ON FUNCTION hashindex._sample_share(regclass, double precision) IS 'share of a table that a number of its pages is; at most 1';
+COMMENT ON FUNCTION hashindex._sample_share IS 'share of a table that a number of its pages is; at most 1';
 
 -- A page holds between one row and a hundred, and the caller may see few of them. So more pages are read until there are enough rows,
 -- up to a limit.
@@ -54,8 +51,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._sample_ids(regclass, text, text, integer) IS
-    'keys of rows drawn at random, and about how many rows there are';
+COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
 
 -- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
@@ -255,7 +251,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._health_of_rows(hashindex.index, boolean) IS
+COMMENT ON FUNCTION hashindex._health_of_rows IS
     'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
 
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
