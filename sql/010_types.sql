@@ -9,8 +9,7 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 DO $$
 BEGIN
     IF current_setting('server_version_num')::integer < 150000 THEN
-        RAISE EXCEPTION 'PostgreSQL % is too old: pg_hashindex needs 15 or later',
-            current_setting('server_version')
+        RAISE EXCEPTION 'PostgreSQL % is too old: pg_hashindex needs 15 or later', current_setting('server_version')
             USING ERRCODE = '0AX01', HINT = 'Upgrade the server.';
     END IF;
     PERFORM FROM pg_catalog.pg_extension WHERE extname = 'vector';
@@ -52,8 +51,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hashindex._strangers()
-RETURNS TABLE (object text, owner oid)
+CREATE OR REPLACE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -73,7 +71,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._strangers() IS 'objects in schema hashindex that its owner does not own';
+COMMENT ON FUNCTION hashindex._strangers IS 'objects in schema hashindex that its owner does not own';
 
 DO $$
 DECLARE

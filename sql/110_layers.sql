@@ -1,8 +1,7 @@
 -- Evaluates the layers of a model, as pg_hashindex/models/layers.py does in Python. Reads no table, so it may be IMMUTABLE.
 -- Triggers call it under a path without pgvector, so names of pgvector are qualified; {ext} is its schema.
 
-CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v {ext}.vector)
-RETURNS {ext}.vector
+CREATE OR REPLACE FUNCTION hashindex.project_with(layers hashindex.layer[], v {ext}.vector) RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -43,8 +42,7 @@ BEGIN
         END IF;
         expected := {ext}.vector_dims(coalesce(layer.weights[1], layer.bias));
         IF expected <> {ext}.vector_dims(x) THEN
-            RAISE EXCEPTION 'the vector has % dimensions, the model takes %',
-                {ext}.vector_dims(x), expected
+            RAISE EXCEPTION 'the vector has % dimensions, the model takes %', {ext}.vector_dims(x), expected
                 USING ERRCODE = 'invalid_parameter_value',
                       HINT = 'Use a vector from the same source as the rows that the model was trained on.';
         END IF;
@@ -123,8 +121,7 @@ COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
 -- The levels of a projection as bits; pg_hashindex/models/quantization.py explains them. With 4 levels, the first half
 -- holds the signs. The second half says whether each projection is beyond one standard deviation of the row's own
 -- projections, inverted where the projection is above 0.
-CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer)
-RETURNS bit varying
+CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -149,8 +146,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._quantize({ext}.vector, integer) IS
-    'code of a projection: its signs, and with 4 levels a second half that tells large from small';
+COMMENT ON FUNCTION hashindex._quantize IS 'code of a projection: its signs, and with 4 levels a second half that tells large from small';
 
 -- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
 CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)

@@ -1,7 +1,6 @@
 -- Stored models by name: finding them, encoding with them, and triggers that refuse changes to them.
 
-CREATE OR REPLACE FUNCTION hashindex.find_model(reference text)
-RETURNS hashindex.model
+CREATE OR REPLACE FUNCTION hashindex.find_model(reference text) RETURNS hashindex.model
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -22,18 +21,15 @@ BEGIN
     LIMIT 1;
     IF found.id IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', reference
-            USING ERRCODE = '42X01',
-                  HINT = 'See SELECT name, version FROM hashindex.model.';
+            USING ERRCODE = '42X01', HINT = 'See SELECT name, version FROM hashindex.model.';
     END IF;
     RETURN found;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_model(text) IS
-    'stored model of a reference: name (its latest version) or name:version';
+COMMENT ON FUNCTION hashindex.find_model(text) IS 'stored model of a reference: name (its latest version) or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector)
-RETURNS {ext}.vector
+CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector) RETURNS {ext}.vector
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -42,11 +38,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS
-    'projection of a vector by a stored model, named as name or name:version';
+COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS 'projection of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector)
-RETURNS bit
+CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector) RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -57,41 +51,27 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS
-    'code of a vector by a stored model, named as name or name:version';
+COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_model_update()
-RETURNS trigger
+CREATE OR REPLACE FUNCTION hashindex._refuse_update() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    changed record;
 BEGIN
-    RAISE EXCEPTION 'model "%" version % cannot be changed', OLD.name, OLD.version
+    SELECT m.name, m.version INTO changed FROM hashindex.model m
+    WHERE m.id = coalesce(to_jsonb(OLD) ->> 'model_id', to_jsonb(OLD) ->> 'id')::bigint;
+    RAISE EXCEPTION 'model "%" version % cannot be changed', changed.name, changed.version
         USING ERRCODE = 'object_not_in_prerequisite_state',
               HINT = 'Save the changed model under the same name: it becomes the next version.';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_model_update() IS
-    'trigger: saved models are immutable, since codes were made with them';
+COMMENT ON FUNCTION hashindex._refuse_update IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
-FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_model_update();
-
-CREATE OR REPLACE FUNCTION hashindex._refuse_part_update()
-RETURNS trigger
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RAISE EXCEPTION 'part % of the model with id % cannot be changed', OLD.part, OLD.model_id
-        USING ERRCODE = 'object_not_in_prerequisite_state',
-              HINT = 'Save the changed model under the same name: it becomes the next version.';
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._refuse_part_update() IS
-    'trigger: the networks of saved models are as immutable as their layers';
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model_part
-FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_part_update();
+FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

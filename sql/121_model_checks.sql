@@ -2,8 +2,7 @@
 -- programs, so layers that do not fit are refused here.
 
 -- Returns NULL for a good layer.
-CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -67,11 +66,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layer_problem(hashindex.layer, integer) IS
-    'what is wrong with a layer that so many dimensions go into; NULL where it fits';
+COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer that so many dimensions go into; NULL where it fits';
 
-CREATE OR REPLACE FUNCTION hashindex._check_model()
-RETURNS trigger
+CREATE OR REPLACE FUNCTION hashindex._check_model() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -126,15 +123,13 @@ BEGIN
     IF dimension * NEW.levels / 2 <> NEW.n_bits THEN
         RAISE EXCEPTION 'model "%" gives % projections in % levels, and its codes have % bits',
             NEW.name, dimension, NEW.levels, NEW.n_bits
-            USING ERRCODE = 'check_violation',
-                  HINT = 'A code has one bit for each projection, and with 4 levels two.';
+            USING ERRCODE = 'check_violation', HINT = 'A code has one bit for each projection, and with 4 levels two.';
     END IF;
     RETURN NEW;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_model() IS
-    'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
+COMMENT ON FUNCTION hashindex._check_model IS 'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -5,8 +5,7 @@
 -- since a saved model never changes, its id is never used again, and no index or generated column calls them. A model that
 -- a transaction does not see yet raises an error, because a plan would keep NULL.
 
-CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint)
-RETURNS hashindex.layer[]
+CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint) RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -23,39 +22,15 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layers_of(bigint) IS
-    'layers of a stored model, by its id; only for the plans of searches and triggers';
-
--- The masks that _weight_planes makes of a model's weights of bits, kept in plans like layers.
-CREATE OR REPLACE FUNCTION hashindex._planes_of(model_id bigint)
-RETURNS bit varying[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    kept {ext}.vector;
-BEGIN
-    SELECT m.bit_weights INTO kept FROM hashindex.model m WHERE m.id = _planes_of.model_id;
-    IF kept IS NULL THEN
-        RAISE EXCEPTION 'model with id % has no weights of bits, or is not visible to this transaction', model_id
-            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
-    END IF;
-    RETURN hashindex._weight_planes(kept);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._planes_of(bigint) IS
-    'masks of the bits of a stored model by the powers of two in their weights; only for the plans of searches';
+COMMENT ON FUNCTION hashindex._layers_of IS 'layers of a stored model, by its id; only for the plans of searches and triggers';
 
 -- Writes one nested expression that does what hashindex.project_with does, and calls that for an affinity layer, which is
 -- evaluated rarely. Triggers run the expression under a path without pgvector, so every name is qualified.
-CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text, layers text)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text, layers text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    ext text := hashindex._vector_schema();
     x text := vector_term;
     layer hashindex.layer;
     place integer := 0;
@@ -67,24 +42,24 @@ BEGIN
         END IF;
         x := format(
             CASE layer.kind
-                WHEN 'normalize' THEN '%1$s.l2_normalize(%2$s)'
-                WHEN 'shift' THEN '(%2$s OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias)'
+                WHEN 'normalize' THEN '{ext}.l2_normalize(%1$s)'
+                WHEN 'shift' THEN '(%1$s OPERATOR({ext}.+) ((%2$s)[%3$s]).bias)'
                 -- OFFSET keeps the previous layer from being evaluated once for each weight.
-                WHEN 'affine' THEN '(SELECT ARRAY(SELECT %1$s.inner_product(f.w, x.v) '
-                    'FROM (SELECT unnest(((%3$s)[%4$s]).weights) AS w OFFSET 0) f)::%1$s.vector '
-                    'OPERATOR(%1$s.+) ((%3$s)[%4$s]).bias FROM (SELECT %2$s AS v OFFSET 0) x)'
-                WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-%5$L::real * %1$s.vector_l2_squared_distance(f.w, x.v), -700)) '
-                    'FROM (SELECT unnest(((%3$s)[%4$s]).weights) AS w OFFSET 0) f)::%1$s.vector '
-                    'FROM (SELECT %2$s AS v OFFSET 0) x)'
-                WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest(%2$s::real[]) e)::%1$s.vector'
-                ELSE 'ARRAY(SELECT %6$s(e::double precision) FROM unnest(%2$s::real[]) e)::%1$s.vector'
+                WHEN 'affine' THEN '(SELECT ARRAY(SELECT {ext}.inner_product(f.w, x.v) '
+                    'FROM (SELECT unnest(((%2$s)[%3$s]).weights) AS w OFFSET 0) f)::{ext}.vector '
+                    'OPERATOR({ext}.+) ((%2$s)[%3$s]).bias FROM (SELECT %1$s AS v OFFSET 0) x)'
+                WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-%4$L::real * {ext}.vector_l2_squared_distance(f.w, x.v), -700)) '
+                    'FROM (SELECT unnest(((%2$s)[%3$s]).weights) AS w OFFSET 0) f)::{ext}.vector '
+                    'FROM (SELECT %1$s AS v OFFSET 0) x)'
+                WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest(%1$s::real[]) e)::{ext}.vector'
+                ELSE 'ARRAY(SELECT %5$s(e::double precision) FROM unnest(%1$s::real[]) e)::{ext}.vector'
             END,
-            ext, x, layers, place, layer.scale, layer.kind
+            x, layers, place, layer.scale, layer.kind
         );
     END LOOP;
     RETURN x;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._projection(hashindex.model, text, text) IS
+COMMENT ON FUNCTION hashindex._projection IS
     'SQL for the projection of a vector by a stored model; the last argument is the SQL that gives its layers';

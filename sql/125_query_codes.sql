@@ -3,58 +3,34 @@
 
 -- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except
 -- where few bits carry nearly all of the weight. There 4 bits give it too.
-CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector)
-RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    least_weight double precision;
-    greatest_weight double precision;
+    rounded integer[] := ARRAY(SELECT round(15 * w::double precision / max(w) OVER ()) FROM unnest(weights::real[]) w);
 BEGIN
-    SELECT min(w), max(w) INTO least_weight, greatest_weight FROM unnest(weights::real[]) w;
-    IF least_weight < 0 OR greatest_weight <= 0 THEN
-        RAISE EXCEPTION 'weights of bits are from % to %; they must be 0 or more, and at least one above 0',
-            least_weight, greatest_weight
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    RETURN (
-        SELECT ARRAY[
-            {ext}.binary_quantize(array_agg(r.rounded & 1)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 2)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 4)::{ext}.vector)::bit varying,
-            {ext}.binary_quantize(array_agg(r.rounded & 8)::{ext}.vector)::bit varying
-        ]
-        FROM (
-            SELECT round(15 * w / greatest_weight)::integer AS rounded
-            FROM unnest(weights::real[]) w
-        ) r
+    RETURN ARRAY(
+        SELECT {ext}.binary_quantize((SELECT array_agg(r & plane) FROM unnest(rounded) r)::{ext}.vector)::bit varying
+        FROM unnest('{1,2,4,8}'::integer[]) plane
     );
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._weight_planes({ext}.vector) IS
+COMMENT ON FUNCTION hashindex._weight_planes IS
     'weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8';
 
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
-CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[])
-RETURNS bit varying[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[]) RETURNS bit varying[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
 
-COMMENT ON FUNCTION hashindex._weighted_codes(bit varying, bit varying[]) IS
-    'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
+COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
 
 -- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split at quantiles of the normal distribution. A projection of
 -- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
 -- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
-CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer)
-RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -77,7 +53,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._asymmetric_codes({ext}.vector, integer) IS
+COMMENT ON FUNCTION hashindex._asymmetric_codes IS
     'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
@@ -104,5 +80,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_distance(text, integer, text, text[], boolean) IS
+COMMENT ON FUNCTION hashindex._code_distance IS
     'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows';

@@ -1,7 +1,6 @@
 -- Functions by which expressions in searches and triggers raise errors.
 
-CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text)
-RETURNS integer
+CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -12,10 +11,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse(text, integer, text) IS 'the error of an argument that is out of range';
+COMMENT ON FUNCTION hashindex._refuse IS 'the error of an argument that is out of range';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer)
-RETURNS {ext}.vector
+CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer) RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -30,20 +28,21 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_vector({ext}.vector, integer) IS 'the error of a vector that a model cannot take';
+COMMENT ON FUNCTION hashindex._refuse_vector IS 'the error of a vector that a model cannot take';
 
-CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer)
-RETURNS bit varying
+CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF query_code IS NULL THEN
+    IF n_bits IS NULL THEN
+        RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave query_code out.';
+    ELSIF query_code IS NULL THEN
         RAISE EXCEPTION 'the index is encoded in Python: its search needs the code of the query'
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = 'Pass query_code, as Model.encode in Python gives it, or the stored code of a row; or search with HashIndex.search in Python.';
-    END IF;
-    IF length(query_code) <> n_bits THEN
+    ELSIF length(query_code) <> n_bits THEN
         RAISE EXCEPTION 'query_code has % bits, the codes of the index have %', length(query_code), n_bits
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Encode the query with the model of the index.';
     END IF;
@@ -51,18 +50,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._checked_code(bit varying, integer) IS
-    'the code of a query that the caller brings, or an error where it is missing or has another length';
+COMMENT ON FUNCTION hashindex._checked_code IS
+    'the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted';
 
-CREATE OR REPLACE FUNCTION hashindex._refuse_code(query_code bit varying)
-RETURNS {ext}.vector
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave query_code out.';
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._refuse_code(bit varying) IS 'the error of a query code for an index that does not take one';

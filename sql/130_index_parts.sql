@@ -1,7 +1,6 @@
 -- Finds an index, and says which operators, types and rankings its statements use.
 
-CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -11,8 +10,7 @@ BEGIN
     SELECT i.* INTO found FROM hashindex.index i WHERE i.name = index_name;
     IF found.name IS NULL THEN
         RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
-            USING ERRCODE = '42X02',
-                  HINT = 'See SELECT name, table_name FROM hashindex.index.';
+            USING ERRCODE = '42X02', HINT = 'See SELECT name, table_name FROM hashindex.index.';
     END IF;
     RETURN found;
 END
@@ -20,67 +18,40 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
 
-CREATE OR REPLACE FUNCTION hashindex._vector_schema()
-RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector';
+-- Operator and type are qualified, since a query may run under a caller's search_path.
+CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE metric
+    WHEN 'l2' THEN 'OPERATOR({ext}.<->)' WHEN 'cosine' THEN 'OPERATOR({ext}.<=>)' WHEN 'ip' THEN 'OPERATOR({ext}.<#>)'
 END;
 
-COMMENT ON FUNCTION hashindex._vector_schema() IS 'the schema that pgvector is in, quoted';
-
--- The operator is qualified, since the query may run under a caller's search_path.
-CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text)
-RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT format(
-        'OPERATOR(%I.%s)', n.nspname,
-        CASE metric
-            WHEN 'l2' THEN '<->' WHEN 'cosine' THEN '<=>' WHEN 'ip' THEN '<#>' WHEN 'hamming' THEN '<~>'
-        END
-    )
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    WHERE e.extname = 'vector';
-END;
-
-COMMENT ON FUNCTION hashindex._distance_operator(text) IS
-    'pgvector''s distance operator for a metric (l2, cosine or ip; hamming, of codes)';
+COMMENT ON FUNCTION hashindex._distance_operator IS 'pgvector''s distance operator for a metric';
 
 -- Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL would choose among operators,
 -- and an operator that somebody added to pgvector's schema could be a better match.
-CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN hashindex._vector_schema() || CASE WHEN EXISTS (
+    RETURN CASE WHEN EXISTS (
         SELECT FROM pg_attribute a
         WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = i.column_name
           AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
-    ) THEN '.halfvec' ELSE '.vector' END;
+    ) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._vector_type(hashindex.index) IS 'type of an index''s column, halfvec or vector; queries are cast to it';
+COMMENT ON FUNCTION hashindex._vector_type IS 'type of an index''s column, halfvec or vector';
 
 -- An index that is dropped and created again must not get a number that it had before.
-CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
-COMMENT ON FUNCTION hashindex._new_generation(bigint) IS 'a number that the codes of an index never had before';
+COMMENT ON FUNCTION hashindex._new_generation IS 'a number that the codes of an index never had before';
 
-CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -89,36 +60,19 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encoded_in_python(hashindex.index) IS
-    'whether the model of an index has a network, which SQL cannot evaluate';
+COMMENT ON FUNCTION hashindex._encoded_in_python IS 'whether the model of an index has a network, which SQL cannot evaluate';
 
-CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model)
-RETURNS text[]
+CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     -- With 4 levels, the two levels next to 0 differ in both bits, so plain Hamming distance ranks them wrongly.
-    RETURN CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END
+    RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
         || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
-        || CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END;
+        || CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._rankings(hashindex.model) IS
-    'orders of candidates that a model can serve, the plainest first';
+COMMENT ON FUNCTION hashindex._rankings IS 'orders of candidates that a model can serve, the finest first, which new indexes have';
 
-CREATE OR REPLACE FUNCTION hashindex._default_ranking(used hashindex.model)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    served text[] := hashindex._rankings(used);
-BEGIN
-    RETURN served[cardinality(served)];
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._default_ranking(hashindex.model) IS
-    'the finest order of candidates that a model can serve, which new indexes have';

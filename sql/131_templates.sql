@@ -1,9 +1,9 @@
 -- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- Replaces in one pass, so a value that looks like a placeholder stays as it is.
-CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb)
-RETURNS text
+-- Replaces in one pass, so a value that looks like a placeholder stays as it is. A template writes {{...}} for text, such as a part of
+-- a dynamic statement, which is filled and then quoted as a literal.
+CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -11,10 +11,11 @@ DECLARE
     missing text;
     filled text;
 BEGIN
-    SELECT string_agg(CASE WHEN t.token[1] IS NULL THEN t.token[2] ELSE parts ->> t.token[1] END, '' ORDER BY t.place),
-           string_agg(t.token[1], ', ') FILTER (WHERE t.token[1] IS NOT NULL AND parts ->> t.token[1] IS NULL)
+    SELECT string_agg(CASE WHEN t.token[1] IS NOT NULL THEN quote_literal(hashindex._fill(t.token[1], parts))
+                           WHEN t.token[2] IS NOT NULL THEN parts ->> t.token[2] ELSE t.token[3] END, '' ORDER BY t.place),
+           string_agg(t.token[2], ', ') FILTER (WHERE t.token[2] IS NOT NULL AND parts ->> t.token[2] IS NULL)
     INTO filled, missing
-    FROM regexp_matches(template, '\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
+    FROM regexp_matches(template, '\{\{((?:[^{}]|\{[a-z_0-9]+\})*)\}\}|\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
     IF missing IS NOT NULL THEN
         RAISE EXCEPTION 'a template of hashindex has no value for: %', missing USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -22,11 +23,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._fill(text, jsonb) IS 'a template with its placeholders, {name}, replaced';
+COMMENT ON FUNCTION hashindex._fill IS 'a template with its placeholders, {name}, replaced';
 
 -- The body is quoted as a literal, so no name in it can end it.
-CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -43,19 +43,16 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_function(text, jsonb, text) IS
-    'creates one function of an index from a template, or replaces it';
+COMMENT ON FUNCTION hashindex._create_function IS 'creates one function of an index from a template, or replaces it';
 
 -- The values of all placeholders. Names are quoted; types are read from PostgreSQL's catalog.
-CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index)
-RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
-    ext text := hashindex._vector_schema();
     base text := format('%I.%I', i.schema_name, i.table_name);
     key_type text := hashindex._key_type(i.id_type);
     code_table text := format('%I.%I', i.code_schema, i.code_table);
@@ -72,18 +69,18 @@ DECLARE
     -- Numbers beyond 65504 do not fit into a halfvec, so such vectors are normalised, as all are where the metric ignores length.
     point text := format(
         CASE i.metric WHEN 'l2' THEN
-            'CASE WHEN %1$s.vector_norm(%%1$s) < 65504 THEN %%1$s ELSE %1$s.l2_normalize(%%1$s) END::%1$s.halfvec(%2$s)'
-        ELSE '%1$s.l2_normalize(%%1$s)::%1$s.halfvec(%2$s)' END, ext, used.dimension
+            'CASE WHEN {ext}.vector_norm(%%1$s) < 65504 THEN %%1$s ELSE {ext}.l2_normalize(%%1$s) END::{ext}.halfvec(%1$s)'
+        ELSE '{ext}.l2_normalize(%%1$s)::{ext}.halfvec(%1$s)' END, used.dimension
     );
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
-    nearer text := format('OPERATOR(%s.%s)', ext, CASE i.metric WHEN 'l2' THEN '<->' ELSE '<=>' END);
+    nearer text := hashindex._distance_operator(CASE i.metric WHEN 'l2' THEN 'l2' ELSE 'cosine' END);
     -- The code of a query, and that of the row r.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
     layers text := format('hashindex._layers_of(%s)', used.id);
     row_projection text := hashindex._projection(used, 'r.vector', layers);
     row_code text := CASE WHEN in_python THEN 'NULL'
-        WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', ext, row_projection)
+        WHEN used.levels = 2 THEN format('{ext}.binary_quantize(%s)', row_projection)
         ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END;
     filters record;
     -- Percent signs are doubled because these texts go through format() once more.
@@ -91,7 +88,7 @@ DECLARE
     parts jsonb;
 BEGIN
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
-           replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
+           replace(quote_ident(i.id_column), '%', '%%') AS key,
            replace(quote_ident(i.code_column), '%', '%%') AS code
     INTO named;
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
@@ -110,22 +107,28 @@ BEGIN
         'within', format('hashindex.%I', 'within_' || i.name),
         'sync', format('hashindex.%I', 'sync_' || i.storage),
         'refresh', format('hashindex.%I', 'refresh_' || i.storage),
+        'refresher', CASE WHEN in_python THEN 'forget' ELSE 'refresh' END,
         'table', base, 'table_literal', quote_literal(base),
         'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
         'key', quote_ident(i.id_column), 'key_type', key_type,
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
-        'ext', ext, 'operator', hashindex._distance_operator(i.metric),
+        'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(i), 'plans', 'force_generic_plan',
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1)
     ) || jsonb_build_object(
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
-            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', hashindex._projection(used, 'hashindex_query', layers)
+            'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
+            hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
         'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
-        'near', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true),
+        -- The codes that a rougher order keeps, of which the finer one is computed.
+        'kept', format(
+            '(SELECT c.id, c.code FROM %s c ORDER BY %s LIMIT hashindex_pool)', codes,
+            hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true)
+        ),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             -- Each candidate costs a step in the graph.
             WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
@@ -138,13 +141,6 @@ BEGIN
             'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen
         ) END,
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        'exact', quote_literal(format(
-            E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND (%%s'
-            '\n) ORDER BY (%1$s.%3$s %4$s $1::%6$s) + 0, %1$s.%2$s LIMIT $2',
-            named.base, named.key, named.column, replace(hashindex._distance_operator(i.metric), '%', '%%'), key_type,
-            replace(hashindex._vector_type(i), '%', '%%')
-        )),
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $7',
@@ -175,21 +171,20 @@ BEGIN
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
         'filter_sets', filters.sets, 'filter_values', filters.values,
         'is_changed', format(
-            '((n.%1$I OPERATOR(%2$s.=) o.%1$I) IS NOT TRUE AND (n.%1$I IS NOT NULL OR o.%1$I IS NOT NULL))%3$s',
-            i.column_name, ext, filters.changed
+            '((n.%1$I OPERATOR({ext}.=) o.%1$I) IS NOT TRUE AND (n.%1$I IS NOT NULL OR o.%1$I IS NOT NULL))%2$s',
+            i.column_name, filters.changed
         )
     ) || jsonb_build_object(
         'query_codes', CASE i.ranking
             WHEN 'asymmetric' THEN format('hashindex._asymmetric_codes(hashindex_projection, %s)', used.levels)
             WHEN 'weighted' THEN format(
-                'hashindex._weighted_codes(%s, hashindex._planes_of(%s))', query_code, used.id
+                'hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
-        'vector_type', hashindex._vector_type(i),
         'set_code', CASE WHEN in_python THEN '' ELSE format(
-            E'\n            NEW.%I := (SELECT %s FROM (SELECT NEW.%I::%s.vector AS vector OFFSET 0) r);', i.code_column,
-            row_code, i.column_name, ext
+            E'\n            NEW.%I := (SELECT %s FROM (SELECT NEW.%I::{ext}.vector AS vector OFFSET 0) r);', i.code_column,
+            row_code, i.column_name
         ) END,
         'row_is_visible', CASE WHEN in_table THEN format(
             -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
@@ -210,54 +205,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._parts(hashindex.index) IS 'values of the placeholders in the templates of an index''s functions';
+COMMENT ON FUNCTION hashindex._parts IS 'values of the placeholders in the templates of an index''s functions';
 
-CREATE OR REPLACE FUNCTION hashindex._create_search_functions(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    parts jsonb := hashindex._parts(i);
-    shards text := CASE WHEN hashindex._is_distributed(i) THEN 'shards_' ELSE '' END;
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    in_python text := CASE WHEN hashindex._encoded_in_python(i) THEN '; query_code is the query''s code, from Python' ELSE '' END;
-BEGIN
-    PERFORM hashindex._create_function(
-        shards || 'candidates_' || i.access, parts,
-        format('keys of the n rows of %s whose codes are nearest to the query, by index %s%s', base, i.name, in_python)
-    );
-    PERFORM hashindex._create_function(
-        shards || 'search', parts, format('nearest rows of %s by index %s%s', base, i.name, in_python)
-    );
-    PERFORM hashindex._create_function(
-        CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,
-        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._create_search_functions(hashindex.index) IS
-    'creates the functions that search an index, or replaces them';
-
-CREATE OR REPLACE FUNCTION hashindex._create_refresh(i hashindex.index, parts jsonb)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    PERFORM hashindex._create_function(
-        CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END, parts,
-        format('makes the codes of keys in index %s what the table says', i.name)
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._create_refresh(hashindex.index, jsonb) IS
-    'creates the function that makes the codes of some keys again, or replaces it';
-
-CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -265,12 +215,14 @@ DECLARE
     parts jsonb := hashindex._parts(i);
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    by_index text := format('by index %s%s', i.name, CASE WHEN in_python THEN '; query_code is the query''s code, from Python' END);
 BEGIN
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_encode', parts, format('code of a vector by the model of index %s', i.name));
     ELSIF i.layout = 'table' THEN
-        PERFORM hashindex._create_refresh(i, parts);
+        PERFORM hashindex._create_function(parts ->> 'refresher', parts, format('makes the codes of keys in index %s what the table says', i.name));
     END IF;
     PERFORM hashindex._create_function(
         CASE WHEN i.layout = 'column' THEN 'sync_column' WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
@@ -287,10 +239,18 @@ BEGIN
         -- Otherwise anybody could put this trigger function on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     END IF;
-    PERFORM hashindex._create_search_functions(i);
+    PERFORM hashindex._create_function(
+        'candidates_' || i.access, parts, format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
+    );
+    PERFORM hashindex._create_function(
+        CASE WHEN distributed THEN 'shards_search' ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
+    );
+    PERFORM hashindex._create_function(
+        CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,
+        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
+    );
     PERFORM hashindex._take_over(i);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_functions(hashindex.index) IS
-    'creates an index''s own functions, or replaces them by those of this release';
+COMMENT ON FUNCTION hashindex._create_functions IS 'creates an index''s own functions, or replaces them by those of this release';

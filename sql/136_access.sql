@@ -22,8 +22,7 @@ BEGIN
     SELECT m.* INTO STRICT used FROM hashindex.model m WHERE m.id = i.model_id;
     IF configure_index.access NOT IN ('scan', 'lookup', 'landmarks', 'hnsw') THEN
         RAISE EXCEPTION 'access path "%" is unknown', configure_index.access
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Use scan, lookup, landmarks or hnsw.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan, lookup, landmarks or hnsw.';
     END IF;
     meant := coalesce(configure_index.access, i.building, i.access);
     IF meant = 'landmarks' AND i.layout = 'column' THEN
@@ -87,8 +86,7 @@ COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer
     'sets the defaults of an index''s searches; another access path takes over once pg-hashindex index encode has built it';
 
 -- Puts the path that was built into use. Landmarks are put into use by _finish_build.
-CREATE OR REPLACE FUNCTION hashindex._finish_access(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._finish_access(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -98,8 +96,7 @@ DECLARE
 BEGIN
     IF i.building IS NULL THEN
         RAISE EXCEPTION 'no access path is being built for index "%"', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Choose one with hashindex.configure_index.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Choose one with hashindex.configure_index.';
     END IF;
     i.access := i.building;
     i.building := NULL;
@@ -117,23 +114,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_access(text) IS
-    'lets the searches of an index use the access path that was built for it';
+COMMENT ON FUNCTION hashindex._finish_access IS 'lets the searches of an index use the access path that was built for it';
 
--- Keeps writers out until the transaction ends.
-CREATE OR REPLACE FUNCTION hashindex._wait_for_writers(i hashindex.index)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    -- The codes are locked too: bulk encoding writes to them and not to the table.
-    EXECUTE format(
-        'LOCK TABLE %I.%I, %I.%I IN SHARE ROW EXCLUSIVE MODE',
-        i.schema_name, i.table_name, i.code_schema, i.code_table
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._wait_for_writers(hashindex.index) IS
-    'keeps writers from an index''s table until the transaction ends';

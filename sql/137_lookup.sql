@@ -2,27 +2,19 @@
 -- If two codes differ in r bits, at least one of their chunks differs in r / chunks bits or fewer. So a search reads only
 -- rows that have a chunk near the query's.
 
-CREATE OR REPLACE FUNCTION hashindex._lookup_chunks(n_bits integer, n_rows bigint)
-RETURNS integer
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    -- A chunk has about as many values as the table has rows. Small tables get wider chunks: they may grow, and a scan of
-    -- them is faster anyway.
-    width double precision := least(greatest(log(2.0, greatest(n_rows, 1)), 16), 30);
-BEGIN
-    -- Few chunks, since every write updates the b-tree of each.
-    RETURN least(greatest(round(n_bits / width), ceil(n_bits / 30.0), 1), 32);
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._lookup_chunks(n_bits integer, n_rows bigint) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+-- A chunk has about as many values as the table has rows. Small tables get wider chunks: they may grow, and a scan of them is faster
+-- anyway. Few chunks, since every write updates the b-tree of each.
+RETURN least(greatest(
+    round(n_bits / least(greatest(log(2.0, greatest(n_rows, 1)), 16), 30)), ceil(n_bits / 30.0), 1
+), 32)::integer;
 
-COMMENT ON FUNCTION hashindex._lookup_chunks(integer, bigint) IS
-    'number of chunks into which the codes of n_bits bits of n_rows rows are cut';
+COMMENT ON FUNCTION hashindex._lookup_chunks IS 'number of chunks into which the codes of n_bits bits of n_rows rows are cut';
 
 -- Some bits of long codes are in no chunk. The bound above holds for the other bits, so it still holds.
 CREATE OR REPLACE FUNCTION hashindex._code_chunks(n_bits integer, chunks integer)
-RETURNS TABLE (chunk integer, first_bit integer, width integer)
+RETURNS TABLE (chunk integer, first_bit integer, width integer, value text)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -30,29 +22,15 @@ DECLARE
     used integer := least(n_bits, 30 * chunks);
 BEGIN
     RETURN QUERY
-    SELECT c, (c - 1) * used / chunks + 1, c * used / chunks - (c - 1) * used / chunks
-    FROM generate_series(1, chunks) c;
+    SELECT c, p.place + 1, p.next - p.place, concat('(substring(%s FROM ', p.place + 1, ' FOR ', p.next - p.place, '))::integer')
+    FROM generate_series(1, chunks) c, LATERAL (SELECT (c - 1) * used / chunks AS place, c * used / chunks AS next) p;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_chunks(integer, integer) IS
-    'the chunks of a code: where each begins, counted from 1, and how many bits it has';
+COMMENT ON FUNCTION hashindex._code_chunks IS
+    'the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code';
 
-CREATE OR REPLACE FUNCTION hashindex._chunk_value(code text, first_bit integer, width integer)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format('(substring(%s FROM %s FOR %s))::integer', code, first_bit, width);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._chunk_value(text, integer, integer) IS
-    'SQL for a chunk of a code as an integer, which is what its b-tree holds';
-
-CREATE OR REPLACE FUNCTION hashindex._ball_sizes(width integer, most bigint)
-RETURNS integer[]
+CREATE OR REPLACE FUNCTION hashindex._ball_sizes(width integer, most bigint) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -71,12 +49,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._ball_sizes(integer, bigint) IS
+COMMENT ON FUNCTION hashindex._ball_sizes IS
     'how many values of width bits are within Hamming radius 0, 1, 2, ... of any one; the list ends before the number exceeds most';
 
 -- Ordered by the number of set bits, so the masks of a smaller radius come first.
-CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer)
-RETURNS integer[]
+CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -93,8 +70,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF cardinality(hashindex._ball_sizes(width, 1000000)) <= radius THEN
-        RAISE EXCEPTION 'radius is %; more than 1000000 values of % bits are within it',
-            radius, width
+        RAISE EXCEPTION 'radius is %; more than 1000000 values of % bits are within it', radius, width
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a smaller radius.';
     END IF;
     FOR weight IN 1 .. radius LOOP
@@ -110,11 +86,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._hamming_masks(integer, integer) IS
-    'every integer of width bits with at most radius bits set, ordered by their number';
+COMMENT ON FUNCTION hashindex._hamming_masks IS 'every integer of width bits with at most radius bits set, ordered by their number';
 
-CREATE OR REPLACE FUNCTION hashindex.hamming_ball(value integer, width integer, radius integer)
-RETURNS integer[]
+CREATE OR REPLACE FUNCTION hashindex.hamming_ball(value integer, width integer, radius integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -122,8 +96,7 @@ DECLARE
     masks integer[] := hashindex._hamming_masks(width, radius);
 BEGIN
     IF value NOT BETWEEN 0 AND (1 << width) - 1 THEN
-        RAISE EXCEPTION 'value is %; it must be 0 to %, the range of % bits',
-            value, (1 << width) - 1, width
+        RAISE EXCEPTION 'value is %; it must be 0 to %, the range of % bits', value, (1 << width) - 1, width
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN ARRAY(SELECT value # m.mask FROM unnest(masks) m(mask));
@@ -135,8 +108,7 @@ COMMENT ON FUNCTION hashindex.hamming_ball(integer, integer, integer) IS
 
 -- A code within radius a chunks + b of the query's has one of its first b + 1 chunks within a, or another within a - 1. Looking a
 -- value up takes as long as computing thirty distances (measured).
-CREATE OR REPLACE FUNCTION hashindex._lookup_parts(i hashindex.index)
-RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._lookup_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -153,8 +125,7 @@ BEGIN
         format(
             '%s = ANY (ARRAY(SELECT %s # m.mask FROM unnest(hashindex_masks'
             '[:CASE WHEN hashindex_more >= %s THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < %s))',
-            hashindex._chunk_value('c.code', c.first_bit, c.width),
-            hashindex._chunk_value('hashindex_code', c.first_bit, c.width), c.chunk, 1 << c.width
+            format(c.value, 'c.code'), format(c.value, 'hashindex_code'), c.chunk, 1 << c.width
         ),
         E'\n        OR ' ORDER BY c.chunk
     ) || ')'
@@ -172,4 +143,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._lookup_parts(hashindex.index) IS 'values of the placeholders in the templates of access path lookup';
+COMMENT ON FUNCTION hashindex._lookup_parts IS 'values of the placeholders in the templates of access path lookup';

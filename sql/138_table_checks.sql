@@ -1,8 +1,6 @@
 -- Checks whether a table can be indexed.
 
-CREATE OR REPLACE FUNCTION hashindex._check_vector_column(
-    table_name regclass, column_name text, dimension integer
-)
+CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -25,8 +23,7 @@ BEGIN
     -- A write to an inheriting table fires none of the parent's triggers.
     IF kind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = table_name) THEN
         RAISE EXCEPTION '% has tables that inherit from it', table_name
-            USING ERRCODE = 'wrong_object_type',
-                  HINT = 'Index each of them, or use declarative partitions.';
+            USING ERRCODE = 'wrong_object_type', HINT = 'Index each of them, or use declarative partitions.';
     END IF;
     SELECT a.atttypid, a.atttypmod INTO column_type, column_dimension
     FROM pg_attribute a
@@ -37,8 +34,7 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     IF column_type NOT IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) THEN
-        RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec',
-            column_name, table_name, column_type
+        RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec', column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
     END IF;
     IF column_dimension = -1 THEN
@@ -57,13 +53,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_vector_column(regclass, text, integer) IS
-    'refuses a column whose vectors a model of that dimension cannot take';
+COMMENT ON FUNCTION hashindex._check_vector_column IS 'refuses a column whose vectors a model of that dimension cannot take';
 
 -- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
-CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(
-    table_name regclass, column_name text, dimension integer
-)
+CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -82,13 +75,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_column_dimension(regclass, text, integer) IS
-    'refuses to search a column whose dimension was changed under its index';
+COMMENT ON FUNCTION hashindex._check_column_dimension IS 'refuses to search a column whose dimension was changed under its index';
 
 -- Triggers run as the administrator, so no operator, cast or domain check of another role may run in them. An enum has
 -- PostgreSQL's operators, unless its owner defines others.
-CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -99,10 +90,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_foreign_type(oid) IS 'whether a type is neither built in nor an enum of the administrator';
+COMMENT ON FUNCTION hashindex._is_foreign_type IS 'whether a type is neither built in nor an enum of the administrator';
 
-CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -139,42 +129,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_filter_columns(hashindex.index, regclass) IS 'refuses filter columns that cannot be kept beside codes';
+COMMENT ON FUNCTION hashindex._check_filter_columns IS 'refuses filter columns that cannot be kept beside codes';
 
-CREATE OR REPLACE FUNCTION hashindex._filter_fault(i hashindex.index, name text, n bigint)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    shown text := format('filter column "%s" of %s', name, base);
-    now record;
-    kept record;
-BEGIN
-    SELECT a.atttypid, a.atttypmod, a.attcollation INTO now FROM pg_attribute a
-    WHERE a.attrelid = base AND a.attname = _filter_fault.name AND a.attnum > 0 AND NOT a.attisdropped;
-    IF NOT FOUND THEN
-        RETURN shown || ' is gone, so that writes fail';
-    END IF;
-    SELECT a.atttypid, a.atttypmod, a.attcollation INTO kept FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_' || n AND NOT a.attisdropped;
-    IF kept IS DISTINCT FROM now THEN
-        RETURN format(
-            '%s is of type %s now, and was of %s, so that filters are checked in the table and writes may fail', shown,
-            format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)
-        );
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._filter_fault(hashindex.index, text, bigint) IS
-    'why the values of a filter column beside the codes may differ from those in the table; NULL if they do not';
-
-CREATE OR REPLACE FUNCTION hashindex._find_key(
-    table_name regclass, wanted text, OUT id_column text, OUT id_type text
-)
+CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 -- With only pg_catalog on the path the type's name is written qualified, and so means the same under any path.
 SET search_path = pg_catalog, pg_temp
@@ -224,30 +181,22 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_key(regclass, text) IS
-    'the key column of a table (the primary key unless another is wanted) and its type';
+COMMENT ON FUNCTION hashindex._find_key IS 'the key column of a table (the primary key unless another is wanted) and its type';
 
 -- The catalog's text is looked up as the name of a type and never becomes SQL. The result is qualified, so it means the same
 -- under any path.
-CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- If the type was dropped, so was the key, and any type serves.
-    RETURN coalesce((
-        SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-        WHERE t.oid = to_regtype(id_type)
-    ), 'pg_catalog.text');
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+-- If the type was dropped, so was the key, and any type serves.
+RETURN coalesce((
+    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.oid = to_regtype(id_type)
+), 'pg_catalog.text');
 
-COMMENT ON FUNCTION hashindex._key_type(text) IS 'type of the key of an index as SQL writes it under any search_path';
+COMMENT ON FUNCTION hashindex._key_type IS 'type of the key of an index as SQL writes it under any search_path';
 
 -- The statements of an index use these names for variables and for tables.
-CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -270,5 +219,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_names(regclass, text) IS
+COMMENT ON FUNCTION hashindex._check_names IS
     'refuses a table if searches use its name, or the name of one of its columns, for something else';

@@ -38,7 +38,7 @@ BEGIN
     i.layout := create_index.layout;
     i.created_at := now();
     i.access := 'scan';
-    i.ranking := hashindex._default_ranking(used);
+    i.ranking := (hashindex._rankings(used))[1];
     i.candidates := 200;
     i.generation := hashindex._new_generation(0);
     i.filter_columns := coalesce(create_index.filter_columns, '{}');
@@ -113,33 +113,42 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
--- Makes no primary key: a build adds it after the rows.
-CREATE OR REPLACE FUNCTION hashindex._create_code_table(i hashindex.index, base regclass)
+-- A build adds the key of a code table after the rows.
+CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-    filters text := '';
+    code_table text := format('%I.%I', i.code_schema, i.code_table);
 BEGIN
-    SELECT coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') INTO filters
-    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    IF i.layout = 'column' THEN
+        -- A generated column is computed after BEFORE triggers, which therefore cannot read it.
+        IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name AND a.attgenerated <> '') THEN
+            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, base
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
+        END IF;
+        EXECUTE format('ALTER TABLE %s ADD COLUMN %I bit(%s)', base, i.code_column, used.n_bits);
+        RETURN;
+    END IF;
     -- CREATE TABLE AS keeps the key's type modifier and collation. The cast replaces a domain by its base type: its checks must
     -- not run in triggers.
     EXECUTE format(
-        'CREATE %s TABLE %I.%I AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
         (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
-        i.code_schema, i.code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits, filters, base
+        code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits,
+        (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
+        base
     );
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
-        'ALTER TABLE %I.%I ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN',
-        i.code_schema, i.code_table
+        'ALTER TABLE %s ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
+        code_table, CASE WHEN with_key THEN ', ADD PRIMARY KEY (id)' END
     );
     EXECUTE format(
-        'COMMENT ON TABLE %I.%I IS %L', i.code_schema, i.code_table,
+        'COMMENT ON TABLE %s IS %L', code_table,
         format(
             CASE WHEN used.network IS NULL
                 THEN 'codes of index %s, kept fresh by triggers on %s'
@@ -152,41 +161,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_code_table(hashindex.index, regclass) IS 'makes a code table of an index, without its primary key';
-
-CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, table_name regclass)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF i.layout = 'table' THEN
-        PERFORM hashindex._create_code_table(i, table_name);
-        EXECUTE format('ALTER TABLE %I.%I ADD PRIMARY KEY (id)', i.code_schema, i.code_table);
-    ELSE
-        -- A generated column is computed after BEFORE triggers, which therefore cannot read it.
-        IF EXISTS (
-            SELECT FROM pg_attribute a
-            WHERE a.attrelid = _create_codes.table_name AND a.attname = i.column_name
-              AND a.attgenerated <> ''
-        ) THEN
-            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, _create_codes.table_name
-                USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
-        END IF;
-        EXECUTE format(
-            'ALTER TABLE %s ADD COLUMN %I bit(%s)', _create_codes.table_name, i.code_column,
-            (SELECT m.n_bits FROM hashindex.model m WHERE m.id = i.model_id)
-        );
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._create_codes(hashindex.index, regclass) IS
-    'makes the code table of an index, or the code column in its table';
+COMMENT ON FUNCTION hashindex._create_codes IS 'makes the code table of an index, or the code column in its table';
 
 -- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
-CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index)
-RETURNS text[]
+CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -197,12 +175,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_names(hashindex.index) IS
-    'names of the triggers that keep the codes of an index fresh';
+COMMENT ON FUNCTION hashindex._trigger_names IS 'names of the triggers that keep the codes of an index fresh';
 
 -- Finds triggers by their function, since the table may have been renamed or dropped.
-CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index)
-RETURNS SETOF pg_trigger
+CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index) RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -213,70 +189,36 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._triggers_of(hashindex.index) IS
-    'triggers that keep the codes of an index fresh, and their tables';
+COMMENT ON FUNCTION hashindex._triggers_of IS 'triggers that keep the codes of an index fresh, and their tables';
 
-CREATE OR REPLACE FUNCTION hashindex._has_trigger(
-    i hashindex.index, table_name regclass, trigger_name text
-)
-RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_trigger t
-        WHERE t.tgrelid = table_name AND t.tgname = trigger_name
-          AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
-    );
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._has_trigger(hashindex.index, regclass, text) IS
-    'whether a table has a trigger of an index by that name';
-
-CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    part regclass;
-    event text;
+    missing record;
 BEGIN
-    IF i.layout = 'column' THEN
-        IF NOT hashindex._has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
-            EXECUTE format(
-                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
-                'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
-            );
-        END IF;
-        RETURN;
-    END IF;
     -- A statement on a partitioned table fires its triggers only, and one on a partition fires only those of the partition: each
-    -- needs its own.
-    FOR part IN
-        SELECT relid FROM pg_partition_tree(table_name) UNION SELECT table_name
+    -- needs its own. PostgreSQL itself makes row triggers for partitions.
+    FOR missing IN
+        SELECT p.part, n.name, upper(substring(n.name FROM '[a-z]+$')) AS event
+        FROM hashindex._parts_of(table_name) p, unnest(hashindex._trigger_names(i)) n(name)
+        WHERE (i.layout = 'table' OR NOT p.is_partition)
+          AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
     LOOP
-        FOREACH event IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE'] LOOP
-            CONTINUE WHEN hashindex._has_trigger(
-                i, part, format('hashindex_%s_%s', i.storage, lower(event))
-            );
-            EXECUTE format(
-                'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
-                format('hashindex_%s_%s', i.storage, lower(event)), event, part,
-                CASE event
-                    WHEN 'INSERT' THEN 'REFERENCING NEW TABLE AS new_rows'
-                    WHEN 'UPDATE' THEN 'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
-                    WHEN 'DELETE' THEN 'REFERENCING OLD TABLE AS old_rows'
-                    ELSE ''
-                END,
-                'sync_' || i.storage
-            );
-        END LOOP;
+        EXECUTE format(
+            'CREATE TRIGGER %I %s EXECUTE FUNCTION hashindex.%I()', missing.name,
+            format(CASE WHEN i.layout = 'column' THEN 'BEFORE INSERT OR UPDATE ON %s FOR EACH ROW' ELSE
+                CASE missing.event
+                    WHEN 'INSERT' THEN 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
+                    WHEN 'UPDATE' THEN 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
+                    WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
+                    ELSE 'AFTER TRUNCATE ON %s'
+                END || ' FOR EACH STATEMENT' END, missing.part),
+            'sync_' || i.storage
+        );
     END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_triggers(hashindex.index, regclass) IS
-    'creates the triggers that keep the codes of an index fresh, if they are missing';
+COMMENT ON FUNCTION hashindex._create_triggers IS 'creates the triggers that keep the codes of an index fresh, if they are missing';

@@ -23,17 +23,11 @@ BEGIN
     ),
     parts AS (
         SELECT 'chunk_' || c.chunk AS part, c.chunk AS number,
-               format('btree ((%s))', hashindex._chunk_value(
-                   quote_ident(i.code_column), c.first_bit, c.width
-               )) AS method
+               format('btree ((%s))', format(c.value, quote_ident(i.code_column))) AS method
         FROM hashindex.model m, hashindex._code_chunks(m.n_bits, i.chunks) c
         WHERE _code_indexes.access = 'lookup' AND m.id = i.model_id
         UNION ALL
-        SELECT 'hnsw', 1, format(
-            'hnsw (%I %I.bit_hamming_ops)', i.code_column,
-            (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-             WHERE e.extname = 'vector')
-        )
+        SELECT 'hnsw', 1, format('hnsw (%I {ext}.bit_hamming_ops)', i.code_column)
         WHERE _code_indexes.access = 'hnsw'
     ),
     named AS (
@@ -60,11 +54,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_indexes(hashindex.index, text) IS
-    'the indexes over codes of an access path: names, and the statements that make them';
+COMMENT ON FUNCTION hashindex._code_indexes IS 'the indexes over codes of an access path: names, and the statements that make them';
 
-CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -86,5 +78,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._drop_code_indexes(hashindex.index, text) IS
-    'drops the indexes over codes of an access path, also those half built';
+COMMENT ON FUNCTION hashindex._drop_code_indexes IS 'drops the indexes over codes of an access path, also those half built';

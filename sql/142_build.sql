@@ -3,8 +3,7 @@
 
 -- Finds the tables of an index in schema hashindex by their names. One that is not in use was left by a run that was cut off, or by a
 -- former build.
-CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index)
-RETURNS TABLE (relation regclass, in_use boolean)
+CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -23,12 +22,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tables_of(hashindex.index) IS
-    'tables of an index in schema hashindex, and whether it uses them';
+COMMENT ON FUNCTION hashindex._tables_of IS 'tables of an index in schema hashindex, and whether it uses them';
 
 -- The catalog row as it will be after the build, for making the functions that will be used then.
-CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -45,10 +42,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._next_of(hashindex.index) IS 'catalog row that an index will have when the landmarks that are being built are in use';
+COMMENT ON FUNCTION hashindex._next_of IS 'catalog row that an index will have when the landmarks that are being built are in use';
 
-CREATE OR REPLACE FUNCTION hashindex._locked_index(name text)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._locked_index(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -61,11 +57,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._locked_index(text) IS 'catalog row of an index, locked against other changes of it';
+COMMENT ON FUNCTION hashindex._locked_index IS 'catalog row of an index, locked against other changes of it';
 
 -- Starts over after a run that was cut off, and drops what it left.
-CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text)
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -74,6 +69,7 @@ DECLARE
     later hashindex.index;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
+    PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     i.next_generation := hashindex._new_generation(i.generation);
@@ -91,16 +87,18 @@ BEGIN
         'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
         format('landmarks of index %s, which rows of %s are listed under', i.name, base)
     );
+    IF hashindex._is_distributed(i) THEN
+        EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
+    END IF;
     RETURN i;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_generation(text) IS
+COMMENT ON FUNCTION hashindex._begin_generation IS
     'gives an index the generation that it will have with new landmarks, and makes their table; returns its catalog row';
 
 -- The caller holds SHARE ROW EXCLUSIVE on the table.
-CREATE OR REPLACE FUNCTION hashindex._begin_build(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._begin_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -108,7 +106,7 @@ DECLARE
     i hashindex.index := hashindex._begin_generation(_begin_build.name);
     later hashindex.index := hashindex._next_of(i);
 BEGIN
-    PERFORM hashindex._create_code_table(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id, c.landmark, c.code FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_staged', later.code_table
@@ -129,13 +127,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_build(text) IS
+COMMENT ON FUNCTION hashindex._begin_build IS
     'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
 
 -- Measured on 10,321 landmarks: 64 lists hold .955 of the true ten. With ef_construction = 200 building takes 1.7 times as long and they
 -- hold .956; with m = 16 and ef_construction = 120 they hold .949.
-CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -154,29 +151,23 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._index_landmarks(text) IS 'builds the graph over landmarks that have just been written';
+COMMENT ON FUNCTION hashindex._index_landmarks IS 'builds the graph over landmarks that have just been written';
 
 -- The codes of one landmark are stored next to each other, so that reading its list takes a page or two.
-CREATE OR REPLACE FUNCTION hashindex._order_build(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._order_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_order_build.name);
     later hashindex.index := hashindex._next_of(i);
-    targets text := '';
-    sources text := '';
+    parts jsonb := hashindex._parts(later);
 BEGIN
-    IF i.filter_columns <> '{}' THEN
-        SELECT string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), string_agg(format(', b.%I', f.name), '' ORDER BY f.n)
-        INTO targets, sources FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
-    END IF;
     EXECUTE format(
         'INSERT INTO hashindex.%1$I (id, landmark, code%2$s) SELECT s.id, s.landmark, s.code%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
-        later.code_table, targets, sources, i.storage || '_staged',
+        later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
         i.storage || '_touched'
@@ -185,17 +176,17 @@ BEGIN
     EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
-    PERFORM hashindex._create_refresh(
-        later, hashindex._parts(later) || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage))
+    PERFORM hashindex._create_function(
+        parts ->> 'refresher', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
+        format('makes the codes of keys in index %s what the table says', i.name)
     );
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._order_build(text) IS 'writes the codes that were read in the order of their landmarks, and indexes them';
+COMMENT ON FUNCTION hashindex._order_build IS 'writes the codes that were read in the order of their landmarks, and indexes them';
 
 -- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
-CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 -- row_security = off makes a policy that hides rows an error; otherwise hidden rows would pass for deleted ones.
@@ -219,12 +210,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._apply_touched(text) IS
+COMMENT ON FUNCTION hashindex._apply_touched IS
     'brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied';
 
 -- The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last keys. No lock on code tables is taken, so nobody is waited for.
-CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -243,11 +233,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_build(text, bigint) IS 'lets searches and writers use the landmarks that were built';
+COMMENT ON FUNCTION hashindex._finish_build IS 'lets searches and writers use the landmarks that were built';
 
 -- Runs in a transaction of its own: searches under way read what it drops, and it must not wait for them while it holds locks on the table.
-CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -265,8 +254,7 @@ $$;
 COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer uses; returns their names';
 
 -- Needed because pg-hashindex index encode writes codes without firing triggers of the table.
-CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -293,13 +281,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._assign_missing(text) IS
-    'assigns a landmark to codes that have none; returns how many';
+COMMENT ON FUNCTION hashindex._assign_missing IS 'assigns a landmark to codes that have none; returns how many';
 
 -- Runs the steps above in one transaction, for those without Python. Each row is compared with landmarks by their graph, which takes
 -- several times as long as in Python.
-CREATE OR REPLACE FUNCTION hashindex.build_landmarks(index_name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex.build_landmarks(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -328,8 +314,7 @@ BEGIN
         RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
-    -- The table first, then the catalog's row, as every build locks them.
-    PERFORM hashindex._wait_for_writers(i);
+    -- It locks the table before the catalog's row, as every build does.
     PERFORM hashindex.encode_rows(i.name);
     PERFORM hashindex.configure_index(i.name, 'landmarks');
     PERFORM hashindex._begin_build(i.name);
@@ -385,5 +370,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.build_landmarks(text) IS
+COMMENT ON FUNCTION hashindex.build_landmarks IS
     'builds landmarks for an index, or new ones, in this transaction; writers wait until it ends; returns the number of rows';

@@ -1,8 +1,7 @@
 -- Drops an index, in the caller's transaction.
 
 -- A function of pg_hashindex may have the same name as one of an index's (search_..., for example); their arguments differ.
-CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index)
-RETURNS SETOF regprocedure
+CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -19,10 +18,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._functions_of(hashindex.index) IS 'functions that were made for an index';
+COMMENT ON FUNCTION hashindex._functions_of IS 'functions that were made for an index';
 
-CREATE OR REPLACE FUNCTION hashindex.drop_index(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.drop_index(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -55,10 +53,11 @@ BEGIN
             i.code_schema, i.code_table, i.code_column
         );
     END IF;
-    PERFORM hashindex._forget_on_nodes(i.name);
+    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
+        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
+    END IF;
     DELETE FROM hashindex.index x WHERE x.name = i.name;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_index(text) IS
-    'drops an index with its codes, triggers and search function; the table itself stays';
+COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';

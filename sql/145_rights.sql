@@ -6,20 +6,13 @@ GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
 GRANT SELECT ON hashindex.index TO PUBLIC;
 GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, network, created_at) ON hashindex.model TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION hashindex._administrator()
-RETURNS oid
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex';
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._administrator() RETURNS oid
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex');
 
-COMMENT ON FUNCTION hashindex._administrator() IS 'the role that owns schema hashindex; triggers run as it';
+COMMENT ON FUNCTION hashindex._administrator IS 'the role that owns schema hashindex; triggers run as it';
 
-CREATE OR REPLACE FUNCTION hashindex._check_administrator()
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_administrator() RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -34,25 +27,20 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_administrator() IS 'refuses a role that is neither the administrator nor a member of it';
+COMMENT ON FUNCTION hashindex._check_administrator IS 'refuses a role that is neither the administrator nor a member of it';
 
-CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass)
-RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass) RETURNS boolean
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+RETURN (
+    SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
         AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
-    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator();
-END
-$$;
+    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator()
+);
 
-COMMENT ON FUNCTION hashindex._is_hidden(regclass) IS 'whether row security of a table hides rows from the administrator';
+COMMENT ON FUNCTION hashindex._is_hidden IS 'whether row security of a table hides rows from the administrator';
 
 -- A table's owner can make everybody who reads it run his code, by policies, partial indexes and CHECK constraints.
-CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -85,11 +73,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_owner(hashindex.index, boolean) IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
+COMMENT ON FUNCTION hashindex._check_owner IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
 
 -- A member of the administrator, or a superuser, creates tables as itself.
-CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -105,11 +92,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._take_over(hashindex.index) IS 'makes the administrator the owner of the tables of an index';
+COMMENT ON FUNCTION hashindex._take_over IS 'makes the administrator the owner of the tables of an index';
 
 -- Returns roles with SELECT on the codes. Without row security also those that may read key and vector: codes tell them nothing new.
-CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -134,10 +120,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._readers_of(hashindex.index) IS 'roles that may read the codes of an index, or the keys and vectors themselves';
+COMMENT ON FUNCTION hashindex._readers_of IS 'roles that may read the codes of an index, or the keys and vectors themselves';
 
-CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -157,7 +142,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._let_read(hashindex.index, text, boolean) IS 'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
+COMMENT ON FUNCTION hashindex._let_read IS 'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
 
 CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
 RETURNS void
@@ -184,8 +169,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS 'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
 
-CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$

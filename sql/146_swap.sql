@@ -3,32 +3,8 @@
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
 
--- Objects get names made from it, so no index may have used it before.
-CREATE OR REPLACE FUNCTION hashindex._free_storage(name text)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    -- 34 bytes leave space for a number within the 40 bytes of an index's name.
-    stem text := CASE WHEN octet_length(name) <= 34 THEN name ELSE md5(name) END;
-    number integer := 2;
-BEGIN
-    WHILE EXISTS (
-        SELECT FROM hashindex.index x WHERE format('%s~%s', stem, number) IN (x.name, x.storage)
-    ) LOOP
-        number := number + 1;
-    END LOOP;
-    RETURN format('%s~%s', stem, number);
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._free_storage(text) IS
-    'an unused name for the index that is made beside one for a swap';
-
 -- Returns the catalog row that belongs to the swap of an index, if its state is one of these; otherwise NULLs.
-CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[])
-RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -41,11 +17,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_swap(text, text[]) IS
+COMMENT ON FUNCTION hashindex._find_swap IS
     'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
-CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -95,10 +70,14 @@ BEGIN
     IF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
-            USING ERRCODE = 'object_in_use',
-                  HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
+            USING ERRCODE = 'object_in_use', HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
     END IF;
-    next_name := hashindex._free_storage(i.name);
+    -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
+    -- an index's name.
+    SELECT format('%s~%s', s.stem, n) INTO next_name
+    FROM (SELECT CASE WHEN octet_length(i.name) <= 34 THEN i.name ELSE md5(i.name) END AS stem) s, generate_series(2, 99999) n
+    WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage))
+    ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
@@ -111,7 +90,7 @@ BEGIN
     PERFORM hashindex.configure_index(
         next_name, nullif(wanted, 'scan'),
         -- A ranking is kept if the user chose it; a default gives way to the new model's default.
-        CASE WHEN i.ranking <> hashindex._default_ranking(before)
+        CASE WHEN i.ranking <> (hashindex._rankings(before))[1]
                 AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
         i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
     );
@@ -123,8 +102,7 @@ COMMENT ON FUNCTION hashindex.begin_swap(text, text, text) IS
     'makes a second index with another model beside an index, to be encoded and then exchanged with it; returns its name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.
-CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -137,8 +115,7 @@ BEGIN
     WHERE x.swap_of = swap_is_ready.name AND x.swap_state IN ('next', 'ready') FOR UPDATE;
     IF beside.name IS NULL THEN
         RAISE EXCEPTION 'index "%" is not being swapped', swap_is_ready.name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Begin with: pg-hashindex index swap.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Begin with: pg-hashindex index swap.';
     END IF;
     IF beside.building = 'landmarks' THEN
         -- Landmarks cannot be trained on an empty table. They are built when it has rows.
@@ -153,12 +130,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS
-    'marks the codes that an index is swapped to as encoded and built';
+COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
 
 -- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
-CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -172,8 +147,7 @@ BEGIN
     IF beside IS NULL THEN
         RAISE EXCEPTION 'index "%" has no codes of another model that are %', exchange.name,
             coalesce(exchange.state, 'NULL')
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'See: pg-hashindex index show.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See: pg-hashindex index show.';
     END IF;
     -- Sessions that encode or build lock the names of both the index and its storage.
     IF (

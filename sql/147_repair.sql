@@ -62,7 +62,7 @@ BEGIN
             WHEN c.attname IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
-            WHEN NOT hashindex._is_beside(i) THEN format('table %s and its codes in %s are not distributed alike', base, codes)
+            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN i.layout = 'table' AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
@@ -74,24 +74,24 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._table_faults(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._table_faults IS
     'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
 
 -- Makes them empty; pg-hashindex index encode fills them.
-CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     IF EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
     ) THEN
-        IF hashindex._is_beside(i) THEN
+        IF (hashindex._distribution_of(base)).method IS NOT DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
             RETURN false;
         END IF;
         EXECUTE format('DROP TABLE %s', codes);
@@ -109,7 +109,7 @@ BEGIN
     SET (generation, building, access, landmark_table, next_generation)
         = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
     WHERE x.name = i.name;
-    PERFORM hashindex._create_codes(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    PERFORM hashindex._create_codes(i, base);
     IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     END IF;
@@ -119,13 +119,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_codes(text) IS
+COMMENT ON FUNCTION hashindex._restore_codes IS
     'creates the code table or code column of an index if it is missing; returns whether it was';
 
 -- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
 -- repair is cut off.
-CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -144,12 +143,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_triggers(text, regclass, boolean) IS
+COMMENT ON FUNCTION hashindex._mark_triggers IS
     'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
 
 -- Enables disabled triggers too, since codes do not stay right without them.
-CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text)
-RETURNS TABLE (table_name text, what text)
+CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -171,7 +169,8 @@ BEGIN
             UNION ALL
             SELECT DISTINCT 2, NULL::name, p.part, 'missing' FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
             -- PostgreSQL itself makes row triggers for partitions.
-            WHERE (i.layout = 'table' OR p.part = base) AND NOT hashindex._has_trigger(i, p.part, n.name)
+            WHERE (i.layout = 'table' OR NOT p.is_partition)
+              AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
         ) f WHERE f.fault IS NOT NULL ORDER BY f.place, f.fault, f.relation::text
     LOOP
         IF found.fault = 'foreign' THEN
@@ -191,12 +190,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_triggers(text) IS
+COMMENT ON FUNCTION hashindex._restore_triggers IS
     'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
 
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
-CREATE OR REPLACE FUNCTION hashindex._restore_access(name text)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -274,12 +272,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_access(text) IS
+COMMENT ON FUNCTION hashindex._restore_access IS
     'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
 
 -- Finds our objects by their names and comments; rows of the catalog say which of them are in use.
-CREATE OR REPLACE FUNCTION hashindex.orphans()
-RETURNS TABLE (kind text, object text, statement text)
+CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -294,26 +291,12 @@ BEGIN
     functions AS (
         SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
         FROM pg_proc p
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND CASE
-            WHEN p.proname ~ '^sync_' THEN p.prorettype = 'trigger'::regtype
-                AND obj_description(p.oid, 'pg_proc') ~ '^trigger: (keeps the codes of index|takes away the codes of rows) '
-                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE 'sync_' || i.storage = p.proname)
-            WHEN p.proname ~ '^encode_' THEN obj_description(p.oid, 'pg_proc') ~ '^code of a vector by the model of index '
-                AND NOT EXISTS (SELECT FROM hashindex.index i WHERE p.proname = 'encode_' || i.storage)
-            WHEN p.proname ~ '^(refresh|renew)_' THEN obj_description(p.oid, 'pg_proc') ~ '^makes the codes of keys in index '
-                AND NOT EXISTS (
-                    SELECT FROM hashindex.index i
-                    WHERE p.proname = 'refresh_' || i.storage
-                       OR p.proname = 'renew_' || i.storage AND i.next_generation IS NOT NULL
-                )
-            WHEN p.proname ~ '^(candidates|search|within)_' THEN
-                obj_description(p.oid, 'pg_proc')
-                    ~ '^(keys of the n rows of .*|nearest rows of .*|rows of .* whose codes are within a Hamming radius,) by index '
-                AND NOT EXISTS (
-                    SELECT FROM hashindex.index i
-                    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-                )
-        END
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|refresh|renew|candidates|search|within)_'
+          AND obj_description(p.oid, 'pg_proc') ~ (
+              '^(trigger: (keeps the codes of index|takes away the codes of rows) |code of a vector by the model of index |'
+              'makes the codes of keys in index |(keys of the n rows|nearest rows|rows) of .* by index )'
+          )
+          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._functions_of(i) f WHERE f = p.oid)
     ),
     triggers AS (
         SELECT t.tgname, t.tgrelid, t.tgrelid::regclass AS relation,
@@ -360,8 +343,7 @@ $$;
 COMMENT ON FUNCTION hashindex.orphans() IS
     'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
 
-CREATE OR REPLACE FUNCTION hashindex.drop_orphans()
-RETURNS TABLE (kind text, object text)
+CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -379,5 +361,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_orphans() IS
-    'drops objects of indexes that no longer exist; returns their names';
+COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

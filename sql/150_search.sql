@@ -11,7 +11,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
-    own_path text := current_setting('search_path');
     plans refcursor;
     plan json;
 BEGIN
@@ -21,18 +20,17 @@ BEGIN
     OPEN plans FOR EXECUTE explain;
     FETCH plans INTO plan;
     CLOSE plans;
-    PERFORM pg_catalog.set_config('search_path', own_path, true);
+    -- No function: its call would be parsed anew whenever the path differs from that of the last call.
+    SET LOCAL search_path = pg_catalog, pg_temp;
     matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
     cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._estimate(text, text) IS
-    'number of rows that the planner expects from a query, and its cost';
+COMMENT ON FUNCTION hashindex._estimate IS 'number of rows that the planner expects from a query, and its cost';
 
 -- Measured in microseconds. A vector stored out of line costs several times as much to compare.
-CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index)
-RETURNS double precision
+CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -43,7 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._row_cost(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._row_cost IS
     'microseconds that it takes to compare a vector of an index with the query, without reading the row';
 
 -- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
@@ -76,9 +74,12 @@ DECLARE
     expected record := hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, filter), caller_path);
     share double precision := least(1, greatest(expected.matching, 1) / rows);
     own_path text := current_setting('search_path');
+    operator text := hashindex._distance_operator(i.metric);
+    vector_type text := hashindex._vector_type(i);
     kept text;
     statement text;
     found record;
+    path text;
     n double precision;
     whole integer;
 BEGIN
@@ -102,13 +103,13 @@ BEGIN
             '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
             'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
             'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s) OFFSET 0) r',
-            'candidates_' || i.name, base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter, hashindex._vector_type(i)
+            'candidates_' || i.name, base, i.id_column, i.column_name, operator, filter, vector_type
         );
         LOOP
             whole := least(n, 2147483647);
-            PERFORM set_config('search_path', caller_path, true);
+            path := set_config('search_path', caller_path, true);
             EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
-            PERFORM pg_catalog.set_config('search_path', own_path, true);
+            path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
             IF n > 0.3 * rows THEN
@@ -129,19 +130,17 @@ BEGIN
     statement := format(
         'SELECT %1$s.%2$I::pg_catalog.text, (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0 AS distance FROM %1$s '
         'WHERE %1$s.%3$I IS NOT NULL AND (%5$s) ORDER BY distance, %1$s.%2$I LIMIT $2',
-        base, i.id_column, i.column_name, hashindex._distance_operator(i.metric), filter, hashindex._vector_type(i)
+        base, i.id_column, i.column_name, operator, filter, vector_type
     );
-    PERFORM set_config('search_path', caller_path, true);
+    path := set_config('search_path', caller_path, true);
     RETURN QUERY EXECUTE statement USING checked, k;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filtered_search(hashindex.index, {ext}.vector, integer, integer, integer, text, bit varying, text) IS
-    'nearest rows among those that match a filter';
+COMMENT ON FUNCTION hashindex._filtered_search IS 'nearest rows among those that match a filter';
 
 -- Returns the filter if it needs only columns that are kept beside the codes and built-in operators; otherwise NULL.
-CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -160,8 +159,10 @@ BEGIN
             i.code_schema, i.code_table, i.table_name
         ) INTO source
         FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        JOIN pg_attribute now ON now.attrelid = format('%I.%I', i.schema_name, i.table_name)::regclass AND now.attname = f.name
+        JOIN pg_attribute kept ON kept.attrelid = format('%I.%I', i.code_schema, i.code_table)::regclass AND kept.attname = 'filter_' || f.n
         -- A column whose type has changed since may compare differently.
-        WHERE hashindex._filter_fault(i, f.name, f.n) IS NULL;
+        WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
     END IF;
     -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
     PERFORM hashindex._estimate(format('SELECT FROM %s WHERE (%s)', source, filter), 'pg_catalog, pg_temp');
@@ -171,7 +172,7 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._kept_filter(hashindex.index, text) IS
+COMMENT ON FUNCTION hashindex._kept_filter IS
     'a filter, if the columns beside the codes of an index are enough to evaluate it; otherwise NULL';
 
 -- Python encodes the query before this statement reads the index, which may have been swapped to another model in between.
@@ -189,7 +190,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_by_model(text, bigint, bit varying) IS
+COMMENT ON FUNCTION hashindex._code_by_model IS
     'the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
@@ -212,7 +213,9 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     -- A line comment at the end of the filter must not hide what follows it.
-    wanted text := concat_ws(' AND ', '(' || filter || E'\n)', hashindex._filter_of(i, where_equals));
+    wanted text := concat_ws(
+        ' AND ', '(' || filter || E'\n)', CASE WHEN where_equals IS NOT NULL THEN hashindex._filter_of(i, where_equals) END
+    );
 BEGIN
     IF wanted = '' THEN
         RETURN QUERY EXECUTE format(
@@ -231,61 +234,38 @@ $$;
 COMMENT ON FUNCTION hashindex.search(text, {ext}.vector, integer, integer, integer, jsonb, text, bit varying, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
-CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    pair record;
-    conditions text[] := '{}';
+    wrong record;
 BEGIN
-    IF where_equals IS NULL THEN
-        RETURN NULL;
-    END IF;
     IF jsonb_typeof(where_equals) <> 'object' THEN
         RAISE EXCEPTION 'where_equals is %, not a JSON object', where_equals
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"column": value}.';
     END IF;
-    FOR pair IN
-        SELECT e.key, e.value, t.typcategory = 'N' AS numeric
-        FROM jsonb_each(where_equals) e
-        LEFT JOIN pg_attribute a
-            ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
-        LEFT JOIN pg_type t ON t.oid = a.atttypid
-    LOOP
-        IF pair.numeric IS NULL THEN
-            RAISE EXCEPTION 'where_equals names column "%", which % does not have', pair.key, base
-                USING ERRCODE = 'undefined_column';
-        END IF;
-        IF jsonb_typeof(pair.value) IN ('array', 'object') THEN
-            RAISE EXCEPTION 'where_equals cannot compare column "%" with %', pair.key, pair.value
-                USING ERRCODE = 'invalid_parameter_value',
-                      HINT = 'Values are text, numbers, true, false or null.';
-        END IF;
-        conditions := conditions || CASE jsonb_typeof(pair.value)
-            WHEN 'null' THEN
-                format('%I.%I IS NULL', i.table_name, pair.key)
-            WHEN 'number' THEN
-                -- Compared as a number, since 5.0 is no literal of type integer.
-                format('%I.%I = %s', i.table_name, pair.key,
-                    CASE WHEN pair.numeric THEN pair.value #>> '{}'
-                         ELSE quote_literal(pair.value #>> '{}') END)
-            ELSE
-                -- A literal without a type takes the column's.
-                format('%I.%I = %L', i.table_name, pair.key, pair.value #>> '{}')
-        END;
-    END LOOP;
-    RETURN nullif(array_to_string(conditions, ' AND '), '');
+    SELECT e.* INTO wrong FROM jsonb_each(where_equals) e WHERE jsonb_typeof(e.value) IN ('array', 'object');
+    IF FOUND THEN
+        RAISE EXCEPTION 'where_equals cannot compare column "%" with %', wrong.key, wrong.value
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Values are text, numbers, true, false or null.';
+    END IF;
+    RETURN string_agg(format('%I.%I ', i.table_name, e.key) || CASE
+        WHEN jsonb_typeof(e.value) = 'null' THEN 'IS NULL'
+        -- Compared as a number, since '5.0' is no literal of type integer. A literal without a type takes the column's.
+        WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' THEN '= ' || e.value::text
+        ELSE '= ' || quote_literal(e.value #>> '{}')
+    END, ' AND ')
+    FROM jsonb_each(where_equals) e
+    LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type t ON t.oid = a.atttypid;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filter_of(hashindex.index, jsonb) IS
-    'filter that matches rows in which every named column equals its value';
+COMMENT ON FUNCTION hashindex._filter_of IS 'filter that matches rows in which every named column equals its value';
 
-CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text)
-RETURNS bit varying
+CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$

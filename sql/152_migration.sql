@@ -2,8 +2,7 @@
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
 -- Encodes rows that have a vector and no code; returns how many.
-CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -23,8 +22,9 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    -- Nobody writes after this lock, and the statements below see everything that was written before.
-    PERFORM hashindex._wait_for_writers(i);
+    -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
+    -- bulk encoding writes to them and not to the table.
+    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
     IF hashindex._is_distributed(i) THEN
@@ -65,8 +65,7 @@ $$;
 COMMENT ON FUNCTION hashindex.encode_rows(text) IS
     'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
 
-CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -85,7 +84,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._warn_of_path(text) IS
+COMMENT ON FUNCTION hashindex._warn_of_path IS
     'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
@@ -145,8 +144,7 @@ COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, te
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
-CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$

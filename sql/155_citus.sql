@@ -2,9 +2,7 @@
 -- landmarks are a reference table, so triggers, encoding and searches find all they need on their node. On a plain server
 -- only _is_distributed runs, once for each change of an index.
 
-CREATE OR REPLACE FUNCTION hashindex._distribution_of(
-    relation regclass, OUT method text, OUT column_name text
-)
+CREATE OR REPLACE FUNCTION hashindex._distribution_of(relation regclass, OUT method text, OUT column_name text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -19,11 +17,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distribution_of(regclass) IS
+COMMENT ON FUNCTION hashindex._distribution_of IS
     'how Citus distributes a table (hash, reference or other) and by which column; NULLs if it does not';
 
-CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -33,26 +30,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_distributed(hashindex.index) IS
-    'whether Citus distributes the table of an index among shards';
-
-CREATE OR REPLACE FUNCTION hashindex._is_beside(i hashindex.index)
-RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN (hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name)))).method
-        IS NOT DISTINCT FROM (hashindex._distribution_of(to_regclass(format('%I.%I', i.code_schema, i.code_table)))).method;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._is_beside(hashindex.index) IS
-    'whether the codes of an index are distributed like its table';
+COMMENT ON FUNCTION hashindex._is_distributed IS 'whether Citus distributes the table of an index among shards';
 
 -- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
-CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -66,10 +47,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_shard(regclass) IS 'whether a table is a shard of one that Citus distributes';
+COMMENT ON FUNCTION hashindex._is_shard IS 'whether a table is a shard of one that Citus distributes';
 
-CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -84,12 +64,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._relation_bytes(regclass) IS 'size of a table without its indexes, shards included';
+COMMENT ON FUNCTION hashindex._relation_bytes IS 'size of a table without its indexes, shards included';
 
 -- Citus allows triggers on distributed tables only by a setting, since they could make changes outside its distributed
 -- transaction. One connection to each node is used, since several would not see each other's changes.
-CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes()
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -101,12 +80,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._allow_shard_changes() IS
+COMMENT ON FUNCTION hashindex._allow_shard_changes IS
     'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
 
 -- Called before anything is changed.
-CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -158,13 +136,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_distributable(hashindex.index) IS
+COMMENT ON FUNCTION hashindex._check_distributable IS
     'refuses an index that a distributed table cannot have; does nothing for other tables';
 
 -- Keeps node_index, a reference table with one row for each index. The catalog and models stay on the coordinator, since Citus cannot
 -- distribute a table whose row type is an argument of functions.
-CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -185,26 +162,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tell_nodes(hashindex.index) IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
-
-CREATE OR REPLACE FUNCTION hashindex._forget_on_nodes(name text)
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
-        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING name;
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._forget_on_nodes(text) IS 'removes an index from the table that every node of a Citus cluster has a copy of';
+COMMENT ON FUNCTION hashindex._tell_nodes IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
 
 -- Reads this node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at
 -- _layers_of.
-CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint)
-RETURNS hashindex.layer[]
+CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint) RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -232,13 +194,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._node_layers_of(bigint) IS
+COMMENT ON FUNCTION hashindex._node_layers_of IS
     'layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding';
 
--- The values of placeholders that differ from those for a plain table. Percent signs are doubled in statements that go through
--- format() once more.
-CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb)
-RETURNS jsonb
+-- The values of placeholders that differ from those for a plain table.
+CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -252,9 +212,7 @@ DECLARE
     );
     layers text := format('hashindex._node_layers_of(%s)', i.model_id);
     encode text := format('hashindex.%I', 'encode_' || i.storage);
-    projection text := hashindex._projection(used, 'hashindex_query', layers);
     row_projection text := hashindex._projection(used, 'r.vector', layers);
-    doubled record;
 BEGIN
     -- During a build, its codes come after its landmarks.
     IF i.next_generation IS NOT NULL THEN
@@ -265,15 +223,14 @@ BEGIN
     END IF;
     code_tables := ARRAY[i.code_table, later.code_table];
     landmark_tables := ARRAY[i.landmark_table, later.landmark_table];
-    SELECT replace(quote_ident(i.id_column), '%', '%%') AS key, replace(quote_ident(i.column_name), '%', '%%') AS column,
-           replace(encode, '%', '%%') AS encode, replace(parts ->> 'filter_reads', '%', '%%') AS filter_reads,
-           replace(parts ->> 'point_of_row', '%', '%%') AS point
-    INTO doubled;
     RETURN parts || jsonb_build_object(
         'encode', encode,
         'projection', format(
-            'CASE WHEN query_code IS NULL THEN %s ELSE hashindex._refuse_code(query_code) END', projection
+            'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
+            hashindex._projection(used, 'hashindex_query', layers)
         ),
+        'plans', 'auto',
+        'kept', parts ->> 'codes',
         'row_code', CASE WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', parts ->> 'ext', row_projection)
             ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END,
         'set_code', format(
@@ -287,10 +244,6 @@ BEGIN
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
         ) END,
-        -- Weights of bits are written into the function, since they are few.
-        'query_codes', CASE WHEN i.ranking = 'weighted' THEN format(
-            'hashindex._weighted_codes(%s, hashindex._weight_planes(%L::%s.vector))', parts ->> 'code', used.bit_weights::text, parts ->> 'ext'
-        ) ELSE parts ->> 'query_codes' END,
         'row_is_visible', CASE WHEN i.layout = 'table' THEN format(
             E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id)', parts ->> 'table', i.id_column
         ) ELSE '' END
@@ -302,58 +255,16 @@ BEGIN
         'landmark_tables', quote_literal(ARRAY(
             SELECT CASE WHEN l.name IS NOT NULL THEN format('hashindex.%I', l.name) END
             FROM unnest(code_tables, landmark_tables) l(codes, name) WHERE l.codes IS NOT NULL
-        )::text),
-        -- %1$s is the shard of codes, %2$s the shard of the table, %3$s the node's copy of the landmarks.
-        'forget_gone', quote_literal(format(
-            'DELETE FROM %%1$s c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM %%2$s b WHERE b.%s = c.id AND b.%s IS NOT NULL)',
-            doubled.key, doubled.column
-        )),
-        'write_codes', quote_literal(format(
-            'INSERT INTO %%1$s AS c (id, landmark, code%1$s) SELECT r.id, %%3$s, %2$s(r.vector)%3$s '
-            'FROM (SELECT b.%4$s AS id%5$s, b.%6$s::%7$s.vector AS vector FROM %%2$s b WHERE b.%4$s = ANY ($1) AND b.%6$s IS NOT NULL OFFSET 0) r '
-            'ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code%8$s',
-            parts ->> 'filter_targets', doubled.encode, parts ->> 'filter_sources', doubled.key, doubled.filter_reads, doubled.column,
-            parts ->> 'ext', parts ->> 'filter_sets'
-        )),
-        'nearest_landmark', quote_literal(format(
-            '(SELECT l.landmark FROM %%s l ORDER BY l.centre %s %s LIMIT 1)', replace(parts ->> 'landmark_operator', '%', '%%'), doubled.point
-        )),
-        'meet_hidden', quote_literal(format(
-            'INSERT INTO %%s AS c (id, code) SELECT DISTINCT t.id, 0::bit(%s) FROM unnest($1) t(id) ON CONFLICT (id) DO UPDATE SET code = c.code',
-            used.n_bits
-        ))
+        )::text)
     );
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._shard_parts(hashindex.index, jsonb) IS
+COMMENT ON FUNCTION hashindex._shard_parts IS
     'values of the placeholders in templates for a distributed table, made from those for a plain one';
 
--- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
-CREATE OR REPLACE FUNCTION hashindex._bring_functions()
-RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    needed regprocedure;
-BEGIN
-    FOR needed IN EXECUTE
-        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
-        'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
-        -- A function that is parsed when it is created comes after those that it calls.
-        'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
-    LOOP
-        EXECUTE 'SELECT create_distributed_function($1)' USING needed;
-    END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._bring_functions() IS 'creates on every node of a Citus cluster the functions that triggers, encoding and searches call there';
-
 -- Co-locates the codes with the table.
-CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -366,22 +277,20 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distribute_codes(hashindex.index) IS
-    'empties a table of codes, and distributes it like the table of its index';
+COMMENT ON FUNCTION hashindex._distribute_codes IS 'empties a table of codes, and distributes it like the table of its index';
 
-CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text)
-RETURNS void
+CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    needed regprocedure;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Without Citus an index needs no distribution.';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Without Citus an index needs no distribution.';
     ELSIF (hashindex._distribution_of(base)).method IS NULL THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: its table %.% is not', i.name, i.schema_name, i.table_name
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -389,7 +298,15 @@ BEGIN
     END IF;
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._allow_shard_changes();
-    PERFORM hashindex._bring_functions();
+    -- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
+    FOR needed IN EXECUTE
+        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
+        'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
+        -- A function that is parsed when it is created comes after those that it calls.
+        'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'
+    LOOP
+        EXECUTE 'SELECT create_distributed_function($1)' USING needed;
+    END LOOP;
     IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
@@ -399,7 +316,7 @@ BEGIN
         WHERE x.name = i.name;
         i := hashindex.find_index(i.name);
         PERFORM hashindex._distribute_codes(i);
-    ELSIF i.layout = 'column' AND NOT hashindex._has_trigger(i, base, 'zz_hashindex_' || i.storage) THEN
+    ELSIF i.layout = 'column' AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = base) THEN
         EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
     END IF;
     PERFORM hashindex._create_functions(i);
@@ -412,27 +329,8 @@ COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
 -- A build makes new landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers
--- write to at once. For the second step the caller holds SHARE ROW EXCLUSIVE on the table.
-CREATE OR REPLACE FUNCTION hashindex._begin_shard_landmarks(name text)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index;
-BEGIN
-    PERFORM hashindex._allow_shard_changes();
-    i := hashindex._begin_generation(_begin_shard_landmarks.name);
-    EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', (hashindex._next_of(i)).landmark_table);
-    RETURN i.next_generation;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._begin_shard_landmarks(text) IS
-    'creates the landmark table of a distributed table on every node; returns the generation that the index will have';
-
-CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text)
-RETURNS void
+-- write to at once. The caller holds SHARE ROW EXCLUSIVE on the table.
+CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -448,7 +346,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_shard_codes(text) IS
+COMMENT ON FUNCTION hashindex._begin_shard_codes IS
     'creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on';
 
 -- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page.
@@ -486,13 +384,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encode_shards(hashindex.index, bigint, bigint) IS
+COMMENT ON FUNCTION hashindex._encode_shards IS
     'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
 
 -- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them: the writer did not see these
 -- codes. The caller has waited for all writers of that time; later writers see the codes.
-CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -511,8 +408,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._prune_shards(hashindex.index) IS
-    'deletes codes whose rows are gone or have no vector; returns how many';
+COMMENT ON FUNCTION hashindex._prune_shards IS 'deletes codes whose rows are gone or have no vector; returns how many';
 
 -- One statement for each number, so that shards count and Citus sums up. Only Citus knows the size of a distributed table.
 CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
@@ -553,5 +449,4 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distributed_summary(text) IS
-    'rows, codes and sizes of an index on a distributed table; reads the whole table';
+COMMENT ON FUNCTION hashindex._distributed_summary IS 'rows, codes and sizes of an index on a distributed table; reads the whole table';

@@ -2,25 +2,18 @@
 -- job's number. The number is random, so nobody can have locked it before, and the process is checked, so nobody can pose as it.
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint)
-RETURNS boolean
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
-          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-          AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
-    );
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint) RETURNS boolean
+LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE
+RETURN EXISTS (
+    SELECT FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
+);
 
-COMMENT ON FUNCTION hashindex._holds(integer, bigint) IS 'whether the session of a process still holds its lock';
+COMMENT ON FUNCTION hashindex._holds IS 'whether the session of a process still holds its lock';
 
-CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -32,11 +25,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_at_work(text, text) IS
-    'whether a session is encoding, building, repairing or swapping an index, or tuning';
+COMMENT ON FUNCTION hashindex._is_at_work IS 'whether a session is encoding, building, repairing or swapping an index, or tuning';
 
-CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer)
-RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -50,8 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._job_state(integer) IS
-    'state of a job as it is now: dead where its session is gone';
+COMMENT ON FUNCTION hashindex._job_state IS 'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
 SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,
@@ -72,5 +62,4 @@ CROSS JOIN LATERAL (
         AS rows_per_second
 ) r;
 
-COMMENT ON VIEW hashindex.jobs IS
-    'long runs of pg-hashindex: their progress, and whether they run, are dead, done or failed';
+COMMENT ON VIEW hashindex.jobs IS 'long runs of pg-hashindex: their progress, and whether they run, are dead, done or failed';

@@ -2,45 +2,27 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
-CREATE OR REPLACE FUNCTION hashindex._shell_word(word text)
-RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
 
-COMMENT ON FUNCTION hashindex._shell_word(text) IS 'a name as a shell takes it for one word of a command';
+COMMENT ON FUNCTION hashindex._shell_word IS 'a name as a shell takes it for one word of a command';
 
-CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass)
-RETURNS TABLE (part regclass, is_partition boolean)
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN QUERY
+CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+BEGIN ATOMIC
     SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
-END
-$$;
+END;
 
-COMMENT ON FUNCTION hashindex._parts_of(regclass) IS 'a table and all of its partitions, of whatever level';
+COMMENT ON FUNCTION hashindex._parts_of IS 'a table and all of its partitions, of whatever level';
 
-CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision)
-RETURNS double precision
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN least(1, pages / greatest(1, (
-        SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
-    ) / current_setting('block_size')::double precision));
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+RETURN least(1, pages / greatest(1, (
+    SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
+) / current_setting('block_size')::double precision));
 
-COMMENT ON FUNCTION hashindex._sample_share(regclass, double precision) IS
-    'share of a table that a number of its pages is; at most 1';
+COMMENT ON FUNCTION hashindex._sample_share IS 'share of a table that a number of its pages is; at most 1';
 
 -- A page holds between one row and a hundred, and the caller may see few of them. So more pages are read until there are enough rows,
 -- up to a limit.
@@ -69,8 +51,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._sample_ids(regclass, text, text, integer) IS
-    'keys of rows drawn at random, and about how many rows there are';
+COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
 
 -- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
@@ -199,9 +180,16 @@ BEGIN
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
     IF i.filter_columns <> '{}' THEN
-        wrong := array_remove(ARRAY(
-            SELECT hashindex._filter_fault(i, f.name, f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n) ORDER BY f.n
-        ), NULL);
+        wrong := ARRAY(
+            SELECT format('filter column "%s" of %s ', f.name, base) || CASE WHEN now.attname IS NULL THEN 'is gone, so that writes fail'
+                ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail',
+                            format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
+            FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+            LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
+            LEFT JOIN pg_attribute kept ON kept.attrelid = code_table AND kept.attname = 'filter_' || f.n
+            WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
+            ORDER BY f.n
+        );
         IF wrong = '{}' THEN
             ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.id_column, 'true', 2000)).ids END;
             EXECUTE format(
@@ -263,7 +251,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._health_of_rows(hashindex.index, boolean) IS
+COMMENT ON FUNCTION hashindex._health_of_rows IS
     'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
 
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)

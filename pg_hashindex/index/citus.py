@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ..db.connection import execute, translated_errors
+from ..db.connection import EXTENSION, execute, translated_errors
 from ..db.jobs import Job
 from ..db.locks import patiently
 from ..db.throttle import Throttle
@@ -216,7 +216,7 @@ class ShardBuild(_Build):
         with self.connection.transaction():
             self._lock_entry()
             (generation,) = self._execute(
-                "SELECT hashindex._begin_shard_landmarks($1)", [self.index.name]
+                "SELECT (hashindex._begin_generation($1)).next_generation", [self.index.name]
             ).fetchone()
             self._set_generation(generation)
             self._write_landmarks(centres)
@@ -252,12 +252,12 @@ class ShardVerifier(Verifier):
                 UPDATE {table} b SET {code} = NULL WHERE b.{column} IS NOT NULL
                   AND b.{code} <> {encode}(b.{column}::{ext}.vector)
             """
-        row = self._execute("SELECT hashindex._vector_schema()").fetchone()
+        row = self._execute(EXTENSION).fetchone()
         return int(
             self._execute(
                 statement,
                 encode=sql.Identifier("hashindex", f"encode_{self.index.storage}"),
-                ext=sql.SQL(row[0]),
+                ext=sql.Identifier(row[0]),
             ).rowcount
         )
 

@@ -7,7 +7,7 @@ RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = {plans}
 SET enable_seqscan = off
 AS $body$
 #variable_conflict use_column
@@ -17,7 +17,9 @@ DECLARE
     n_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF {codes_are_hidden} THEN
-        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from approximate indexes.
+        RETURN QUERY EXECUTE {{SELECT {table}.{key}::{key_type} FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} || coalesce($4, 'true') || {{
+            ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -46,7 +48,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- Comparing all landmarks is faster than searching the graph for so many. "+ 0" keeps the planner from the graph.
+                -- Comparing all landmarks is faster than searching the graph for so many.
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre {landmark_operator} point) + 0 LIMIT n_probes
                 );

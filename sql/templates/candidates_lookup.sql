@@ -16,7 +16,9 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF {codes_are_hidden} THEN
-        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        RETURN QUERY EXECUTE {{SELECT {table}.{key}::{key_type} FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} || coalesce($4, 'true') || {{
+            ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -63,9 +65,7 @@ BEGIN
             -- The next radius finds about ten times as many, which would still be too few.
             EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
         END LOOP;
-        RETURN QUERY SELECT c.id FROM (
-            SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-        ) c ORDER BY {distance} LIMIT hashindex_n;
+        RETURN QUERY SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n;
     END;
 END
 $body$

@@ -7,7 +7,7 @@ RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = {plans}
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -15,7 +15,9 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF {codes_are_hidden} THEN
-        RETURN QUERY EXECUTE format({exact}, coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        RETURN QUERY EXECUTE {{SELECT {table}.{key}::{key_type} FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} || coalesce($4, 'true') || {{
+            ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -29,11 +31,11 @@ BEGIN
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
+        hashindex_ids {key_type}[];
     BEGIN
         IF $4 IS NULL THEN
-            RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM {codes} c ORDER BY {near} LIMIT hashindex_pool
-            ) c ORDER BY {distance} LIMIT hashindex_n;
+            hashindex_ids := ARRAY(SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format({filtered}, 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;

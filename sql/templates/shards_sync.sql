@@ -53,16 +53,23 @@ BEGIN
         END IF;
         hashindex_landmarks := 'NULL::integer';
         IF hashindex_landmark_table IS NOT NULL THEN
-            SELECT format({nearest_landmark}, shard_name(l.logicalrelid, l.shardid)) INTO hashindex_landmarks
+            SELECT {{(SELECT l.landmark FROM }} || shard_name(l.logicalrelid, l.shardid)
+                || {{ l ORDER BY l.centre {landmark_operator} {point_of_row} LIMIT 1)}} INTO hashindex_landmarks
             FROM pg_dist_shard l WHERE l.logicalrelid = to_regclass(hashindex_landmark_table);
         END IF;
         IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
             -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
             -- the serialization failure that callers of these isolation levels expect.
-            EXECUTE format({meet_hidden}, hashindex_codes) USING hashindex_touched;
+            EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, code) SELECT DISTINCT t.id, 0::bit({n_bits}) FROM unnest($1) t(id)
+                ON CONFLICT (id) DO UPDATE SET code = c.code}} USING hashindex_touched;
         END IF;
-        EXECUTE format({forget_gone}, hashindex_codes, hashindex_rows) USING hashindex_touched;
-        EXECUTE format({write_codes}, hashindex_codes, hashindex_rows, hashindex_landmarks) USING hashindex_touched;
+        EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM ' || hashindex_rows
+            || {{ b WHERE b.{key} = c.id AND b.{column} IS NOT NULL)}} USING hashindex_touched;
+        EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, landmark, code{filter_targets}) SELECT r.id, }} || hashindex_landmarks
+            || {{, {encode}(r.vector){filter_sources} FROM (
+                SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM }} || hashindex_rows
+            || {{ b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+            ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING hashindex_touched;
     END LOOP;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
     RETURN NULL;

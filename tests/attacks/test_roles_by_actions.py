@@ -59,8 +59,8 @@ ACTIONS: dict[str, dict[str, str]] = {
         "make a function": "CREATE FUNCTION hashindex.layers_of(integer) RETURNS int "
         "LANGUAGE sql AS 'SELECT 1'",
         "make a table": "CREATE TABLE hashindex.own (id int)",
-        "replace a function": "CREATE OR REPLACE FUNCTION hashindex._refuse_code(query_code "
-        "bit varying) RETURNS vector LANGUAGE sql AS 'SELECT NULL::vector'",
+        "replace a function": "CREATE OR REPLACE FUNCTION hashindex._shell_word(word "
+        "text) RETURNS text LANGUAGE sql AS 'SELECT word'",
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
         "encode rows": "SELECT hashindex.encode_rows('items_idx')",
         "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",

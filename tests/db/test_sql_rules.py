@@ -28,7 +28,7 @@ NARROW_PATH = "pg_catalog, pg_temp"
 NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
 
 # Of a model's layers and weights, which PostgreSQL is to keep in plans.
-FOLDED = {"_layers_of", "_planes_of", "_node_layers_of"}
+FOLDED = {"_layers_of", "_node_layers_of"}
 
 # Holds the texts of others.
 TEXTS = {"_template"}

@@ -12,8 +12,9 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.network_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'network' AND x.generation = GENERATION) THEN
-        RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (%s
-) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2', coalesce($4, 'true')) USING hashindex_query, hashindex_n;
+        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
+        RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
+            ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -27,11 +28,11 @@ BEGIN
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := hashindex_n;
+        hashindex_ids pg_catalog.int8[];
     BEGIN
         IF $4 IS NULL THEN
-            RETURN QUERY SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool
-            ) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n;
+            hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.network_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code OPERATOR(public.<~>) $1) AS hashindex_distance FROM hashindex.network_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)

@@ -28,7 +28,6 @@ EXTREME = {
 }
 # Of statements that our functions write, which a role, a table or a filter that is none breaks.
 SYNTAX_ERROR = {
-    "_create_code_table",
     "_create_codes",
     "_create_triggers",
     "_estimate",

@@ -186,8 +186,8 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ('{"colour": 1}', 'names column "colour", which public.items does not have'),
-        ('{"category\\" = category --": 1}', "which public.items does not have"),
+        ('{"colour": 1}', "column items.colour does not exist"),
+        ('{"category\\" = category --": 1}', "does not exist"),
         ('{"category": ["a"]}', "Values are text, numbers"),
         ('["category"]', "not a JSON object"),
     ],

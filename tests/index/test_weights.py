@@ -110,18 +110,6 @@ def test_weights_that_cannot_be(
             )
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ("_weight_planes('[0,0]')", "weights of bits are from 0 to 0; .* at least one above 0"),
-        ("_weight_planes('[1,-2,3]')", "weights of bits are from -2 to 3"),
-    ],
-)
-def test_weights_that_order_nothing(connection: Connection, call: str, message: str) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        connection.execute(f"SELECT hashindex.{call}".encode())
-
-
 def test_weights_far_apart(connection: Connection) -> None:
     row = connection.execute("SELECT hashindex._weight_planes('[1e30,1e-30]')::text[]").fetchone()
     assert row == (["10"] * 4,)

@@ -19,7 +19,7 @@ _INDEXES = """
            i.filter_columns,
            c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
            m.name AS model, m.version, m.dimension,
-           m.metric AS model_metric, hashindex._default_ranking(m) AS model_ranking
+           m.metric AS model_metric, (hashindex._rankings(m))[1] AS model_ranking
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
     LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
     LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
