@@ -41,7 +41,7 @@ from typing import Any
 
 import psycopg
 from hashing import ROOT
-from memory_report import check_bars, lines
+from memory_report import DATA, RESULTS, check_bars, lines
 from retrieval import TARGET, about
 from retrieval_data import FILTERS, SEED, Drawn, Truth, draw
 from retrieval_held import LEAST_MEMORY, MemoryGroup, NoCgroupsError, cold_start, held_down
@@ -50,8 +50,6 @@ from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, copied, databas
 from retrieval_systems import System, compared
 from semi_supervised_runs import read, write
 
-RESULTS = ROOT / "benchmarks/results"
-DATA = ("packages", "synthetic-300k", "synthetic-1m", "clustered-1536", "clustered-3072")
 SHARES = (1, 2, 4, 8)
 EXTENT = Extent(queries=500, fresh=3_000, patience=12)
 QUICK = Extent(rows=5_000, queries=60, fresh=200, single=20, batches=5, patience=1)

@@ -1,10 +1,13 @@
-"""Draw docs/pictures from the packages of the demo: python docs/make_pictures.py.
+"""Draw docs/pictures: python docs/make_pictures.py.
 
-Everything but the diagram of the stages is computed: projections, codes, centres and recalls.
+Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
+projections, codes, centres and recalls. Those of memory show what benchmarks/memory.py measured.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,8 @@ from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import memory_report
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
@@ -182,7 +187,84 @@ def access(flat: Floats) -> str:
     return drawing.svg()
 
 
+# Colour, width and dashes of each system's line.
+LINES = {
+    "exact": (FAINT, 2, "none"),
+    "hnsw": (SHADES[0], 2, "none"),
+    "hnsw-halfvec": (SHADES[0], 2, "6 4"),
+    "hnsw-signs": ("#0f766e", 2, "none"),
+    "hnsw-centred-signs": ("#0f766e", 2, "6 4"),
+    "ivfflat": ("#7c3aed", 2, "none"),
+    "ours": (ACCENT, 3.5, "none"),
+}
+
+
+def memory(whole: Mapping[str, Any]) -> str:
+    """Draw p50 against the server's memory, after a cold start and later."""
+    drawing = Drawing(940, 440, f"p50 against memory, {memory_report.title(whole)}")
+    systems = {
+        name: {
+            share: found for share, found in memory_report.by_share(system) if "error" not in found
+        }
+        for name, system in memory_report.systems(whole).items()
+    }
+    limits = {
+        share: found["limit_bytes"] for curve in systems.values() for share, found in curve.items()
+    }
+    shares = sorted(limits, key=int)
+    keys = ("cold_p50_ms", "steady_p50_ms")
+    values = np.log10(
+        [f[key] for curve in systems.values() for f in curve.values() for key in keys]
+    )
+    low, high = values.min() - 0.1, values.max() + 0.1
+    top, bottom, width = 70, 360, 270
+
+    def height(milliseconds: float) -> float:
+        return bottom - (bottom - top) * float((np.log10(milliseconds) - low) / (high - low))
+
+    ticks = [step * 10.0**power for power in range(-1, 5) for step in (1, 2, 5)]
+    for left, title, key in ((60, "cold start", keys[0]), (390, "later", keys[1])):
+        places = {
+            share: left + 15 + (width - 30) * place / max(1, len(shares) - 1)
+            for place, share in enumerate(shares)
+        }
+        for tick in ticks:
+            if low <= np.log10(tick) <= high:
+                drawing.line([(left, height(tick)), (left + width, height(tick))], "#dde3ea", 1)
+                drawing.text(left - 8, height(tick) + 5, f"{tick:g}", anchor="end", size=13)
+        for share, x in places.items():
+            drawing.text(x, bottom + 20, f"1/{share}", size=13)
+            megabytes = f"{limits[share] / 1e6:,.0f} MB"
+            drawing.text(x, bottom + 38, megabytes, size=12, fill=FAINT)
+        drawing.text(left + width / 2, 55, title, bold=True)
+        for name, curve in systems.items():
+            points = [(places[share], height(found[key])) for share, found in curve.items()]
+            drawing.line(points, *LINES[name])
+            for point in points:
+                drawing.circle(*point, 3.5, LINES[name][0])
+    drawing.text(60, 28, f"p50, ms, at recall@10 {whole['target']:g}", anchor="start", bold=True)
+    drawing.text(360, bottom + 65, "memory of the server, as a share of table + HNSW")
+    ends = {
+        name: height([*curve.values()][-1][keys[1]]) for name, curve in systems.items() if curve
+    }
+    y = top - 12.0
+    # Names stand beside the ends of their lines, from the slowest down, and never overlap.
+    for number, name in enumerate(sorted(ends, key=ends.__getitem__)):
+        room = bottom - 20.0 * (len(ends) - 1 - number)
+        y = min(max(y + 20, ends[name]), room)
+        recall = whole["systems"][name]["search"]
+        short = "" if recall["reached"] else f" ({recall['recall']:.2f})"
+        drawing.line([(660, ends[name]), (685, y)], LINES[name][0], 1, LINES[name][2])
+        drawing.text(
+            690, y + 5, memory_report.NAMES[name] + short, anchor="start", size=13,
+            fill=LINES[name][0], bold=name == "ours",
+        )  # fmt: skip
+    return drawing.svg()
+
+
 if __name__ == "__main__":
+    for measured in memory_report.measured():
+        (TARGET / f"memory-{measured['data']}.svg").write_text(memory(measured))
     X = load_packages().embedding
     flat = plane(X)
     for name, svg in {

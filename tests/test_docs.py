@@ -30,6 +30,13 @@ def test_the_figures_are_those_of_the_committed_runs() -> None:
         assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
 
 
+def test_the_pictures_of_memory_are_those_of_the_committed_runs() -> None:
+    pictures = script("docs/make_pictures.py")
+    for whole in pictures.memory_report.measured():
+        drawn = (pictures.TARGET / f"memory-{whole['data']}.svg").read_text()
+        assert drawn == pictures.memory(whole), "run: python docs/make_pictures.py"
+
+
 def test_the_page_of_commands_is_current() -> None:
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"
