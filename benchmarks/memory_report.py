@@ -29,7 +29,7 @@ FITTING = 1.25
 #: #: Ours over every HNSW, at least.
 BUILD_AND_WRITES = 5.0
 COLUMNS = (
-    "system", "build s", "MB", "recall", "setting", "memory", "cold ms", "steady ms",
+    "system", "build s", "MB", "memory", "recall", "setting", "cold ms", "steady ms",
     "queries/s", "of 8 clients", "inserts/s", "by 100/s", "DELETE s", "VACUUM s",
 )  # fmt: skip
 BAR_COLUMNS = ("theirs", "ours", "ratio", "bar", "", "note")
@@ -130,27 +130,25 @@ def title(whole: Whole) -> str:
 def rows(whole: Whole) -> Iterator[list[str]]:
     """Return a line of text for each system and share of memory, p50 / p95."""
     for name, system in systems(whole).items():
-        build, search, writes = system["build"], system["search"], system["writes"]
-        churn = system.get("churn", {})
+        build, writes, churn = system["build"], system["writes"], system.get("churn", {})
         beyond = "> " if churn.get("stopped") else ""
-        first = [
-            NAMES[name],
-            f"{build['seconds']:.1f}",
-            f"{build['bytes'] / 1e6:.0f}",
-            f"{search['recall']:.3f}" + ("" if search["reached"] else " only"),
-            search["setting"],
-        ]
-        last = [f"{writes['single']:.0f}", f"{writes['batches']:.0f}"]
-        last += (
-            [f"{churn['delete_s']:.1f}", f"{beyond}{churn['vacuum_s']:.1f}"] if churn else [""] * 2
-        )
+        first = [NAMES[name], f"{build['seconds']:.1f}", f"{build['bytes'] / 1e6:.0f}"]
+        last = [f"{writes['single']:.0f}", f"{writes['batches']:.0f}", "", ""]
+        if churn:
+            last[2:] = f"{churn['delete_s']:.1f}", f"{beyond}{churn['vacuum_s']:.1f}"
+        only = "" if system["search"]["reached"] else " only"
         for share, found in by_share(system):
-            memory = f"1/{share}: {found['limit_bytes'] / 1e6:.0f} MB"
-            figures = ["failed", "", "", ""] if "error" in found else [
-                pair(found, "cold_"), pair(found, "steady_"),
-                figure(found["per_second"]), figure(found["per_second_of_many"]),
-            ]  # fmt: skip
-            yield [*first, memory, *figures, *last]
+            figures = ["", "failed", "", "", "", ""]
+            if "error" not in found:
+                figures = [
+                    f"{found['recall']:.3f}{only}",
+                    found["setting"],
+                    pair(found, "cold_"),
+                    pair(found, "steady_"),
+                    figure(found["per_second"]),
+                    figure(found["per_second_of_many"]),
+                ]
+            yield [*first, f"1/{share}: {found['limit_bytes'] / 1e6:.0f} MB", *figures, *last]
             first, last = [""] * len(first), [""] * len(last)
 
 

@@ -5,10 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from pgvector import Vector
-from retrieval_measures import Entry, Extent, answered, percentiles, setting_of
+from retrieval_measures import TURN, Entry, Extent, answered, percentiles, setting_of
 from retrieval_server import DROP_CACHES, Database
 from retrieval_systems import System
 
@@ -17,6 +19,8 @@ LEAST_MEMORY = 96 << 20
 #: #: Queries that count as cold and as steady, at most.
 COLD, STEADY = 50, 300
 CLIENTS = 8
+#: #: Turns of each setting, of which the cheapest is taken.
+TRIALS = 4
 _ROOTS = (
     # The folder of groups and the file of the limit, in version 1 and 2 of cgroups.
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
@@ -111,6 +115,27 @@ def held_down(database: Database, limit: int, settings: Mapping[str, str]) -> It
         group.close()
 
 
+def cheapest_here(
+    database: Database, system: System, points: Sequence[Entry], extent: Extent
+) -> Entry:
+    """Return the point with the least p50 in this memory, each with queries that are new to all."""
+    vectors = iter([Vector(query) for query in database.drawn.fresh])
+    taken: list[list[float]] = [[] for _ in points]
+    rounds = min(TRIALS, len(database.drawn.fresh) // (TURN * len(points)))
+    with contextlib.ExitStack() as stack:
+        asks = []
+        for point in points:
+            setting = setting_of(point)
+            session = stack.enter_context(database.session())
+            session.set(setting.session)
+            asks.append(session.ask(system.statement(extent.k, setting)))
+        for _ in range(rounds):
+            for place, ask in enumerate(asks):
+                taken[place] += answered(ask, list(islice(vectors, TURN)), extent.patience)[1]
+    # The first turn finds nothing in the caches, not even the catalog.
+    return points[int(np.argmin([np.median(times[TURN:] or times) for times in taken]))]
+
+
 def cold_start(database: Database, system: System, point: Entry, extent: Extent) -> Entry:
     """Search with empty caches until they hold what fits, then with many clients.
 
@@ -141,6 +166,8 @@ def cold_start(database: Database, system: System, point: Entry, extent: Extent)
     steady = taken[-min(STEADY, (len(taken) - len(cold) + 1) // 2) :]
     done, seconds = _by_many(database, setting.session, statement, vectors[half:], extent.patience)
     return {
+        "setting": point["setting"],
+        "recall": point["recall"],
         **percentiles(cold, "cold_"),
         "cold_queries": len(cold),
         **percentiles(steady, "steady_"),

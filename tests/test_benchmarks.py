@@ -332,10 +332,11 @@ def test_bars_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         held = {
             "limit_bytes": 250, "cold_p50_ms": cold, "cold_p95_ms": cold, "steady_p50_ms": steady,
             "steady_p95_ms": steady, "per_second": 1.0, "per_second_of_many": 1.0,
+            "setting": "x", "recall": 0.951,
         }  # fmt: skip
         return {
             "build": {"seconds": seconds, "bytes": size},
-            "search": {"reached": True, "recall": 0.951, "setting": "x"},
+            "search": {"reached": True, "recall": 0.951},
             "writes": {"single": rate, "batches": rate},
             "memory": {"4": held, "1": held | {"limit_bytes": 1000}},
             "churn": {"delete_s": 1.0, "vacuum_s": 9.0, "stopped": size == 600},
