@@ -124,12 +124,15 @@ class Searches:
                 tried[setting.label] = self.point(system, setting)
             return float(tried[setting.label]["recall"])
 
-        found, place = [], 0
+        found, start = [], 0
         lines = system.lines() if self._share is None else system.filter_lines()
         for line in lines:
-            place = first_place(line, target, recall, place if system.nested else 0)
+            place = first_place(line, target, recall, start)
             if place < len(line):
                 found.append(line[place])
+            # What did not suit this line may suit the next.
+            failed = place > 0 and system.suits(line[place - 1], self._share)
+            start = place if system.nested and failed else 0
         points = [tried[setting.label] for setting in found]
         return points or [max(tried.values(), key=lambda p: float(p["recall"]))], [*tried.values()]
 
