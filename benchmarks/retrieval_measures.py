@@ -130,7 +130,7 @@ class Searches:
             place = first_place(line, target, recall, start)
             if place < len(line):
                 found.append(line[place])
-            # What did not suit this line may suit the next.
+            # A place that did not suit this line may suit the next.
             failed = place > 0 and system.suits(line[place - 1], self._share)
             start = place if system.nested and failed else 0
         points = [tried[setting.label] for setting in found]
