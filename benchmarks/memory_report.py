@@ -146,7 +146,9 @@ def rows(whole: Whole) -> Iterator[list[str]]:
                     pair(found, "cold_"),
                     pair(found, "steady_"),
                     figure(found["per_second"]),
-                    figure(found["per_second_of_many"]),
+                    figure(found["per_second_of_many"])
+                    if "per_second_of_many" in found
+                    else "out of memory",
                 ]
             yield [*first, f"1/{share}: {found['limit_bytes'] / 1e6:.0f} MB", *figures, *last]
             first, last = [""] * len(first), [""] * len(last)

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import psycopg
 from pgvector import Vector
 from retrieval_measures import TURN, Entry, Extent, answered, percentiles, setting_of
 from retrieval_server import DROP_CACHES, Database
@@ -153,7 +154,7 @@ def cold_start(database: Database, system: System, point: Entry, extent: Extent)
     -------
     dict
         p50 and p95 of the first queries and of the last, with their number; queries a second of one
-        client (of those last ones) and of many.
+        client (of those last ones) and of many; ``error_of_many`` where the server broke down.
     """
     vectors = [Vector(query) for query in database.drawn.fresh]
     setting = setting_of(point)
@@ -164,7 +165,14 @@ def cold_start(database: Database, system: System, point: Entry, extent: Extent)
         _, taken = answered(session.ask(statement), vectors[:half], extent.patience)
     cold = taken[: min(COLD, len(taken) // 2)]
     steady = taken[-min(STEADY, (len(taken) - len(cold) + 1) // 2) :]
-    done, seconds = _by_many(database, setting.session, statement, vectors[half:], extent.patience)
+    try:
+        done, seconds = _by_many(
+            database, setting.session, statement, vectors[half:], extent.patience
+        )
+        many = {"per_second_of_many": round(done / seconds, 1), "queries_of_many": done}
+    except psycopg.OperationalError as error:
+        # The operating system ends a server whose clients need more memory together.
+        many = {"error_of_many": str(error).strip()}
     return {
         "setting": point["setting"],
         "recall": point["recall"],
@@ -174,8 +182,7 @@ def cold_start(database: Database, system: System, point: Entry, extent: Extent)
         "steady_queries": len(steady),
         "first_ms": round(taken[0], 2),
         "per_second": round(1000 * len(steady) / sum(steady), 1),
-        "per_second_of_many": round(done / seconds, 1),
-        "queries_of_many": done,
+        **many,
     }
 
 
