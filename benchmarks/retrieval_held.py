@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -120,21 +120,20 @@ def cheapest_here(
     database: Database, system: System, points: Sequence[Entry], extent: Extent
 ) -> Entry:
     """Return the point with the least p50 in this memory, each with queries that are new to all."""
-    vectors = iter([Vector(query) for query in database.drawn.fresh])
+    vectors = [Vector(query) for query in database.drawn.fresh]
     taken: list[list[float]] = [[] for _ in points]
-    rounds = min(TRIALS, len(database.drawn.fresh) // (TURN * len(points)))
-    with contextlib.ExitStack() as stack:
-        asks = []
-        for point in points:
+    rounds = max(1, min(TRIALS, len(vectors) // (TURN * len(points))))
+    new = cycle(vectors)
+    for _ in range(rounds):
+        for point, times in zip(points, taken, strict=True):
             setting = setting_of(point)
-            session = stack.enter_context(database.session())
-            session.set(setting.session)
-            asks.append(session.ask(system.statement(extent.k, setting)))
-        for _ in range(rounds):
-            for place, ask in enumerate(asks):
-                taken[place] += answered(ask, list(islice(vectors, TURN)), extent.patience)[1]
-    # The first turn finds nothing in the caches, not even the catalog.
-    return points[int(np.argmin([np.median(times[TURN:] or times) for times in taken]))]
+            # One session at a time, since each takes memory; its first query also plans.
+            with database.session() as session:
+                session.set(setting.session)
+                ask = session.ask(system.statement(extent.k, setting))
+                times += answered(ask, list(islice(new, TURN)), extent.patience)[1][1:]
+    # In the first round the caches hold nothing.
+    return points[int(np.argmin([np.median(times[TURN - 1 :] or times) for times in taken]))]
 
 
 def cold_start(database: Database, system: System, point: Entry, extent: Extent) -> Entry:
