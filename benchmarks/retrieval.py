@@ -1,4 +1,4 @@
-"""Compare pg_hashindex with pgvector's HNSW: speed at a recall, memory, filters, builds, writes.
+"""Compare pg_hashindex with pgvector's HNSW in memory: speed at a recall, filters, builds, writes.
 
     python benchmarks/retrieval.py [--data packages synthetic-300k] [--only search filters]
     python benchmarks/tables.py
@@ -13,15 +13,10 @@ build
     Ours are built three times with different seeds, and so is HNSW of 300,000 rows. Bytes count
     everything that a build adds.
 search
-    Everything is in memory. For each system the cheapest setting of recall@10 .95 is found: for
-    each number of candidates the fewest probes that reach it. Ties count as correct. The best
-    settings are timed in turns of 25 queries, in separate sessions, prepared, with binary
-    parameters. Every build is measured so.
-held
-    The server in a memory cgroup of a third of table + HNSW, one system at a time: checkpoint,
-    stop, sync, caches of the operating system dropped, start with small and empty shared_buffers.
-    Then 1,200 new queries: cold is the first 50, steady the last 600. Blocks are those that the
-    first query after such a start touches. Without root and cgroups it is skipped.
+    Everything is in memory; `memory.py` measures where it is not. For each system the cheapest
+    setting of recall@10 .95 is found: for each number of candidates the fewest probes that reach
+    it. Ties count as correct. The best settings are timed in turns of 25 queries, in separate
+    sessions, prepared, with binary parameters. Every build is measured so.
 filters
     Filters that let 10 and 50 % of the rows through, recall@10 .98. The columns have b-trees, which
     the planner may choose. HNSW searches with iterative scans in strict and in relaxed order.
@@ -46,17 +41,17 @@ from typing import Any
 
 from hashing import ROOT, machine
 from retrieval_bars import FILTER_COLUMNS, HNSW, OURS, check_bars
-from retrieval_data import FILTERS, ROWS, SEED, Truth, draw
-from retrieval_held import held
+from retrieval_data import FILTERS, SEED, Truth, draw
 from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
 from retrieval_report import lines
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
-from retrieval_systems import SYSTEMS, Hnsw, Ours, System
+from retrieval_systems import SYSTEMS, Ours, System
 from semi_supervised_runs import read, write
 from threadpoolctl import threadpool_info
 
 RESULTS = ROOT / "benchmarks/results"
-PARTS = ("build", "search", "held", "filters", "inserts")
+DATA = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
+PARTS = ("build", "search", "filters", "inserts")
 #: Recall@10 of searches, and of those with a filter.
 TARGET, FILTERED_TARGET = 0.95, 0.98
 BUILDS = 3
@@ -72,8 +67,6 @@ class Run:
     systems : sequence of System
     parts : sequence of str
     builds : int
-    settings : dict of str to str
-        What the server runs with.
     """
 
     def __init__(
@@ -83,10 +76,9 @@ class Run:
         systems: Sequence[System],
         parts: Sequence[str],
         builds: int,
-        settings: dict[str, str],
     ) -> None:
         self.database, self.extent, self.parts = database, extent, parts
-        self.builds, self.settings = builds, settings
+        self.builds = builds
         self.truth = Truth(database.drawn, extent.k)
         # Only filters use filter columns.
         self.plain = [system for system in systems if system.name != FILTER_COLUMNS]
@@ -105,11 +97,9 @@ class Run:
                     builds.setdefault(system.name, []).append(self._build(system, seed))
             self.database.settle()
             yield "build", {"systems": builds}
-            if {"search", "held"} & {*self.parts}:
+            if "search" in self.parts:
                 rounds.append(searches.cheapest(self.plain, TARGET))
                 yield "search", {"target": TARGET, "rounds": rounds}
-        if "held" in self.parts:
-            yield "held", self._held(rounds[-1])
         if "filters" in self.parts:
             yield "filters", self._filters()
         if "inserts" in self.parts:
@@ -127,15 +117,6 @@ class Run:
         if system.name in self.built:
             system.drop(self.database)
             self.built.remove(system.name)
-
-    def _held(self, points: dict[str, Entry]) -> Entry:
-        table = self.database.value("SELECT pg_table_size('items')")
-        graph = self.database.value(
-            "SELECT coalesce(pg_relation_size(to_regclass(%s)), 0)", [Hnsw.index]
-        )
-        systems = {s.name: (s, points[s.name]) for s in self.plain}
-        limit = (table + graph) // 3
-        return held(self.database, systems, limit, self.settings, self.extent)
 
     def _filters(self) -> Entry:
         extra = {
@@ -199,7 +180,7 @@ def measure(args: argparse.Namespace, data: str) -> None:
             "server": args.settings,
         }
         systems = [SYSTEMS[name] for name in args.systems]
-        run = Run(opened, extent, systems, args.only, args.builds, args.settings)
+        run = Run(opened, extent, systems, args.only, args.builds)
         for part, entry in run.results():
             parts = read(output).get("parts", {}) | {part: {"run": stamp} | entry}
             whole = facts | {"bars": check_bars(data, parts), "parts": parts}
@@ -224,7 +205,7 @@ def arguments() -> argparse.Namespace:
         "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
     )
     parser.add_argument("--output", type=Path, help="folder of the results")
-    parser.add_argument("--data", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument(
         "--only",

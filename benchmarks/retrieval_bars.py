@@ -50,10 +50,6 @@ def _search(parts: Parts, system: str) -> Figures:
     return [found[system]["p50_ms"] for found in parts["search"]["rounds"]]
 
 
-def _held(name: str) -> Callable[[Parts, str], Figures]:
-    return lambda parts, system: [parts["held"]["systems"][system][name]]
-
-
 def _filter(share: str) -> Callable[[Parts, str], Figures]:
     def figures(parts: Parts, system: str) -> Figures:
         point = parts["filters"]["shares"][share][system]
@@ -82,8 +78,6 @@ BARS = (
             "dims-1536": (1.25, 1.0),
         },
     ),
-    Bar("p50 at .95 in a third, cold, ms", _held("cold_p50_ms"), _large(0.25, 0.1)),
-    Bar("p50 at .95 in a third, steady, ms", _held("steady_p50_ms"), _large(0.3, 0.2)),
     Bar("p50, filter of 10 %, columns, ms", _filter("10"), _large(0.5, 0.25), FILTER_COLUMNS),
     Bar("p50, filter of 50 %, columns, ms", _filter("50"), _large(1.0, 0.5), FILTER_COLUMNS),
     Bar("p50, filter of 10 %, ms", _filter("10"), _large(1.0, 0.5)),

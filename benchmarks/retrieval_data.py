@@ -1,4 +1,4 @@
-"""The rows, queries and true neighbours of `retrieval.py`."""
+"""The rows, queries and true neighbours of `retrieval.py` and `memory.py`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,11 @@ ROWS = {
     "synthetic-1m": 1_000_000,
     "dims-512": 60_000,
     "dims-1536": 50_000,
+    "clustered-1536": 200_000,
+    "clustered-3072": 100_000,
 }
+#: pgvector indexes no ``vector`` of more dimensions; data sets with more are of ``halfvec``.
+MOST_OF_VECTOR = 2_000
 #: Rows that are inserted afterwards.
 NEW_ROWS = 2_500
 _PACKAGES = ROWS["packages"]
@@ -69,10 +73,19 @@ class Drawn:
         fresh: NDArray[np.float32],
         rng: np.random.Generator,
     ) -> "Drawn":
-        """Add rows to insert, made from others, and buckets."""
+        """Add rows to insert, made from others, and buckets; round what becomes ``halfvec``."""
+        if rows.shape[1] > MOST_OF_VECTOR:
+            rows, queries, fresh = (
+                X.astype(np.float16).astype(np.float32) for X in (rows, queries, fresh)
+            )
         new_rows = between(rows, rows, NEW_ROWS, rng)
         buckets = rng.integers(100, size=len(rows) + NEW_ROWS, dtype=np.int32)
         return cls(name, rows, queries, fresh, new_rows, buckets)
+
+    @property
+    def type(self) -> str:
+        """The column's type, ``vector`` or ``halfvec``."""
+        return "vector" if self.rows.shape[1] <= MOST_OF_VECTOR else "halfvec"
 
 
 def draw(
@@ -83,7 +96,7 @@ def draw(
     Parameters
     ----------
     folder : Path
-        It holds packages.npz; data sets of other dimensions do not read it.
+        It holds packages.npz; data sets that `clustered` makes do not read it.
     name : str
         One of `ROWS`.
     n_queries : int
@@ -98,8 +111,9 @@ def draw(
     """
     rng = np.random.default_rng(SEED)
     n = min(ROWS[name], most or ROWS[name])
-    if name.startswith("dims-"):
-        made = clustered(n + n_queries + n_fresh, int(name.removeprefix("dims-")), rng)
+    dimension = name.partition("-")[2]
+    if dimension.isdigit():
+        made = clustered(n + n_queries + n_fresh, int(dimension), rng)
         rows, queries, fresh = np.split(made, [n, n + n_queries])
         return Drawn.of(name, rows, queries, fresh, rng)
     with np.load(folder / "packages.npz") as archive:

@@ -2,20 +2,26 @@
 
 import contextlib
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import psycopg
 from pgvector import Vector
-from retrieval_measures import Entry, Extent, answered, percentiles, setting_of
-from retrieval_server import DROP_CACHES, Database, Session
+from retrieval_measures import TURN, Entry, Extent, answered, percentiles, setting_of
+from retrieval_server import DROP_CACHES, Database
 from retrieval_systems import System
 
-#: #: A server needs at least this much.
-_LEAST = 96 << 20
-_MOST_SHARED_BUFFERS = 128 << 20
+#: #: A server with eight clients needs most of this.
+LEAST_MEMORY = 96 << 20
+#: #: Queries that count as cold and as steady, at most.
+COLD, STEADY = 50, 300
+CLIENTS = 8
+#: #: Turns of each setting, of which the cheapest is taken.
+TRIALS = 4
 _ROOTS = (
     # The folder of groups and the file of the limit, in version 1 and 2 of cgroups.
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
@@ -86,105 +92,135 @@ class MemoryGroup:
         (folder / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def held(
-    database: Database,
-    systems: Mapping[str, tuple[System, Entry]],
-    limit: int,
-    settings: Mapping[str, str],
-    extent: Extent,
-) -> Entry:
-    """Search one system at a time after a cold start, in a third of the memory of its data.
+@contextlib.contextmanager
+def held_down(database: Database, limit: int, settings: Mapping[str, str]) -> Iterator[None]:
+    """Start the server with empty caches in so much memory; stop it afterwards.
 
     Parameters
     ----------
     database : Database
-        The server runs with ``settings`` again afterwards.
-    systems : mapping
-        By name: the system and the point that is its cheapest for the recall.
     limit : int
-        In bytes.
+        In bytes; a quarter is for ``shared_buffers``.
     settings : mapping of str to str
+    """
+    group = MemoryGroup(limit)
+    narrow = dict(settings) | {
+        "shared_buffers": f"{limit >> 12}kB",
+        "effective_cache_size": f"{limit >> 10}kB",
+    }
+    try:
+        database.restart(narrow, group.entered())
+        yield
+    finally:
+        database.server.stop()
+        group.close()
+
+
+def cheapest_here(
+    database: Database, system: System, points: Sequence[Entry], extent: Extent
+) -> Entry:
+    """Return the point with the least p50 in this memory, each with queries that are new to all."""
+    vectors = [Vector(query) for query in database.drawn.fresh]
+    taken: list[list[float]] = [[] for _ in points]
+    rounds = max(1, min(TRIALS, len(vectors) // (TURN * len(points))))
+    new = cycle(vectors)
+    for _ in range(rounds):
+        for point, times in zip(points, taken, strict=True):
+            setting = setting_of(point)
+            # One session at a time, since each takes memory; its first query also plans.
+            with database.session() as session:
+                session.set(setting.session)
+                ask = session.ask(system.statement(extent.k, setting))
+                times += answered(ask, list(islice(new, TURN)), extent.patience)[1][1:]
+    # In the first round the caches hold nothing.
+    return points[int(np.argmin([np.median(times[TURN - 1 :] or times) for times in taken]))]
+
+
+def cold_start(database: Database, system: System, point: Entry, extent: Extent) -> Entry:
+    """Search with empty caches until they hold what fits, then with many clients.
+
+    Parameters
+    ----------
+    database : Database
+        Just started.
+    system : System
+    point : dict
+        Its setting.
     extent : Extent
+        Half of its ``fresh`` queries are for one client, the others for many.
 
     Returns
     -------
     dict
-        By system: p50 and p95 of the first queries and of the last, ``blocks`` that a search
-        touches, and how many ``distinct_blocks``. ``skipped`` says why where it cannot be done.
+        p50 and p95 of the first queries and of the last, with their number; queries a second of one
+        client (of those last ones) and of many; ``error_of_many`` where the server broke down.
     """
-    limit = max(limit, _LEAST)
-    try:
-        group = MemoryGroup(limit)
-    except NoCgroupsError as error:
-        return {"skipped": str(error)}
-    buffers = min(limit // 3, _MOST_SHARED_BUFFERS) >> 10
-    narrow = dict(settings) | {
-        "shared_buffers": f"{buffers}kB",
-        "effective_cache_size": f"{limit >> 10}kB",
-    }
-    database.execute("CHECKPOINT")
-    try:
-        return {
-            "limit_bytes": limit,
-            "shared_buffers_kb": buffers,
-            "systems": {
-                name: _cold(database, system, point, group, narrow, extent)
-                for name, (system, point) in systems.items()
-            },
-        }
-    finally:
-        database.restart(settings)
-        group.close()
-
-
-def _cold(
-    database: Database,
-    system: System,
-    point: Entry,
-    group: MemoryGroup,
-    settings: Mapping[str, str],
-    extent: Extent,
-) -> Entry:
-    vectors = [Vector(query) for query in database.drawn.fresh[: extent.fresh]]
+    vectors = [Vector(query) for query in database.drawn.fresh]
     setting = setting_of(point)
-    database.restart(settings, group.entered())
+    statement = system.statement(extent.k, setting)
+    half = len(vectors) // 2
     with database.session() as session:
         session.set(setting.session)
-        _, taken = answered(session.ask(system.statement(extent.k, setting)), vectors)
-    blocks = []
-    for vector in vectors[: extent.restarts]:
-        # With empty shared_buffers every block is read once, so reads count distinct blocks.
-        database.restart(settings, group.entered())
-        with database.session() as session:
-            session.set(setting.session)
-            before = _blocks(session)
-            session.ask(system.statement(extent.k, setting))(vector)
-            blocks.append(_blocks(session) - before)
-    read, touched = np.median(blocks, axis=0)
+        _, taken = answered(session.ask(statement), vectors[:half], extent.patience)
+    cold = taken[: min(COLD, len(taken) // 2)]
+    steady = taken[-min(STEADY, (len(taken) - len(cold) + 1) // 2) :]
+    try:
+        done, seconds = _by_many(
+            database, setting.session, statement, vectors[half:], extent.patience
+        )
+        many = {"per_second_of_many": round(done / seconds, 1), "queries_of_many": done}
+    except psycopg.OperationalError as error:
+        # The operating system ends a server whose clients need more memory together.
+        many = {"error_of_many": str(error).strip()}
     return {
         "setting": point["setting"],
-        **percentiles(taken[: extent.cold], "cold_"),
-        **percentiles(taken[-extent.steady :], "steady_"),
+        "recall": point["recall"],
+        **percentiles(cold, "cold_"),
+        "cold_queries": len(cold),
+        **percentiles(steady, "steady_"),
+        "steady_queries": len(steady),
         "first_ms": round(taken[0], 2),
-        "distinct_blocks": int(read),
-        "blocks": int(touched),
+        "per_second": round(1000 * len(steady) / sum(steady), 1),
+        **many,
     }
 
 
-def _blocks(session: Session) -> Any:
-    """Count the blocks read and touched, of the table and of its indexes."""
-    session.connection.execute("SELECT pg_stat_force_next_flush()")
-    return np.array(
-        session.connection.execute(
-            """
-            SELECT sum(read), sum(read + hit) FROM (
-                SELECT coalesce(heap_blks_read, 0) + coalesce(idx_blks_read, 0)
-                       + coalesce(toast_blks_read, 0) + coalesce(tidx_blks_read, 0) AS read,
-                       coalesce(heap_blks_hit, 0) + coalesce(idx_blks_hit, 0)
-                       + coalesce(toast_blks_hit, 0) + coalesce(tidx_blks_hit, 0) AS hit
-                FROM pg_statio_user_tables
-            ) t
-            """
-        ).fetchone(),
-        dtype=np.float64,
-    )
+def _by_many(
+    database: Database,
+    settings: Mapping[str, object],
+    statement: str,
+    vectors: Sequence[Vector],
+    patience: float,
+) -> tuple[int, float]:
+    """Ask with many clients for a third of the seconds; return queries done, and seconds."""
+    done, failed = [0] * CLIENTS, []
+    begun = threading.Barrier(CLIENTS + 1)
+
+    def client(number: int) -> None:
+        try:
+            with database.session() as session:
+                session.set(settings)
+                ask = session.ask(statement)
+                ask(vectors[number])
+                begun.wait()
+                end = time.perf_counter() + min(patience, 15) / 3
+                for vector in vectors[CLIENTS + number :: CLIENTS]:
+                    ask(vector)
+                    done[number] += 1
+                    if time.perf_counter() > end:
+                        break
+        except Exception as error:
+            failed.append(error)
+            begun.abort()
+
+    threads = [threading.Thread(target=client, args=[number]) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    with contextlib.suppress(threading.BrokenBarrierError):
+        begun.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return sum(done), time.perf_counter() - start

@@ -1,6 +1,7 @@
-"""The cheapest setting of each system for a recall, times taken in turns, and inserts."""
+"""The cheapest setting of a system for a recall, times taken in turns, inserts, and VACUUM."""
 
 import contextlib
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import FILTERS, Truth
@@ -20,6 +22,8 @@ TURN = 25
 ROUNDS = 2
 BATCH = 100
 FIRST = 3
+#: #: Queries that a series of a slow system has at least.
+LEAST = 20
 
 Entry = dict[str, Any]
 
@@ -35,30 +39,25 @@ class Extent:
         Rows of a data set at the most.
     queries, filter_queries : int
         Queries of which recall is taken; filters ask the first ones of them.
-    fresh, cold, steady : int
-        Queries asked once after a cold start; the first and the last ones are counted.
-    restarts : int
-        Cold starts that blocks are counted after.
+    fresh : int
+        Queries for cold starts.
     single, batches : int
         Statements that insert one row and 100 rows.
+    patience : float
+        Seconds after which a series of queries of one system ends.
     """
 
     k: int = 10
     rows: int | None = None
     queries: int = 1_000
     filter_queries: int = 300
-    fresh: int = 1_200
-    cold: int = 50
-    steady: int = 600
-    restarts: int = 5
+    fresh: int = 0
     single: int = 500
     batches: int = 20
+    patience: float = math.inf
 
 
-QUICK = Extent(
-    rows=5_000, queries=60, filter_queries=30, fresh=60, cold=10, steady=30, restarts=1,
-    single=20, batches=5,
-)  # fmt: skip
+QUICK = Extent(rows=5_000, queries=60, filter_queries=30, single=20, batches=5)
 
 
 class Searches:
@@ -92,7 +91,7 @@ class Searches:
         with self.asked(system, setting) as ask:
             for vector in self._vectors[:WARM_UP]:
                 ask(vector)
-            answers, milliseconds = answered(ask, self._vectors)
+            answers, milliseconds = answered(ask, self._vectors, self._extent.patience)
         found = [[row[0] for row in rows] for rows in answers]
         recall = self._truth.recall(found, 100 if self._share is None else self._share)
         return {
@@ -125,12 +124,15 @@ class Searches:
                 tried[setting.label] = self.point(system, setting)
             return float(tried[setting.label]["recall"])
 
-        found, place = [], 0
+        found, start = [], 0
         lines = system.lines() if self._share is None else system.filter_lines()
         for line in lines:
-            place = first_place(line, target, recall, place if system.nested else 0)
+            place = first_place(line, target, recall, start)
             if place < len(line):
                 found.append(line[place])
+            # A place that did not suit this line may suit the next.
+            failed = place > 0 and system.suits(line[place - 1], self._share)
+            start = place if system.nested and failed else 0
         points = [tried[setting.label] for setting in found]
         return points or [max(tried.values(), key=lambda p: float(p["recall"]))], [*tried.values()]
 
@@ -144,6 +146,8 @@ class Searches:
                     ask(vector)
             for start in [*range(0, len(self._vectors), TURN)] * rounds:
                 for place, ask in enumerate(asks):
+                    if sum(taken[place]) > 1000 * self._extent.patience:
+                        continue
                     _, milliseconds = answered(ask, self._vectors[start : start + TURN])
                     taken[place] += milliseconds
         return [
@@ -201,12 +205,15 @@ def setting_of(point: Mapping[str, Any]) -> Setting:
 
 
 def answered(
-    ask: Statement, vectors: Sequence[Vector]
+    ask: Statement, vectors: Sequence[Vector], patience: float = math.inf
 ) -> tuple[list[list[tuple[Any, ...]]], list[float]]:
-    """Ask queries; return the answers, and the milliseconds of each."""
+    """Ask queries, `LEAST` or for some seconds; return the answers, and the ms of each."""
     answers, milliseconds = [], []
-    for vector in vectors:
+    end = time.perf_counter() + patience
+    for number, vector in enumerate(vectors):
         start = time.perf_counter()
+        if number >= LEAST and start > end:
+            break
         rows = ask(vector)
         milliseconds.append(1000 * (time.perf_counter() - start))
         answers.append(rows)
@@ -256,6 +263,40 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
     alone = places[: extent.single, None]
     together = places[extent.single : extent.single + extent.batches * BATCH].reshape(-1, BATCH)
     return {"single": rate(list(alone)), "batches": rate(list(together))}
+
+
+def churn(database: Database, patience: float) -> Entry:
+    """Delete every fifth row, then VACUUM the table and what pg_hashindex keeps of it.
+
+    Parameters
+    ----------
+    database : Database
+    patience : float
+        Seconds after which VACUUM is stopped.
+
+    Returns
+    -------
+    dict
+        ``delete_s``, ``vacuum_s``, and whether it was ``stopped``.
+    """
+    with database.session() as session:
+        tables = session.value(
+            "SELECT concat_ws(', ', 'items', string_agg(oid::regclass::text, ', ')) FROM pg_class "
+            "WHERE relnamespace = 'hashindex'::regnamespace AND relkind = 'r'"
+        )
+
+        def run(statement: str) -> None:
+            session.connection.execute(statement.encode())
+
+        deleted = _seconds(lambda: run("DELETE FROM items WHERE id % 5 = 0"))
+        run(f"SET statement_timeout = {1000 * patience:.0f}")
+        start, stopped = time.perf_counter(), False
+        try:
+            run(f"VACUUM {tables}")
+        except psycopg.errors.QueryCanceled:
+            stopped = True
+        taken = time.perf_counter() - start
+    return {"delete_s": round(deleted, 2), "vacuum_s": round(taken, 2), "stopped": stopped}
 
 
 def remove_new_rows(database: Database) -> None:

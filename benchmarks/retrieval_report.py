@@ -10,18 +10,15 @@ Whole = Mapping[str, Any]
 def lines(whole: Whole) -> Iterator[str]:
     """Format a data set: its systems, then its bars."""
     yield f"{whole['data']}: {whole['rows']:,} rows of {whole['dimension']} dimensions"
-    yield from _aligned([list(COLUMNS), *([row[c] for c in COLUMNS] for row in systems(whole))])
-    skipped = whole["parts"].get("held", {}).get("skipped")
-    if skipped:
-        yield f"memory was not held down: {skipped}"
+    yield from aligned([list(COLUMNS), *([row[c] for c in COLUMNS] for row in systems(whole))])
     for name, rounds in _rounds(whole).items():
         yield f"{name}: p50 of all builds {', '.join(f'{p50:.2f}' for p50 in rounds)} ms"
-    yield from _aligned([["", "HNSW", "ours", "ratio", "bar", "beyond", ""], *bars(whole)])
+    yield from aligned([["", "HNSW", "ours", "ratio", "bar", "beyond", ""], *bars(whole)])
 
 
 #: The columns of `systems`.
 COLUMNS = (
-    "system", "build s", "MB", "recall", "ms", "setting", "cold ms", "steady ms", "blocks",
+    "system", "build s", "MB", "recall", "ms", "setting",
     "10 % ms", "50 % ms", "inserts/s", "by 100/s",
 )  # fmt: skip
 
@@ -35,7 +32,7 @@ def systems(whole: Whole) -> Iterator[dict[str, str]]:
     }
     last = (parts.get("search", {}).get("rounds") or [{}])[-1]
     for name, built in build.items():
-        point, cold = last.get(name, {}), parts.get("held", {}).get("systems", {}).get(name, {})
+        point = last.get(name, {})
         shares = parts.get("filters", {}).get("shares", {})
         rates = parts.get("inserts", {}).get("systems", {}).get(name, {})
         yield {
@@ -43,11 +40,8 @@ def systems(whole: Whole) -> Iterator[dict[str, str]]:
             "build s": f"{median(b['seconds'] for b in built):.1f}",
             "MB": f"{median(b['bytes'] for b in built) / 1e6:.1f}",
             "recall": f"{point['recall']:.3f}" if point else "",
-            "ms": _pair(point),
+            "ms": pair(point),
             "setting": point.get("setting", ""),
-            "cold ms": _pair(cold, "cold_"),
-            "steady ms": _pair(cold, "steady_"),
-            "blocks": f"{cold['distinct_blocks']} / {cold['blocks']}" if cold else "",
             **{f"{share} % ms": _filtered(found.get(name)) for share, found in shares.items()},
             **{f"{s} % ms": "" for s in ("10", "50") if s not in shares},
             "inserts/s": f"{rates['single']:.0f}" if rates else "",
@@ -77,7 +71,8 @@ def _rounds(whole: Whole) -> dict[str, list[float]]:
     return {name: [found[name]["p50_ms"] for found in rounds] for name in names}
 
 
-def _pair(point: Mapping[str, Any], kind: str = "") -> str:
+def pair(point: Mapping[str, Any], kind: str = "") -> str:
+    """Format p50 and p95, if there are any."""
     return f"{point[f'{kind}p50_ms']:.2f} / {point[f'{kind}p95_ms']:.2f}" if point else ""
 
 
@@ -85,7 +80,7 @@ def _filtered(point: Mapping[str, Any] | None) -> str:
     if point is None:
         return ""
     # Mark a recall that was not reached.
-    return _pair(point) + ("" if point["reached"] else f" ({point['recall']:.3f})")
+    return pair(point) + ("" if point["reached"] else f" ({point['recall']:.3f})")
 
 
 def figure(value: float) -> str:
@@ -93,7 +88,8 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Align the columns of a table: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         first, *others = (

@@ -1,4 +1,4 @@
-"""The server of `retrieval.py`, and a database for each data set."""
+"""The server of `retrieval.py` and `memory.py`, and a database for each data set."""
 
 import contextlib
 import itertools
@@ -179,6 +179,19 @@ def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
         _as_admin(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@contextlib.contextmanager
+def copied(original: Database) -> Iterator[Database]:
+    """Copy a database, file by file, and drop the copy afterwards."""
+    copy = Database(original.server, f"{original.name}_copy", original.drawn)
+    drop = f"DROP DATABASE IF EXISTS {copy.name} WITH (FORCE)"
+    made = f"CREATE DATABASE {copy.name} TEMPLATE {original.name} STRATEGY file_copy"
+    _as_admin(original.server, drop, made)
+    try:
+        yield copy
+    finally:
+        _as_admin(original.server, drop)
+
+
 def _as_admin(server: EmbeddedServer, *statements: str) -> None:
     with psycopg.connect(server.uri(), autocommit=True) as admin:
         for statement in statements:
@@ -190,10 +203,10 @@ def _load(opened: Database) -> None:
     filters = "".join(f"{column} integer NOT NULL, " for column in FILTERS.values())
     opened.execute(
         f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}"
-        f"embedding vector({drawn.rows.shape[1]}))"
+        f"embedding {drawn.type}({drawn.rows.shape[1]}))"
     )
     with opened.session() as session:
-        _copy(session.connection, drawn.rows, drawn.buckets)
+        _copy(session.connection, drawn)
     for column in FILTERS.values():
         opened.execute(f"CREATE INDEX items_{column} ON items ({column})")
     opened.settle()
@@ -204,14 +217,15 @@ def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
     return {column: bucket // share for share, column in FILTERS.items()}
 
 
-def _copy(connection: Connection, X: NDArray[np.float32], buckets: NDArray[np.int32]) -> None:
+def _copy(connection: Connection, drawn: Drawn) -> None:
     """Copy rows in PostgreSQL's binary format, in which all rows have the same length."""
-    d = X.shape[1]
+    X, buckets, d = drawn.rows, drawn.buckets, drawn.rows.shape[1]
+    number = np.dtype(">f4" if drawn.type == "vector" else ">f2")
     columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
     fields: list[Any] = [("fields", ">i2")]
     for name, kind in columns:
         fields += [(f"{name}_bytes", ">i4"), (name, kind)]
-    fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", ">f4", (d,))]
+    fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", number, (d,))]
     statement = f"COPY items ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
@@ -224,6 +238,6 @@ def _copy(connection: Connection, X: NDArray[np.float32], buckets: NDArray[np.in
                 lines[f"{name}_bytes"] = int(kind[-1])
             for name, values in filter_values(buckets[start : start + len(part)]).items():
                 lines[name] = values
-            lines["vector_bytes"], lines["d"] = 4 + 4 * d, d
+            lines["vector_bytes"], lines["d"] = 4 + number.itemsize * d, d
             copy.write(lines.tobytes())
         copy.write(b"\xff\xff")

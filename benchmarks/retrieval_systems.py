@@ -1,4 +1,4 @@
-"""The systems of `retrieval.py`: pgvector's HNSW, and indexes of pg_hashindex with landmarks."""
+"""The systems of `retrieval.py` and `memory.py`: pgvector's, and indexes with landmarks."""
 
 import os
 import re
@@ -27,6 +27,8 @@ _EF_SEARCH = (
     *(400, 480, 560, 640, 800, 1000),
 )
 _CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
+# Of an HNSW over signs; the first re-ranks all that it finds.
+_RE_RANKED = (1000, 400, 200, 100, 60, 40, 25)
 _PROBES = (
     *(4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224),
     *(256, 320, 400, 500),
@@ -89,13 +91,20 @@ class Built:
 
 
 class System(ABC):
-    """A way to find neighbours in the table ``items``."""
+    """A way to find neighbours in the table ``items``.
+
+    Parameters
+    ----------
+    name : str
+    type : {"vector", "halfvec"}
+        That of the column.
+    """
 
     #: #: Whether each line reaches a recall no earlier than the line before.
     nested: ClassVar[bool] = False
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, type: str = "vector") -> None:  # noqa: A002
+        self.name, self.type = name, type
 
     def build(self, database: Database, seed: int) -> Built:
         """Build everything that searches need."""
@@ -122,9 +131,9 @@ class System(ABC):
     def lines(self) -> Sequence[Line]:
         """Return the settings to try."""
 
-    @abstractmethod
     def filter_lines(self) -> Sequence[Line]:
         """Return the settings to try under a filter."""
+        return self.lines()
 
     def suits(self, setting: Setting, share: int | None) -> bool:
         """Return whether a setting is worth trying under a filter that keeps this share."""
@@ -138,16 +147,55 @@ class System(ABC):
         """
 
 
+class Exact(System):
+    """The exact query, without an index."""
+
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        return {}
+
+    def drop(self, database: Database) -> None:
+        pass
+
+    def sizes(self, database: Database) -> dict[str, int]:
+        return {}
+
+    def lines(self) -> Sequence[Line]:
+        return [[Setting()]]
+
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        return _nearest("embedding", self.type, k, share)
+
+
 class Hnsw(System):
-    """pgvector's HNSW over the vectors, with its default parameters."""
+    """pgvector's HNSW over the vectors, with its default parameters.
+
+    Parameters
+    ----------
+    name : str
+    type : str
+        That of the column.
+    cast : str, optional
+        Index this type instead, by an expression. Answers are not re-ranked.
+    """
 
     index = "items_hnsw"
+    method = "hnsw"
+
+    def __init__(self, name: str, type: str = "vector", cast: str | None = None) -> None:  # noqa: A002
+        super().__init__(name, type)
+        self.indexed = cast or type
+        self.expression = f"(embedding::{cast})" if cast else "embedding"
+        self.operators = f"{self.indexed.partition('(')[0]}_cosine_ops"
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
         database.execute(
-            f"CREATE INDEX {self.index} ON items USING hnsw (embedding vector_cosine_ops)"
+            f"CREATE INDEX {self.index} ON items USING {self.method} "
+            f"({self.expression} {self.operators}){self._options(len(database.drawn.rows))}"
         )
         return {}
+
+    def _options(self, rows: int) -> str:
+        return ""
 
     def drop(self, database: Database) -> None:
         database.execute(f"DROP INDEX IF EXISTS {self.index}")
@@ -177,11 +225,7 @@ class Hnsw(System):
         ]
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
-        search = (
-            f"SELECT id, embedding <=> $1::vector AS distance FROM items {where} "
-            f"ORDER BY embedding <=> $1::vector LIMIT {k}"
-        )
+        search = _nearest(self.expression, self.indexed, k, share)
         if "relaxed_order" in setting.session.values():
             # Sort rows that come in approximate order, as pgvector's documentation advises.
             search = (
@@ -189,6 +233,83 @@ class Hnsw(System):
                 "SELECT id, distance FROM near ORDER BY distance + 0"
             )
         return search
+
+
+class SignHnsw(Hnsw):
+    """pgvector's HNSW over the signs of the vectors, whose best are re-ranked exactly.
+
+    Parameters
+    ----------
+    name : str
+    type : str
+    dimension : int
+    centred : bool
+        Whether the mean of all rows is subtracted before signs are taken.
+    """
+
+    nested = True
+
+    def __init__(self, name: str, type: str, dimension: int, *, centred: bool) -> None:  # noqa: A002
+        super().__init__(name, type)
+        self.centred, self.dimension = centred, dimension
+        self.expression = f"({self._signs('embedding')})"
+        self.operators = "bit_hamming_ops"
+
+    def _signs(self, vector: str) -> str:
+        function = "centred_signs" if self.centred else "binary_quantize"
+        return f"{function}({vector})::bit({self.dimension})"
+
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        if self.centred:
+            # The planner puts its text in the place of the call, in the index as in searches.
+            mean = database.value("SELECT avg(embedding)::text FROM items")
+            database.execute(
+                f"CREATE FUNCTION centred_signs(v {self.type}) RETURNS bit LANGUAGE sql IMMUTABLE "
+                f"STRICT PARALLEL SAFE RETURN binary_quantize(v - '{mean}'::{self.type})"
+            )
+        return super()._build(database, seed)
+
+    def drop(self, database: Database) -> None:
+        super().drop(database)
+        database.execute("DROP FUNCTION IF EXISTS centred_signs")
+
+    def lines(self) -> Sequence[Line]:
+        return [
+            [Setting({"hnsw.ef_search": ef}, {"candidates": kept}) for ef in _EF_SEARCH]
+            for kept in _RE_RANKED
+        ]
+
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
+        return (
+            f"SELECT id, embedding <=> $1::{self.type} AS distance FROM (SELECT id, embedding "
+            f"FROM items {where} ORDER BY {self.expression} <~> {self._signs(f'$1::{self.type}')} "
+            f"LIMIT {setting.arguments['candidates']}) near ORDER BY distance LIMIT {k}"
+        )
+
+
+class IvfFlat(Hnsw):
+    """pgvector's IVFFlat, with as many lists as its documentation advises."""
+
+    index = "items_ivfflat"
+    method = "ivfflat"
+
+    def _options(self, rows: int) -> str:
+        return f" WITH (lists = {max(10, rows // 1000)})"
+
+    def lines(self) -> Sequence[Line]:
+        return [[Setting({"ivfflat.probes": probes}) for probes in (1, 2, *_PROBES)]]
+
+    def filter_lines(self) -> Sequence[Line]:
+        return self.lines()
+
+
+def _nearest(expression: str, type: str, k: int, share: int | None) -> str:  # noqa: A002
+    where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
+    return (
+        f"SELECT id, {expression} <=> $1::{type} AS distance FROM items {where} "
+        f"ORDER BY {expression} <=> $1::{type} LIMIT {k}"
+    )
 
 
 class Ours(System):
@@ -269,9 +390,6 @@ class Ours(System):
             for kept in _CANDIDATES
         ]
 
-    def filter_lines(self) -> Sequence[Line]:
-        return self.lines()
-
     def suits(self, setting: Setting, share: int | None) -> bool:
         # If the lists hold fewer rows than candidates, all codes are compared, which finds more and
         # takes far longer than many more probes. With a filter, search widens the lists itself.
@@ -326,3 +444,31 @@ SYSTEMS: dict[str, System] = {
         Ours("ours-filter-columns", levels=4, filter_columns=tuple(FILTERS.values())),
     )
 }
+
+
+def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, System]:  # noqa: A002
+    """Return all that pgvector offers for a column, and ours.
+
+    Parameters
+    ----------
+    type : {"vector", "halfvec"}
+    dimension : int
+    bits : int, optional
+        Of our model; without it 256, and 512 of more than 512 dimensions.
+
+    Returns
+    -------
+    dict of str to System
+        HNSW over the vectors is the first.
+    """
+    half = [Hnsw("hnsw-halfvec", type, f"halfvec({dimension})")] if type == "vector" else []
+    systems = (
+        Hnsw("hnsw", type),
+        *half,
+        SignHnsw("hnsw-signs", type, dimension, centred=False),
+        SignHnsw("hnsw-centred-signs", type, dimension, centred=True),
+        IvfFlat("ivfflat", type),
+        Ours("ours", levels=4, bits=bits or (BITS if dimension <= 512 else 2 * BITS)),
+        Exact("exact", type),
+    )
+    return {system.name: system for system in systems}

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import memory_report
 import retrieval_report
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -20,6 +21,8 @@ GIVEN_GRAPHS = ("-words", "-both")
 SHOWN = {
     "p50 at .95 in a third, cold, ms": "server held to a third of table and index: ms, cold start",
     "p50 at .95 in a third, steady, ms": "the same, later",
+    "HNSW: cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
+    "HNSW: steady p50 at 1/4, ms": "the same, later",
     "p50 at .95 in memory, ms": "everything in memory: ms",
     "p50, filter of 10 %, columns, ms": "a filter that keeps 10 %, recall .98: ms",
     "build, s": "build, s",
@@ -250,6 +253,28 @@ def retrieval_systems() -> str:
     )
 
 
+def memory() -> str:
+    """Write a picture, a table and the bars of each data set that was measured."""
+    return (
+        "\n\n".join(
+            "\n\n".join(
+                [
+                    f"### {memory_report.title(whole)}",
+                    f"![p50 against memory](pictures/memory-{whole['data']}.svg)",
+                    table(
+                        list(memory_report.COLUMNS),
+                        [list(row) for row in memory_report.rows(whole)],
+                    ),
+                    *memory_report.winners(whole),
+                    table(["against", *memory_report.BAR_COLUMNS], memory_report.bars(whole)),
+                ]
+            )
+            for whole in memory_report.measured()
+        )
+        or "Not measured yet."
+    )
+
+
 def size() -> str:
     return table(
         ["`pg-hashindex ...`", "seconds", "peak MB"],
@@ -323,6 +348,12 @@ def recalls() -> str:
 def against_hnsw() -> str:
     """Compare landmarks with pgvector's HNSW, by the figures that have a bar."""
     bars = {bar["what"]: bar for bar in read("retrieval_synthetic-300k")["bars"]}
+    for whole in memory_report.measured():
+        if whole["data"] == "synthetic-300k":
+            bars |= {
+                bar["what"]: {"hnsw": bar["theirs"], "ours": bar["ours"]} for bar in whole["bars"]
+            }
+            bars = {what: bar for what, bar in bars.items() if "in a third" not in what}
     return table(
         ["300,000 rows of 384 dimensions, recall@10 of .95", "HNSW", "pg_hashindex"],
         [
@@ -509,6 +540,7 @@ TABLES = {
     "devices": devices,
     "retrieval": retrieval,
     "retrieval-systems": retrieval_systems,
+    "memory": memory,
     "size": size,
     "recalls": recalls,
     "no-labels": no_labels,

@@ -1,17 +1,18 @@
 """Draw docs/pictures: python docs/make_pictures.py.
 
-All but one are of the packages of the demo: projections, codes, centres and recalls are computed.
-"beside" shows a committed run of benchmarks/retrieval.py. With the word "report", only the picture
-of a report is taken, on an embedded server, by chromium.
+Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
+projections, codes, centres and recalls. Those of memory show what benchmarks/memory.py measured.
+With the word "report", only the picture of a report is taken, on an embedded server, by chromium.
 """
 
-import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,11 @@ from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import memory_report
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
-RUN = Path(__file__).parent.parent / "benchmarks" / "results" / "retrieval_synthetic-300k.json"
 SEED = 4
 # Among the first seeds, this one has the three directions that differ most.
 DIRECTIONS = 5
@@ -190,52 +192,78 @@ def access(flat: Floats) -> str:
     return drawing.svg()
 
 
-def beside() -> str:
-    """Draw HNSW and codes with enough memory, and with a third of it."""
-    run = json.loads(RUN.read_text())
-    drawing = Drawing(760, 400, "HNSW and codes, in memory and in a third of it")
-    systems = (("hnsw", "HNSW", ACCENT), ("ours", "pg_hashindex", SHADES[0]))
-    left, right, top, bottom, most = 60, 370, 70, 330, 6.0
+# Colour, width and dashes of each system's line.
+LINES = {
+    "exact": (FAINT, 2, "none"),
+    "hnsw": (SHADES[0], 2, "none"),
+    "hnsw-halfvec": (SHADES[0], 2, "6 4"),
+    "hnsw-signs": ("#0f766e", 2, "none"),
+    "hnsw-centred-signs": ("#0f766e", 2, "6 4"),
+    "ivfflat": ("#7c3aed", 2, "none"),
+    "ours": (ACCENT, 3.5, "none"),
+}
 
-    def at(ms: float, recall: float) -> tuple[float, float]:
-        return left + (right - left) * ms / most, bottom - (bottom - top) * (recall - 0.75) * 4
 
-    drawing.text(215, 30, "everything in memory", bold=True, size=16)
-    drawing.text(left - 10, 55, "recall@10", anchor="start", size=13)
-    for recall in (0.75, 0.8, 0.85, 0.9, 0.95, 1.0):
-        drawing.line([at(0, recall), at(most, recall)], "#dde3ea", 1)
-        drawing.text(left - 8, at(0, recall)[1] + 5, f"{recall:.2f}", anchor="end", size=12)
-    for ms in range(int(most) + 1):
-        drawing.text(at(ms, 0.75)[0], bottom + 20, str(ms), size=12)
-    drawing.text(215, bottom + 42, "ms, median", size=13)
-    for system, _, colour in systems:
-        tried = run["parts"]["search"]["rounds"][0][system]["tried"]
-        best, frontier = 0.0, []
-        for point in sorted(tried, key=lambda point: point["p50_ms"]):
-            if point["recall"] > best and point["p50_ms"] <= most:
-                best = point["recall"]
-                frontier.append(at(point["p50_ms"], best))
-        drawing.line(frontier, colour, 2)
-        drawing.dots(frontier, 3.5, colour)
-    drawing.text(590, 30, "a third of it, recall .95", bold=True, size=16)
-    held = run["parts"]["held"]["systems"]
-    times = {
-        (kind, system): held[system][f"{kind}_p50_ms"]
-        for kind in ("cold", "steady")
-        for system, _, _ in systems
+def memory(whole: Mapping[str, Any]) -> str:
+    """Draw p50 against the server's memory, after a cold start and later."""
+    drawing = Drawing(940, 440, f"p50 against memory, {memory_report.title(whole)}")
+    systems = {
+        name: {
+            share: found for share, found in memory_report.by_share(system) if "error" not in found
+        }
+        for name, system in memory_report.systems(whole).items()
     }
-    scale = (bottom - top) / max(times.values())
-    for i, (kind, title) in enumerate((("cold", "cold start"), ("steady", "later"))):
-        for j, (system, _, colour) in enumerate(systems):
-            x, ms = 450 + 150 * i + 62 * j, times[kind, system]
-            drawing.box(x, bottom - scale * ms, 52, scale * ms, colour, "none")
-            drawing.text(x + 26, bottom - scale * ms - 6, f"{ms:.1f}", size=13)
-        drawing.text(507 + 150 * i, bottom + 20, title, size=13)
-    drawing.text(580, bottom + 42, "ms, median", size=13)
-    for i, (_, name, colour) in enumerate(systems):
-        drawing.dots([(60 + 100 * i, 388)], 5, colour)
-        drawing.text(70 + 100 * i, 393, name, anchor="start", size=13)
-    drawing.text(740, 393, "300,000 rows of 384 dimensions", anchor="end", size=12, fill=FAINT)
+    limits = {
+        share: found["limit_bytes"] for curve in systems.values() for share, found in curve.items()
+    }
+    shares = sorted(limits, key=int)
+    keys = ("cold_p50_ms", "steady_p50_ms")
+    values = np.log10(
+        [f[key] for curve in systems.values() for f in curve.values() for key in keys]
+    )
+    low, high = values.min() - 0.1, values.max() + 0.1
+    top, bottom, width = 70, 360, 270
+
+    def height(milliseconds: float) -> float:
+        return bottom - (bottom - top) * float((np.log10(milliseconds) - low) / (high - low))
+
+    ticks = [step * 10.0**power for power in range(-1, 5) for step in (1, 2, 5)]
+    for left, title, key in ((60, "cold start", keys[0]), (390, "later", keys[1])):
+        places = {
+            share: left + 15 + (width - 30) * place / max(1, len(shares) - 1)
+            for place, share in enumerate(shares)
+        }
+        for tick in ticks:
+            if low <= np.log10(tick) <= high:
+                drawing.line([(left, height(tick)), (left + width, height(tick))], "#dde3ea", 1)
+                drawing.text(left - 8, height(tick) + 5, f"{tick:g}", anchor="end", size=13)
+        for share, x in places.items():
+            drawing.text(x, bottom + 20, f"1/{share}", size=13)
+            megabytes = f"{limits[share] / 1e6:,.0f} MB"
+            drawing.text(x, bottom + 38, megabytes, size=12, fill=FAINT)
+        drawing.text(left + width / 2, 55, title, bold=True)
+        for name, curve in systems.items():
+            points = [(places[share], height(found[key])) for share, found in curve.items()]
+            drawing.line(points, *LINES[name])
+            for point in points:
+                drawing.circle(*point, 3.5, LINES[name][0])
+    drawing.text(60, 28, f"p50, ms, at recall@10 {whole['target']:g}", anchor="start", bold=True)
+    drawing.text(360, bottom + 65, "memory of the server, as a share of table + HNSW")
+    ends = {
+        name: height([*curve.values()][-1][keys[1]]) for name, curve in systems.items() if curve
+    }
+    y = top - 12.0
+    # Names stand beside the ends of their lines, from the slowest down, and never overlap.
+    for number, name in enumerate(sorted(ends, key=ends.__getitem__)):
+        room = bottom - 20.0 * (len(ends) - 1 - number)
+        y = min(max(y + 20, ends[name]), room)
+        recall = whole["systems"][name]["search"]
+        short = "" if recall["reached"] else f" ({recall['recall']:.2f})"
+        drawing.line([(660, ends[name]), (685, y)], LINES[name][0], 1, LINES[name][2])
+        drawing.text(
+            690, y + 5, memory_report.NAMES[name] + short, anchor="start", size=13,
+            fill=LINES[name][0], bold=name == "ours",
+        )  # fmt: skip
     return drawing.svg()
 
 
@@ -280,6 +308,8 @@ def report() -> None:
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     report()
 elif __name__ == "__main__":
+    for measured in memory_report.measured():
+        (TARGET / f"memory-{measured['data']}.svg").write_text(memory(measured))
     X = load_packages().embedding
     flat = plane(X)
     for name, svg in {
@@ -287,6 +317,5 @@ elif __name__ == "__main__":
         "stages": stages(),
         "candidates": candidates(X),
         "access": access(flat),
-        "beside": beside(),
     }.items():
         (TARGET / f"{name}.svg").write_text(svg)

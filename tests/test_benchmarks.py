@@ -252,7 +252,7 @@ def test_systems_are_measured_and_leave_nothing_behind(
         assert [row[:3] for row in loaded] == [tuple(map(int, row)) for row in expected]
         np.testing.assert_array_equal([row[3].to_numpy() for row in loaded], found.rows)
         wanted = ("build", "search", "filters", "inserts")
-        run = bench.Run(opened, extent, compared, wanted, 1, {})
+        run = bench.Run(opened, extent, compared, wanted, 1)
         parts = dict(run.results())
         assert opened.value("SELECT count(*) FROM items") == 400
         assert opened.value("SELECT to_regclass('items_hnsw')") is None
@@ -279,6 +279,90 @@ def test_systems_are_measured_and_leave_nothing_behind(
     assert all(bar["what"] in text for bar in bars)
 
 
+@pytest.mark.parametrize("kind", ["vector", "halfvec"])
+def test_all_that_pgvector_offers_is_measured_in_a_copy(
+    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if server.version != 18:
+        pytest.skip("one version of PostgreSQL is enough for a benchmark")
+    data, measures, servers = retrieval("_data"), retrieval("_measures"), retrieval("_server")
+    monkeypatch.setattr(measures, "WARM_UP", 1)
+    monkeypatch.setattr(data, "MOST_OF_VECTOR", 16 if kind == "vector" else 15)
+    systems = retrieval("_systems").compared(kind, 16, bits=16)
+    assert ("hnsw-halfvec" in systems) is (kind == "vector")
+    found = drawn(retrieval)
+    extent = measures.Extent(queries=6, single=6, batches=4)
+    truth = data.Truth(found, 10)
+    with servers.database(server, found) as opened:
+        assert opened.value("SELECT pg_typeof(embedding)::text FROM items LIMIT 1") == kind
+        for name, system in systems.items():
+            with servers.copied(opened) as copy:
+                built = system.build(copy, 0)
+                assert (sum(built.sizes.values()) > 0) is (name != "exact")
+                searches = measures.Searches(copy, truth, extent)
+                point = searches.cheapest([system], 0.9)[name]
+                assert point["reached"], name
+                if name not in ("exact", "ours"):
+                    statement = system.statement(10, measures.setting_of(point))
+                    zeros = f"'[{','.join(['1'] * 16)}]'"
+                    with copy.session() as session:
+                        session.set({"enable_seqscan": "off"})
+                        plan = session.connection.execute(
+                            f"EXPLAIN {statement.replace('$1', zeros)}".encode()
+                        ).fetchall()
+                    assert system.index in str(plan), name
+                assert measures.inserts(copy, extent)["single"] > 0
+                assert not measures.churn(copy, 60)["stopped"]
+                assert copy.value("SELECT count(*) FROM items WHERE id % 5 = 0") == 0
+        assert opened.value("SELECT count(*) FROM items") == 400
+
+
+def test_a_series_ends_when_patience_does(retrieval: Any) -> None:
+    measures = retrieval("_measures")
+    answers, milliseconds = measures.answered(lambda _: [(1,)], [None] * 50, patience=0)
+    assert (len(answers), len(milliseconds)) == (measures.LEAST, measures.LEAST)
+    assert len(measures.answered(lambda _: [(1,)], [None] * 50)[0]) == 50
+
+
+def test_bars_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    report = import_module("memory_report")
+
+    def system(size: int, seconds: float, cold: float, steady: float, rate: float) -> Any:
+        held = {
+            "limit_bytes": 250, "cold_p50_ms": cold, "cold_p95_ms": cold, "steady_p50_ms": steady,
+            "steady_p95_ms": steady, "per_second": 1.0, "per_second_of_many": 1.0,
+            "setting": "x", "recall": 0.951,
+        }  # fmt: skip
+        return {
+            "build": {"seconds": seconds, "bytes": size},
+            "search": {"reached": True, "recall": 0.951},
+            "writes": {"single": rate, "batches": rate},
+            "memory": {"4": held, "1": held | {"limit_bytes": 1000}},
+            "churn": {"delete_s": 1.0, "vacuum_s": 9.0, "stopped": size == 600},
+        }
+
+    whole: dict[str, Any] = {
+        "data": "x", "rows": 9, "dimension": 4, "type": "vector", "table_bytes": 400,
+        "systems": {
+            "ours": system(60, 10, 10, 5, 600),
+            "hnsw": system(600, 60, 50, 9, 100),
+            "hnsw-signs": system(100, 40, 9, 3, 200),
+        },
+    }  # fmt: skip
+    whole["bars"] = report.check_bars(whole)
+    assert [(bar["ratio"], bar["bar"], bar["met"]) for bar in whole["bars"]] == [
+        (0.2, 0.2, True), (0.556, 0.5, False), (6.0, 5.0, True), (6.0, 5.0, True), (6.0, 5.0, True),
+        (1.111, 1.25, True), (1.667, 1.25, False), (4.0, 5.0, False), (3.0, 5.0, False),
+        (3.0, 5.0, False),
+    ]  # fmt: skip
+    text = "\n".join(report.lines(whole))
+    assert "> 9.0" in text
+    assert "At 1/4 of memory, steady, HNSW, binary_quantize is fastest: 3.0 ms" in text
+    whole["systems"]["ours"]["search"]["reached"] = False
+    assert not any(bar["met"] for bar in report.check_bars(whole))
+
+
 def test_bars_of_searches(retrieval: Any) -> None:
     def rounds(*pairs: tuple[float, float]) -> list[Any]:
         return [{"hnsw": {"p50_ms": a}, "ours": {"p50_ms": b}} for a, b in pairs]
@@ -294,7 +378,6 @@ def test_bars_of_searches(retrieval: Any) -> None:
         "build": {"systems": {
             "hnsw": built((100.0, 600)), "ours": built((10.0, 40), (5.0, 40), (20.0, 40)),
         }},
-        "held": {"skipped": "no root"},
         "filters": {"shares": {
             "10": {"hnsw": filtered(10.0, reached=False), "ours": filtered(1.0, reached=False)},
             "50": {

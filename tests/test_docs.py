@@ -34,6 +34,13 @@ def test_the_readme_is_read_in_three_minutes() -> None:
     assert len((REPOSITORY / "README.md").read_text().split()) <= 700
 
 
+def test_the_pictures_of_memory_are_those_of_the_committed_runs() -> None:
+    pictures = script("docs/make_pictures.py")
+    for whole in pictures.memory_report.measured():
+        drawn = (pictures.TARGET / f"memory-{whole['data']}.svg").read_text()
+        assert drawn == pictures.memory(whole), "run: python docs/make_pictures.py"
+
+
 def test_the_page_of_commands_is_current() -> None:
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"

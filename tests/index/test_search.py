@@ -91,7 +91,7 @@ def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -
         ({"probes": 3}, "probes are for access path landmarks, and index .* has access path scan"),
         ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
         ({"access": "tree"}, 'access path "tree" is unknown.*Use scan'),
-        ({"ranking": "weighted"}, "cannot be served by model .*Use one of: hamming, asymmetric"),
+        ({"ranking": "weighted"}, "cannot be served by model .*Use one of: asymmetric, hamming"),
         ({"ranking": "best"}, 'ranking "best" cannot be served'),
     ],
 )
