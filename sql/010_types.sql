@@ -49,9 +49,6 @@ BEGIN
             'CREATE TYPE hashindex.layer AS (kind text, weights %1$I.vector[], bias %1$I.vector, scale real, nearest integer)', n.nspname
         ) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
     END IF;
-    IF to_regtype('hashindex.drop_index_first') IS NULL THEN
-        CREATE DOMAIN hashindex.drop_index_first AS boolean;
-    END IF;
 END
 $$;
 
@@ -93,5 +90,3 @@ $$;
 
 COMMENT ON TYPE hashindex.layer IS
     'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos; network, always the last, stands for what only Python evaluates';
-COMMENT ON DOMAIN hashindex.drop_index_first IS
-    'named by the triggers of indexes, so that DROP EXTENSION is refused while there are indexes, by an error that shows this name';

@@ -243,14 +243,12 @@ AS $$
 DECLARE
     part regclass;
     event text;
-    -- Always true. It makes the trigger depend on the extension. Citus would want the domain on every node.
-    condition text := CASE WHEN NOT hashindex._is_distributed(i) THEN 'WHEN (true::hashindex.drop_index_first)' END;
 BEGIN
     IF i.layout = 'column' THEN
         IF NOT hashindex._has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
             EXECUTE format(
-                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW %s EXECUTE FUNCTION hashindex.%I()',
-                'zz_hashindex_' || i.storage, table_name, condition, 'sync_' || i.storage
+                'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',
+                'zz_hashindex_' || i.storage, table_name, 'sync_' || i.storage
             );
         END IF;
         RETURN;
@@ -265,7 +263,7 @@ BEGIN
                 i, part, format('hashindex_%s_%s', i.storage, lower(event))
             );
             EXECUTE format(
-                'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT %s EXECUTE FUNCTION hashindex.%I()',
+                'CREATE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()',
                 format('hashindex_%s_%s', i.storage, lower(event)), event, part,
                 CASE event
                     WHEN 'INSERT' THEN 'REFERENCING NEW TABLE AS new_rows'
@@ -273,7 +271,7 @@ BEGIN
                     WHEN 'DELETE' THEN 'REFERENCING OLD TABLE AS old_rows'
                     ELSE ''
                 END,
-                condition, 'sync_' || i.storage
+                'sync_' || i.storage
             );
         END LOOP;
     END LOOP;

@@ -46,6 +46,7 @@ BEGIN
     FOR part IN SELECT unnest(grants) AS privilege LOOP
         EXECUTE 'GRANT ' || format(part.privilege, 'TO');
     END LOOP;
+    PERFORM hashindex.rebuild_functions();
 END
 $$;
 
@@ -60,6 +61,9 @@ AS $$
 DECLARE
     part record;
 BEGIN
+    FOR part IN SELECT f::text AS name FROM hashindex.index i, hashindex._functions_of(i) f LOOP
+        EXECUTE format('ALTER FUNCTION %s NO DEPENDS ON EXTENSION pg_hashindex', part.name);
+    END LOOP;
     FOR part IN
         SELECT o.type, o.identity
         FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'

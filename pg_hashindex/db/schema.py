@@ -82,7 +82,7 @@ class SchemaStatus:
 def upgrade(connection: sa.Connection) -> None:
     """Install the schema, or bring it up to this release; a second call changes nothing.
 
-    Where the extension pg_hashindex is installed, this runs ``ALTER EXTENSION pg_hashindex UPDATE``.
+    Where the extension pg_hashindex is installed, this runs ``ALTER EXTENSION ... UPDATE``.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def downgrade(connection: sa.Connection) -> None:
         _run(
             connection,
             "DROP TABLE hashindex.alembic_version; DROP TYPE hashindex.layer; "
-            "DROP DOMAIN hashindex.drop_index_first; DROP SCHEMA hashindex",
+            "DROP SCHEMA hashindex",
         )
 
 
