@@ -250,8 +250,7 @@ def older(
         connection.execute(f"CREATE EXTENSION pg_hashindex VERSION '{OLDER}'".encode())
     with connect(url) as connection:
         make_index(connection, lsh_model)
-        connection.execute("ALTER EXTENSION pg_hashindex DROP FUNCTION hashindex.recall")
-        outdate(connection)
+        outdate(connection, extension=True)
     yield url
     for name in scripts:
         (folder / name).unlink()
