@@ -42,6 +42,16 @@ _ALEMBIC = threading.RLock()
 
 _REBUILD = "SELECT hashindex.rebuild_functions();"
 
+_REFUSE_INSTALLED = """\
+DO $$
+BEGIN
+    IF pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL THEN
+        RAISE EXCEPTION 'schema hashindex already exists'
+            USING HINT = 'Update it by pg-hashindex schema upgrade, or ALTER EXTENSION pg_hashindex UPDATE.';
+    END IF;
+END
+$$;"""  # noqa: E501
+
 # Files below 100 run before the tables are made, which need them; the others run after.
 _FIRST_AFTER_TABLES = 100
 
@@ -239,6 +249,7 @@ def script() -> str:
         "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
         "\\set ON_ERROR_STOP on",
         "BEGIN;",
+        _REFUSE_INSTALLED,
         *install_statements(),
         "COMMIT;",
     ]
