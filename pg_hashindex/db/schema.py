@@ -182,11 +182,14 @@ def status(connection: sa.Connection) -> SchemaStatus:
     """Compare the database with this release."""
     with translated_errors():
         comment = connection.scalar(
-            sa.text("SELECT obj_description(to_regnamespace('hashindex'), 'pg_namespace')")
+            sa.text(
+                "SELECT pg_catalog.obj_description("
+                "pg_catalog.to_regnamespace('hashindex'), 'pg_namespace'::pg_catalog.name)"
+            )
         )
         installed = bool(
             connection.scalar(
-                sa.text("SELECT to_regclass('hashindex.alembic_version') IS NOT NULL")
+                sa.text("SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL")
             )
         )
         revision = (
@@ -195,7 +198,10 @@ def status(connection: sa.Connection) -> SchemaStatus:
             else None
         )
         extension = connection.scalar(
-            sa.text("SELECT extversion FROM pg_extension WHERE extname = 'pg_hashindex'")
+            sa.text(
+                "SELECT extversion FROM pg_catalog.pg_extension "
+                "WHERE extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name"
+            )
         )
     return SchemaStatus(
         installed=installed,
@@ -212,8 +218,10 @@ def _update_extension(connection: sa.Connection) -> None:
     if not found.up_to_date:
         if not connection.scalar(
             sa.text(
-                "SELECT count(path) FROM pg_extension_update_paths('pg_hashindex') "
-                "WHERE source = :installed AND target = :release"
+                "SELECT pg_catalog.count(path) "
+                "FROM pg_catalog.pg_extension_update_paths('pg_hashindex') "
+                "WHERE source OPERATOR(pg_catalog.=) :installed "
+                "AND target OPERATOR(pg_catalog.=) :release"
             ),
             {"installed": found.extension, "release": release},
         ):
