@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo example test test-kernels lint docs
+.PHONY: demo example test test-extension test-kernels lint docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -14,6 +14,13 @@ example: .venv/installed-example
 
 test: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The tests of databases that have the extension instead of what `schema upgrade` makes.
+DATABASE_TESTS := attacks cli contrib db faults index models moving operations quality training
+TESTS ?= $(DATABASE_TESTS:%=tests/%)
+test-extension: .venv/installed
+	PG_HASHINDEX_TEST_INSTALL=extension OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
 
 # The arithmetic of other CPUs: OpenBLAS and numpy add in another order without AVX-512 or AVX2, so
 # the last bit differs. The warning is of features this CPU lacks too.
@@ -36,6 +43,20 @@ lint: .venv/installed
 # To build/site. The variable silences an advertisement.
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f docs/site/mkdocs.yml
+
+# The files of CREATE EXTENSION, to build/extension.
+extension: .venv/installed-demo
+	$(BIN)/pg-hashindex extension write build/extension
+
+# The script that registers the extension with pg_tle.
+tle: .venv/installed-demo
+	mkdir -p build
+	$(BIN)/pg-hashindex extension tle > build/pg_hashindex-tle.sql
+
+# The wheel, the sdist, the extension's archive and the plain script of HEAD, to build/release; each is
+# tried from a clean environment.
+release:
+	.ci/release
 
 .venv/installed-demo: pyproject.toml constraints.txt
 	python3 -m venv .venv

@@ -18,6 +18,10 @@ _COMMANDS = {
     "demo": ("demo", "Train, index, search and evaluate 5,000 package descriptions."),
     "server": ("server", "Start and stop an embedded PostgreSQL with pgvector."),
     "schema": ("schema", "Install, upgrade or remove the schema in a database."),
+    "extension": (
+        "extension",
+        "Write the files of CREATE EXTENSION pg_hashindex, for servers that take some.",
+    ),
     "model": ("model", "Train, list, show, drop and move models."),
     "index": ("index", "Create, encode, configure, swap, check, repair and drop indexes."),
     "search": ("search", "Search INDEX for the rows nearest to a vector, or to another row."),

@@ -54,13 +54,13 @@ def status(database_url: str, as_json: bool) -> None:
     if as_json:
         print_json(found.as_dict())
     else:
-        print_table(
-            ["", "database", "this release"],
-            [
-                ["revision", found.revision or "none", found.head],
-                ["functions", found.functions or "none", found.packaged_functions],
-            ],
-        )
+        rows = [
+            ["revision", found.revision or "none", found.head],
+            ["functions", found.functions or "none", found.packaged_functions],
+        ]
+        if found.extension is not None:
+            rows.append(["extension", found.extension, ""])
+        print_table(["", "database", "this release"], rows)
     if not found.up_to_date:
         note("run: pg-hashindex schema upgrade")
         raise click.exceptions.Exit(NO)

@@ -40,6 +40,10 @@ BEGIN
     EXECUTE hashindex._fill(pieces[1], parts) || quote_literal(hashindex._fill(pieces[2], parts));
     EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
     EXECUTE format('ALTER FUNCTION %s OWNER TO %s', signature, hashindex._administrator()::regrole);
+    -- DROP EXTENSION is then refused for the sake of the triggers, and takes them along by CASCADE. Citus refuses this statement.
+    IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_hashindex') AND to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
+        EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION pg_hashindex', signature);
+    END IF;
 END
 $$;
 

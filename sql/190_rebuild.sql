@@ -1,5 +1,9 @@
--- Replaces the functions of indexes that an earlier release made.
-DO $$
+-- Replaces the functions of indexes that an earlier release made. Each upgrade calls it.
+CREATE OR REPLACE FUNCTION hashindex.rebuild_functions()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
     i hashindex.index;
 BEGIN
@@ -11,3 +15,6 @@ BEGIN
     END LOOP;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.rebuild_functions() IS
+    'makes the functions of all indexes again, for instance after a dump of an earlier release was restored';

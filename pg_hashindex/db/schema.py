@@ -31,7 +31,7 @@ import alembic.op
 import alembic.script
 import sqlalchemy as sa
 
-from ..errors import InUseError
+from ..errors import InUseError, MissingSchemaError
 from .connection import translated_errors
 
 __all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
@@ -39,6 +39,18 @@ __all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "super
 # alembic.op and alembic.context are module-wide, so a process does one run at a time. This lock is
 # taken after the database's lock, and never held while waiting for that one.
 _ALEMBIC = threading.RLock()
+
+_REBUILD = "SELECT hashindex.rebuild_functions();"
+
+_REFUSE_INSTALLED = """\
+DO $$
+BEGIN
+    IF pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL THEN
+        RAISE EXCEPTION 'schema hashindex already exists'
+            USING HINT = 'Update it by pg-hashindex schema upgrade, or ALTER EXTENSION pg_hashindex UPDATE.';
+    END IF;
+END
+$$;"""  # noqa: E501
 
 # Files below 100 run before the tables are made, which need them; the others run after.
 _FIRST_AFTER_TABLES = 100
@@ -56,6 +68,8 @@ class SchemaStatus:
         The alembic revision of the database, and the latest.
     functions, packaged_functions : str or None
         The fingerprint of ``sql/`` in the database, and in this release.
+    extension : str or None
+        The version of the extension pg_hashindex, if that is how it was installed.
     """
 
     installed: bool
@@ -63,6 +77,7 @@ class SchemaStatus:
     head: str
     functions: str | None
     packaged_functions: str
+    extension: str | None
 
     @property
     def up_to_date(self) -> bool:
@@ -77,6 +92,8 @@ class SchemaStatus:
 def upgrade(connection: sa.Connection) -> None:
     """Install the schema, or bring it up to this release; a second call changes nothing.
 
+    Where the extension pg_hashindex is installed, this runs ``ALTER EXTENSION ... UPDATE``.
+
     Parameters
     ----------
     connection : sqlalchemy.Connection
@@ -86,15 +103,20 @@ def upgrade(connection: sa.Connection) -> None:
     ------
     MissingExtensionError, OldServerError, MissingRightsError
         If the database does not allow it; nothing is changed then.
+    MissingSchemaError
+        If the extension is installed, and the server has no files of this release.
     """
     with translated_errors(), _kept_settings(connection):
+        if status(connection).extension is not None:
+            _update_extension(connection)
+            return
         for text in _functions(before_tables=True):
             _run(connection, text)
         with _kept_proxies():
             alembic.command.upgrade(_config(connection), "head")
         for text in _functions(before_tables=False):
             _run(connection, text)
-        _run(connection, _stamp())
+        _run(connection, f"{_REBUILD} {stamp()}")
 
 
 def downgrade(connection: sa.Connection) -> None:
@@ -126,6 +148,9 @@ def downgrade(connection: sa.Connection) -> None:
             raise InUseError(
                 f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
             )
+        if status(connection).extension is not None:
+            _run(connection, "DROP EXTENSION pg_hashindex; DROP SCHEMA IF EXISTS hashindex")
+            return
         _run(
             connection,
             # The view and the triggers call functions.
@@ -157,11 +182,14 @@ def status(connection: sa.Connection) -> SchemaStatus:
     """Compare the database with this release."""
     with translated_errors():
         comment = connection.scalar(
-            sa.text("SELECT obj_description(to_regnamespace('hashindex'), 'pg_namespace')")
+            sa.text(
+                "SELECT pg_catalog.obj_description("
+                "pg_catalog.to_regnamespace('hashindex'), 'pg_namespace'::pg_catalog.name)"
+            )
         )
         installed = bool(
             connection.scalar(
-                sa.text("SELECT to_regclass('hashindex.alembic_version') IS NOT NULL")
+                sa.text("SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL")
             )
         )
         revision = (
@@ -169,13 +197,42 @@ def status(connection: sa.Connection) -> SchemaStatus:
             if installed
             else None
         )
+        extension = connection.scalar(
+            sa.text(
+                "SELECT extversion FROM pg_catalog.pg_extension "
+                "WHERE extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name"
+            )
+        )
     return SchemaStatus(
         installed=installed,
         revision=revision,
         head=_head(),
         functions=comment.rpartition(" ")[2] if installed and comment else None,
         packaged_functions=_fingerprint(),
+        extension=extension,
     )
+
+
+def _update_extension(connection: sa.Connection) -> None:
+    found, release = status(connection), importlib.metadata.version("pg_hashindex")
+    if not found.up_to_date:
+        if not connection.scalar(
+            sa.text(
+                "SELECT pg_catalog.count(path) "
+                "FROM pg_catalog.pg_extension_update_paths('pg_hashindex') "
+                "WHERE source OPERATOR(pg_catalog.=) :installed "
+                "AND target OPERATOR(pg_catalog.=) :release"
+            ),
+            {"installed": found.extension, "release": release},
+        ):
+            raise MissingSchemaError(
+                f"the extension pg_hashindex {found.extension} is installed, and the server has no "
+                f"files that update it to {release} of this release; on the server run: "
+                "pg-hashindex extension install"
+            )
+        _run(connection, f"ALTER EXTENSION pg_hashindex UPDATE TO '{release}'")
+    # A dump of an earlier release brings the functions of its indexes along.
+    _run(connection, _REBUILD)
 
 
 def superuser(connection: sa.Connection) -> str | None:
@@ -200,7 +257,8 @@ def script() -> str:
         "-- Installs schema hashindex of pg_hashindex. Run: psql -f THIS_FILE DATABASE",
         "\\set ON_ERROR_STOP on",
         "BEGIN;",
-        *_statements(),
+        _REFUSE_INSTALLED,
+        *install_statements(),
         "COMMIT;",
     ]
     return "\n".join(parts) + "\n"
@@ -218,24 +276,25 @@ def statements() -> str:
         [
             keep.format(*path),
             keep.format(*role),
-            *_statements(),
+            *install_statements(),
             keep.format(*reversed(role)),
             keep.format(*reversed(path)),
         ]
     )
 
 
-def _statements() -> list[str]:
+def install_statements(since: str = "base") -> list[str]:
+    """Return the statements that install the schema, or update one of an alembic revision."""
     tables = io.StringIO()
     config = _config()
     config.output_buffer = tables
     with _kept_proxies():
-        alembic.command.upgrade(config, "head", sql=True)
+        alembic.command.upgrade(config, f"{since}:head", sql=True)
     return [
         *_functions(before_tables=True),
         tables.getvalue(),
         *_functions(before_tables=False),
-        _stamp(),
+        stamp(),
     ]
 
 
@@ -296,12 +355,18 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _stamp() -> str:
+def comment() -> str:
+    """Return the schema's comment, which names the release and the fingerprint of ``sql/``."""
     release = importlib.metadata.version("pg_hashindex")
     return (
-        f"COMMENT ON SCHEMA hashindex IS 'pg_hashindex {release}: hash models, indexes of binary "
-        f"codes, search. Functions {_fingerprint()}';"
+        f"pg_hashindex {release}: hash models, indexes of binary codes, search. "
+        f"Functions {_fingerprint()}"
     )
+
+
+def stamp() -> str:
+    """Return the statement that gives the schema its comment."""
+    return f"COMMENT ON SCHEMA hashindex IS '{comment()}';"
 
 
 def _config(connection: sa.Connection | None = None) -> alembic.config.Config:

@@ -10,6 +10,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.commands import Run
 from fixtures.decoys import RUN_ALL, decoys, shadows
+from fixtures.outdated import leave_extension
 from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
@@ -81,6 +82,7 @@ def ran(connection: Connection) -> bool:
 
 
 def upgrade(connection: Connection, path: str = "public") -> None:
+    leave_extension(connection)
     engine = database.create_engine(connection.info.dsn)
     with engine.begin() as upgrading:
         upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")

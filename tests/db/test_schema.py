@@ -20,6 +20,7 @@ from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import Catalog, catalog
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
+from fixtures.outdated import leave_extension
 from pgvector import Vector
 
 from pg_hashindex import schema, store
@@ -378,6 +379,8 @@ def test_downgrade_is_refused_while_the_user_uses_ours(url: str, statement: str)
 
 
 def test_upgrade_brings_functions_back(url: str) -> None:
+    with connect(url) as connection:
+        leave_extension(connection)
     before = state(url)
     run(
         url,

@@ -1,6 +1,5 @@
 """pg_dump takes everything along: the restored database gives the same answers."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.house import restore_in_parallel, run
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
@@ -28,15 +28,14 @@ def test_dump_and_restore(
 ) -> None:
     before = [index.search([float(n)] * 8, 20, candidates=40) for n in range(5)]
     restored = make_database("template0")
-    dump, target = tmp_path / "dump", ["--dbname", restored]
+    dump = tmp_path / "dump"
     # Several jobs ask for the directory format.
     form = ["--format=directory", "--jobs=2"] if parallel else ["--format=custom"]
-    for command in (
-        ["pg_dump", *form, "--file", dump, url],
-        ["pg_restore", "--exit-on-error", *(["--jobs=2"] if parallel else []), *target, dump],
-    ):
-        program = server.bin_dir / str(command[0])
-        subprocess.run([program, *command[1:]], check=True, env={**os.environ, "LC_ALL": "C"})
+    run(server, "pg_dump", *form, "--file", dump, url)
+    if parallel:
+        restore_in_parallel(server, dump, restored)
+    else:
+        run(server, "pg_restore", "--exit-on-error", "--dbname", restored, dump)
     with connect(restored) as connection:
         again = HashIndex.open(connection, "items_idx")
         assert [again.search([float(n)] * 8, 20, candidates=40) for n in range(5)] == before

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
-from fixtures.house import House, check_moved, furnish, run
+from fixtures.house import House, check_moved, furnish, restore_in_parallel, run
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
@@ -41,7 +41,7 @@ def test_whole_by_pg_restore(
 def test_in_parallel(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:
     dump, jobs = tmp_path / "dump", "--jobs=2"
     run(server, "pg_dump", "--format=directory", jobs, "--file", dump, house.url)
-    run(server, "pg_restore", "--exit-on-error", jobs, "--dbname", restored, dump)
+    restore_in_parallel(server, dump, restored)
     check_moved(restored, house.answers)
 
 

@@ -1,0 +1,172 @@
+"""The extension pg_hashindex: its files, made from the same statements as `schema.upgrade`."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import InvalidInputError
+from . import schema
+
+__all__ = ["NAME", "files", "install", "tle_script", "write"]
+
+NAME = "pg_hashindex"
+
+# The alembic revisions of earlier releases. From each of them there is an update script.
+_RELEASES: dict[str, str] = {}
+
+_COMMENT = "learned binary codes for pgvector: hash models, indexes of codes, search"
+
+_CONTROL = """\
+comment = '{comment}'
+default_version = '{version}'
+requires = 'vector'
+schema = 'hashindex'
+relocatable = false
+# It runs as, and belongs to, the role that installs it. So it needs no "trusted".
+superuser = false
+"""
+
+_MAKEFILE = """\
+# make install copies the files into the server's folder of extensions.
+EXTENSION = {name}
+DATA = $(wildcard {name}--*.sql)
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+"""
+
+
+def files() -> dict[str, str]:
+    """Return the extension's files: the control file, and the scripts, by their names."""
+    version = importlib.metadata.version(NAME)
+    scripts = {
+        f"--{version}": _script("create", *schema.install_statements(), _part("configure")),
+        "--unpackaged": "-- Has no objects: SELECT hashindex.join_extension() makes it whole.\n",
+        f"--unpackaged--{version}": _script("join", _part("configure")),
+    }
+    for release, revision in _releases().items():
+        scripts[f"--{release}--{version}"] = _update_script(revision)
+    return {f"{NAME}.control": _CONTROL.format(comment=_COMMENT, version=version)} | {
+        f"{NAME}{suffix}.sql": script for suffix, script in scripts.items()
+    }
+
+
+def write(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the extension's files with what builds and describes it, as PGXN wants them.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    version = importlib.metadata.version(NAME)
+    description = {
+        "name": NAME,
+        "abstract": _COMMENT,
+        "version": version,
+        "maintainer": "The pg_hashindex developers",
+        "license": "postgresql",
+        "provides": {
+            NAME: {"file": f"{NAME}--{version}.sql", "abstract": _COMMENT, "version": version}
+        },
+        "prereqs": {"runtime": {"requires": {"PostgreSQL": "15.0.0", "vector": "0.8.0"}}},
+        "meta-spec": {"version": "1.0.0", "url": "https://pgxn.org/meta/spec.txt"},
+    }
+    texts = files() | {
+        "META.json": json.dumps(description, indent=2) + "\n",
+        "Makefile": _MAKEFILE.format(name=NAME),
+    }
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return _write(Path(folder), texts)
+
+
+def install(pg_config: str = "pg_config") -> list[Path]:
+    """Copy the extension's files into the folder of extensions of a server on this machine.
+
+    Parameters
+    ----------
+    pg_config : str
+        The server's program of that name.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    InvalidInputError
+        If the program does not run, or its folder may not be written.
+    """
+    try:
+        shared = subprocess.run(  # noqa: S603
+            [pg_config, "--sharedir"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InvalidInputError(
+            f"{pg_config} does not run ({error}); name the server's own with --pg-config, for "
+            "instance /usr/lib/postgresql/18/bin/pg_config"
+        ) from error
+    folder = Path(shared) / "extension"
+    try:
+        return _write(folder, files())
+    except PermissionError as error:
+        raise InvalidInputError(
+            f"{folder} may not be written; run it as a user who may, for instance by sudo"
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(f"{folder} cannot be written: {error}") from error
+
+
+def tle_script() -> str:
+    """Return the script that registers the extension with pg_tle, where servers take no files."""
+    version = importlib.metadata.version(NAME)
+    scripts = files()
+    install = scripts[f"{NAME}--{version}.sql"]
+    updates = "".join(
+        f"SELECT pgtle.install_update_path('{NAME}', '{release}', '{version}', "
+        f"$_pgtle_${scripts[f'{NAME}--{release}--{version}.sql']}$_pgtle_$);\n"
+        for release in _releases()
+    )
+    return (
+        "-- Registers pg_hashindex with pg_tle. Then run:\n"
+        "-- CREATE SCHEMA hashindex; CREATE EXTENSION pg_hashindex SCHEMA hashindex;\n"
+        f"SELECT pgtle.install_extension('{NAME}', '{version}', '{_COMMENT}', "
+        f"$_pgtle_${install}$_pgtle_$, '{{vector}}');\n{updates}"
+    )
+
+
+def _releases() -> Mapping[str, str]:
+    return _RELEASES
+
+
+def _update_script(revision: str) -> str:
+    *statements, stamp = schema.install_statements(revision)
+    keep = "SELECT pg_catalog.set_config('hashindex.role_before', current_setting('role'), true);"
+    return "\n".join([keep, *statements, _part("update"), stamp, _part("configure")])
+
+
+def _script(first: str, *statements: str) -> str:
+    return "\n".join([_part(first), *statements])
+
+
+def _part(name: str) -> str:
+    text = (schema._folder("sql") / "extension" / f"{name}.sql").read_text("utf-8")
+    return text.replace("{stamp}", schema.comment())
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    paths = []
+    for name, text in texts.items():
+        path = folder / name
+        path.write_text(text, "utf-8")
+        paths.append(path)
+    return paths

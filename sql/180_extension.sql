@@ -1,0 +1,83 @@
+-- Makes an installation the extension pg_hashindex, and an extension an installation without one. Both have the same objects; those
+-- of indexes are never members, so pg_dump takes them along as it does tables of yours.
+
+CREATE OR REPLACE FUNCTION hashindex.join_extension()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    grants text[];
+    part record;
+BEGIN
+    IF EXISTS (SELECT FROM hashindex.orphans()) THEN
+        RAISE EXCEPTION 'schema hashindex holds objects of indexes that no longer exist'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'First run: SELECT hashindex.drop_orphans();';
+    END IF;
+    CREATE EXTENSION pg_hashindex VERSION 'unpackaged';
+    -- pg_dump leaves out rights that an object has when it becomes a member, so they are granted again later.
+    SELECT array_agg(format('%s%s ON %s %%s %s', x.privilege_type, x.columns, x.relation, x.grantee::regrole)) INTO grants
+    FROM (
+        SELECT (aclexplode(c.relacl)).*, '' AS columns, c.oid::regclass AS relation, c.relowner FROM pg_class c
+        WHERE c.relnamespace = 'hashindex'::regnamespace
+        UNION ALL
+        SELECT (aclexplode(a.attacl)).*, format(' (%I)', a.attname), c.oid::regclass, c.relowner FROM pg_class c
+        JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'hashindex'::regnamespace
+    ) x
+    WHERE x.grantee NOT IN (0, x.relowner);
+    FOR part IN SELECT unnest(grants) AS privilege LOOP
+        EXECUTE 'REVOKE ' || format(part.privilege, 'FROM');
+    END LOOP;
+    FOR part IN
+        SELECT o.type, o.identity
+        FROM pg_depend d CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) o
+        WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'hashindex'::regnamespace
+          AND o.type IN ('function', 'sequence', 'table', 'type', 'view')
+          AND (d.classid, d.objid) NOT IN (
+              SELECT 'pg_proc'::regclass, f::oid FROM hashindex.index i, hashindex._functions_of(i) f
+              UNION ALL SELECT 'pg_class'::regclass, t.relation FROM hashindex.index i, hashindex._tables_of(i) t
+          )
+          -- Made with the first index of a distributed table.
+          AND o.identity <> 'hashindex.node_index'
+    LOOP
+        EXECUTE format('ALTER EXTENSION pg_hashindex ADD %s %s', part.type, part.identity);
+    END LOOP;
+    ALTER EXTENSION pg_hashindex UPDATE;
+    FOR part IN SELECT unnest(grants) AS privilege LOOP
+        EXECUTE 'GRANT ' || format(part.privilege, 'TO');
+    END LOOP;
+    PERFORM hashindex.rebuild_functions();
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.join_extension() IS
+    'makes an installation by pg-hashindex schema upgrade, or by its script, the extension pg_hashindex';
+
+CREATE OR REPLACE FUNCTION hashindex.leave_extension()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    part record;
+BEGIN
+    FOR part IN SELECT f::text AS name FROM hashindex.index i, hashindex._functions_of(i) f LOOP
+        EXECUTE format('ALTER FUNCTION %s NO DEPENDS ON EXTENSION pg_hashindex', part.name);
+    END LOOP;
+    FOR part IN
+        SELECT o.type, o.identity
+        FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+        CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) o
+        -- The row type of a table follows it.
+        WHERE e.extname = 'pg_hashindex' AND NOT (d.classid = 'pg_type'::regclass AND EXISTS (
+            SELECT FROM pg_depend x WHERE x.classid = d.classid AND x.objid = d.objid AND x.deptype = 'i'
+        ))
+    LOOP
+        EXECUTE format('ALTER EXTENSION pg_hashindex DROP %s %s', part.type, part.identity);
+    END LOOP;
+    DROP EXTENSION pg_hashindex;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.leave_extension() IS
+    'makes the extension pg_hashindex an installation without one, which pg-hashindex schema upgrade keeps up to date';
