@@ -130,7 +130,7 @@ BEGIN
     EXECUTE format(
         'CREATE %s TABLE %I.%I AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
-        (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
+        nullif(hashindex._logging(base), 'LOGGED'),
         i.code_schema, i.code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits, filters, base
     );
     EXECUTE format(
@@ -243,8 +243,13 @@ AS $$
 DECLARE
     part regclass;
     event text;
+    late record;
 BEGIN
     IF i.layout = 'column' THEN
+        SELECT t.* INTO late FROM hashindex._late_trigger(i) t;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', late.fault USING ERRCODE = 'invalid_table_definition', HINT = format('Run: %s;', late.statement);
+        END IF;
         IF NOT hashindex._has_trigger(i, table_name, 'zz_hashindex_' || i.storage) THEN
             EXECUTE format(
                 'CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION hashindex.%I()',

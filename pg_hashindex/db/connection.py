@@ -467,6 +467,10 @@ def _is_of_schema(state: str, message: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
+# A function of ours names a type of pgvector that is not there.
+_MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
+
+
 def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
@@ -482,6 +486,14 @@ def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashInd
         # pgvector's message has the dimensions, but not the column.
         advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
         return InvalidInputError(message + advice)
+    if (
+        state in {"42704", "3F000"}
+        and _MOVED.fullmatch(diagnosis.message_primary or "")
+        and " function " in (diagnosis.context or "")
+    ):
+        return MissingSchemaError(
+            f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
+        )
     if state in {"42P01", "42703", "42883", "3F000"}:
         name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
         if name is not None:

@@ -55,7 +55,8 @@ class SchemaStatus:
     revision, head : str or None
         The alembic revision of the database, and the latest.
     functions, packaged_functions : str or None
-        The fingerprint of ``sql/`` in the database, and in this release.
+        The fingerprint of ``sql/`` in the database, and in this release, and the schema of pgvector,
+        which functions name.
     """
 
     installed: bool
@@ -164,6 +165,12 @@ def status(connection: sa.Connection) -> SchemaStatus:
                 sa.text("SELECT to_regclass('hashindex.alembic_version') IS NOT NULL")
             )
         )
+        extension = connection.scalar(
+            sa.text(
+                "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e "
+                "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+            )
+        )
         revision = (
             connection.scalar(sa.text("SELECT version_num FROM hashindex.alembic_version"))
             if installed
@@ -173,8 +180,8 @@ def status(connection: sa.Connection) -> SchemaStatus:
         installed=installed,
         revision=revision,
         head=_head(),
-        functions=comment.rpartition(" ")[2] if installed and comment else None,
-        packaged_functions=_fingerprint(),
+        functions=comment.rpartition("Functions ")[2] if installed and comment else None,
+        packaged_functions=f"{_fingerprint()} in {extension}",
     )
 
 
@@ -298,9 +305,9 @@ def _fingerprint() -> str:
 
 def _stamp() -> str:
     release = importlib.metadata.version("pg_hashindex")
-    return (
+    return _naming_pgvector(
         f"COMMENT ON SCHEMA hashindex IS 'pg_hashindex {release}: hash models, indexes of binary "
-        f"codes, search. Functions {_fingerprint()}';"
+        f"codes, search. Functions {_fingerprint()} in {{ext}}'"
     )
 
 
