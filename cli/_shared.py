@@ -95,7 +95,10 @@ def confirm(question: str) -> None:
     """
     try:
         click.confirm(escaped(question), abort=True, err=True)
-    except click.Abort:
+    except click.Abort as error:
+        # click makes one of the other.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
         raise
     except RuntimeError as error:  # there is no stdin to ask
         raise click.UsageError("nobody to ask: give --yes") from error
@@ -110,9 +113,15 @@ class CatchingGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader closed the pipe: click ends quietly
+        except KeyboardInterrupt as error:
+            note("interrupted")
+            raise click.exceptions.Exit(130) from error
         # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
-            message = re.sub(r"\s*\n\s*", " ", str(error).strip())
+            message = str(error)
+            if isinstance(error, OSError) and error.filename is not None:
+                message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+            message = re.sub(r"\s*\n\s*", " ", message.strip())
             raise click.ClickException(escaped(message)) from error
 
 

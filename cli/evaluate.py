@@ -18,6 +18,7 @@ from pg_hashindex.quality.query_sets import QuerySet
 from pg_hashindex.quality.recall_history import HistoryPoint
 
 from ._shared import (
+    Share,
     connected,
     database_option,
     echo,
@@ -51,7 +52,7 @@ from ._shared import (
 )
 @click.option(
     "--fail-under",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     metavar="RECALL",
     help="Exit code 1 if recall with the index's own number of candidates is lower.",
 )

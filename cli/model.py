@@ -350,19 +350,21 @@ def export_model(database_url: str, reference: str, file: Path, force: bool) -> 
     with connected(database_url) as connection:
         data = store.load(connection, reference).to_bytes()
     # Neither way follows a link at the place of the file.
-    if force:
-        beside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        with beside.open("xb") as opened:
+    target = file.with_name(f"{file.name}.{secrets.token_hex(4)}") if force else file
+    try:
+        opened = target.open("xb")
+    except FileExistsError:
+        raise InvalidInputError(f"{file} is there already; give --force to replace it") from None
+    try:
+        with opened:
             opened.write(data)
-        beside.replace(file)
-    else:
-        try:
-            with file.open("xb") as opened:
-                opened.write(data)
-        except FileExistsError:
-            raise InvalidInputError(
-                f"{file} is there already; give --force to replace it"
-            ) from None
+        if force:
+            target.replace(file)
+    except BaseException as error:
+        target.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InvalidInputError(f"cannot write {file}: {error.strerror}") from error
+        raise
     note(f"wrote {file}, {len(data) / 1024:.0f} kB")
 
 
@@ -371,6 +373,8 @@ def export_model(database_url: str, reference: str, file: Path, force: bool) -> 
 @database_option
 def import_model(database_url: str, file: Path) -> None:
     """Store the model in FILE under its name, as the next version."""
+    if file.is_char_device():
+        raise InvalidInputError(f"{file} is a device, not a model file")
     read = Model.from_bytes(file.read_bytes())
     with connected(database_url) as connection:
         saved = store.save(connection, read)

@@ -8,7 +8,7 @@ from pg_hashindex.index.catalog import Access
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.query_sets import load
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import Share, connected, database_option, json_option, note, print_json, print_table
 from .index import access_option, throttle_option
 
 __all__ = ["prune", "rollback", "swap"]
@@ -20,7 +20,7 @@ __all__ = ["prune", "rollback", "swap"]
 @access_option(None)
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     default=0.01,
     show_default=True,
     help="How much recall may fall.",

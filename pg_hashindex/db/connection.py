@@ -65,6 +65,10 @@ class IndexParts(Protocol):
     def swap_of(self) -> str | None:
         """The index that it is a part of while that one is swapped."""
 
+    @property
+    def qualified_table(self) -> str:
+        """Its table, as SQL writes it."""
+
     def has_part(self, message: str) -> bool:
         """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
 
@@ -375,7 +379,9 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
+def translated_errors(
+    index: IndexParts | None = None, *, table: str | None = None
+) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     Parameters
@@ -383,14 +389,18 @@ def translated_errors(index: IndexParts | None = None) -> Iterator[None]:
     index : IndexParts, optional
         The index that the block works on: if a part of it is missing, the message leads to its
         repair.
+    table : str, optional
+        The table that the block reads, for messages; that of the index by default.
     """
+    if index is not None:
+        table = index.qualified_table
     try:
         yield
     except psycopg.Error as error:
-        raise _translate(error, index) from error
+        raise _translate(error, index, table) from error
     except sa.exc.DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
-            raise _translate(error.orig, index) from error.orig
+            raise _translate(error.orig, index, table) from error.orig
         raise
 
 
@@ -471,7 +481,9 @@ def _is_of_schema(state: str, message: str) -> bool:
 _MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
 
 
-def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashIndexError:
+def _translate(
+    error: psycopg.Error, index: IndexParts | None = None, table: str | None = None
+) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:
@@ -517,6 +529,13 @@ def _translate(error: psycopg.Error, index: IndexParts | None = None) -> HashInd
         return InUseError(message)
     if state == "25006":
         return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
+    if state == "55P03" or (state == "57014" and "timeout" in message):
+        # PostgreSQL's message is like "canceling statement due to statement timeout".
+        limit = message.rpartition("due to ")[2].replace(" ", "_")
+        return DatabaseStateError(
+            f"{message}{'' if table is None else f', at work on {table}'}; run the command again "
+            f"with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
+        )
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)
     if state in _INVALID_INPUT:

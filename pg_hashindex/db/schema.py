@@ -55,8 +55,8 @@ class SchemaStatus:
     revision, head : str or None
         The alembic revision of the database, and the latest.
     functions, packaged_functions : str or None
-        The fingerprint of ``sql/`` in the database, and in this release, and the schema of pgvector,
-        which functions name.
+        The fingerprint of ``sql/`` in the database, and in this release; and the schema of
+        pgvector, which functions name.
     """
 
     installed: bool
@@ -167,8 +167,8 @@ def status(connection: sa.Connection) -> SchemaStatus:
         )
         extension = connection.scalar(
             sa.text(
-                "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e "
-                "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+                "SELECT e.extnamespace::regnamespace::text FROM pg_catalog.pg_extension e "
+                "WHERE e.extname = 'vector'"
             )
         )
         revision = (

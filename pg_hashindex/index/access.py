@@ -99,7 +99,7 @@ def configure(
         # In a transaction of its own, since it waits for running searches.
         ("SELECT hashindex.drop_unused(%s)", [index.name]),
     ]
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         for statement in statements:
             patiently(
                 index.connection,

@@ -139,7 +139,7 @@ class Health:
 def check(index: HasRow, *, full: bool = False) -> Health:
     """Check an index, and change nothing; see `HashIndex.check`."""
     index = index.row
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
         # Codes are not checked if the table or the codes are missing.

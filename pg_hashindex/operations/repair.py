@@ -162,7 +162,10 @@ def _run(
     undo: bool,
     progress: bool,
 ) -> Repaired:
-    with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
+    with (
+        translated_errors(table=index.qualified_table),
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+    ):
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "

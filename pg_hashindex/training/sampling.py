@@ -139,7 +139,7 @@ def sample_table(
     """
     if rows < 1:
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
-    with translated_errors():
+    with translated_errors(table=table):
         prepare(connection)
         with connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back

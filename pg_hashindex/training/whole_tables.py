@@ -62,7 +62,7 @@ def train_on_table(
     InvalidInputError
         If there is no such table or column, its vectors have several dimensions, or as for `train`.
     """
-    with translated_errors():
+    with translated_errors(table=table):
         prepare(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
