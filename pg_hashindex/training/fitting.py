@@ -17,7 +17,6 @@ from ..hashers._common.threads import one_blas_thread
 from ..metrics import precision_at_k, recall_at_k
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name
-from ..models.profiles import Profile
 from ..models.quantization import Levels
 from ..models.vectors import as_rows
 
@@ -28,12 +27,6 @@ _HELD_BACK_ROWS = 500
 _RECALL_K = 10
 _RECALL_CANDIDATES = 200
 _PRECISION_K = 50
-# Rows of a profile: enough for small errors, fewer if codes are long.
-_PROFILE_ROWS = 20_000
-_LEAST_PROFILE_ROWS = 1_000
-_PROFILE_VALUES = 10_000_000
-# A network may take 30 ms for a row.
-_NETWORK_PROFILE_ROWS = 2_000
 # Rows that recall is measured among, if rows are read in blocks.
 _MEASURED_ROWS = 50_000
 
@@ -131,7 +124,6 @@ def train(
     return replace(
         model,
         training={**model.training, **_measure(model, X, seen, hidden, labels)},
-        profile=_profile(model, X, seen, random_state),
     )
 
 
@@ -272,14 +264,6 @@ def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
         columns = codes.pack((bits ^ bits[0]).T)
         found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
     return len(found)
-
-
-def _profile(model: Model, X: NDArray[Any], seen: NDArray[np.intp], random_state: int) -> Profile:
-    drawn = np.random.default_rng(random_state).permutation(seen)
-    most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
-    if model.network is not None and model.network.kind == "torch":
-        most = min(most, _NETWORK_PROFILE_ROWS)
-    return Profile.of(model.project(X[np.sort(drawn[:most])]), model.levels)
 
 
 def _measure(
