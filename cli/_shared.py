@@ -17,6 +17,8 @@ import click
 from pg_hashindex.errors import HashIndexError
 
 if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.quality.evaluate import Evaluation
 
@@ -173,7 +175,14 @@ def connected(url: str) -> "Iterator[Connection]":
     from pg_hashindex.db.connection import connect
 
     with connect(url) as connection:
+        connection.add_notice_handler(_warn)
         yield connection
+
+
+def _warn(diagnosis: "Diagnostic") -> None:
+    if diagnosis.severity_nonlocalized == "WARNING":
+        parts = [diagnosis.message_primary, diagnosis.message_hint]
+        note("warning: " + "; ".join(part for part in parts if part))
 
 
 # Categories of characters that move the cursor, end the line or change the direction of text.

@@ -146,7 +146,7 @@ def evaluate(
             scores |= score_codes(
                 opened, labels=truth, queries=queries, random_state=seed, progress=True
             )
-        judged = () if fail_under is None else (default_candidates(opened, k),)
+        judged = (default_candidates(opened, k),)
         result = measure(
             opened,
             queries=asked,

@@ -10,7 +10,7 @@ from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models.model import Metric, Model
-from pg_hashindex.training import check_method_takes, train
+from pg_hashindex.training import hasher_for, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -25,6 +25,11 @@ from ._shared import (
     print_json,
     print_table,
 )
+
+_DIMENSION = """
+    SELECT a.atttypmod FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = to_regclass(%s)::oid AND a.attname = %s AND a.atttypmod > 0
+"""
 
 
 @click.group()
@@ -167,7 +172,6 @@ def train_model(
             "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
             "--triplets and --graph-query"
         )
-    check_method_takes(method, [what for what, value in known.items() if value is not None])
     given = dict(map(parameter, parameters))
     _add_of_deep(
         given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
@@ -179,12 +183,17 @@ def train_model(
         "metric": metric,
         "random_state": seed,
         "parameters": given,
-        "force": force,
         "progress": True,
     }
+    # Refuse what can be refused before the sample is read.
+    hasher = hasher_for(method, [what for what in known if known[what] is not None], **options)
+    options["force"] = force
     with connected(database_url) as connection:
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
+        if table is not None:
+            for (dimension,) in connection.execute(_DIMENSION, [table, column]):
+                hasher.check_dimension(dimension)
         drawn = None
         if all_rows and table is not None and column is not None:
             trained = train_on_table(connection, table, column, name, method, **options)

@@ -65,6 +65,10 @@ BEGIN
         RAISE EXCEPTION 'metric "%" is unknown', i.metric
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
     END IF;
+    IF i.metric <> used.metric THEN
+        RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
+            USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
+    END IF;
     IF i.layout IS NULL OR i.layout NOT IN ('table', 'column') THEN
         RAISE EXCEPTION 'layout "%" is unknown', i.layout
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use table or column.';

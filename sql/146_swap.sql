@@ -96,7 +96,8 @@ BEGIN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
-                  HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
+                  HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
+                                CASE WHEN beside.model_id <> used.id THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     next_name := hashindex._free_storage(i.name);
     PERFORM hashindex.create_index(

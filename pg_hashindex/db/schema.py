@@ -98,18 +98,21 @@ def upgrade(connection: sa.Connection) -> None:
         _run(connection, _stamp())
 
 
-def downgrade(connection: sa.Connection) -> None:
-    """Remove the schema with its models; the user's own tables stay as they are.
+def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
+    """Remove the schema; the user's own tables stay as they are.
 
     Parameters
     ----------
     connection : sqlalchemy.Connection
         The caller commits.
+    drop_models : bool
+        Whether to drop trained models with it.
 
     Raises
     ------
     InUseError
-        If there are indexes, or objects of the user's that use our functions.
+        If there are indexes, models that may not be dropped, or objects of the user's that use our
+        functions.
     """
     with translated_errors():
         if not status(connection).installed:
@@ -126,6 +129,14 @@ def downgrade(connection: sa.Connection) -> None:
         if names:
             raise InUseError(
                 f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
+            )
+        models = connection.scalars(
+            sa.text("SELECT name || ':' || version FROM hashindex.model ORDER BY name, version")
+        ).all()
+        if models and not drop_models:
+            raise InUseError(
+                f"there are models: {', '.join(models)}; keep each with: pg-hashindex model "
+                "export, and drop it with: pg-hashindex model drop"
             )
         _run(
             connection,

@@ -194,7 +194,7 @@ def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> b
         _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
     rows = _execute(index, _INDEXES, name=True).fetchall()
     for number, (name, create, attach, valid) in enumerate(
-        tqdm(rows, unit="index", desc="indexing codes", disable=not progress), 1
+        tqdm(rows, unit="index", desc="indexing codes", disable=None if progress else True), 1
     ):
         if _building(index) != path:
             return False

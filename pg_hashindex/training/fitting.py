@@ -20,7 +20,7 @@ from ..models.model import Metric, Model, check_model_name
 from ..models.quantization import Levels
 from ..models.vectors import as_rows
 
-__all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
+__all__ = ["check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
 
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
@@ -94,6 +94,59 @@ def train(
     InvalidInputError
         If a parameter or the rows cannot be used, or the rows are too few.
     """
+    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    hasher = hasher_for(
+        method,
+        [what for what, value in known.items() if value is not None],
+        n_bits=n_bits,
+        levels=levels,
+        metric=metric,
+        random_state=random_state,
+        parameters=parameters,
+        progress=progress,
+    )
+    check_model_name(name)
+    if callable(X):
+        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
+        labels = None
+    else:
+        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
+    model = hasher.to_model(name, metric=metric, levels=levels)
+    return replace(
+        model,
+        training={**model.training, **_measure(model, X, seen, hidden, labels)},
+    )
+
+
+def hasher_for(
+    method: str,
+    known: Collection[str],
+    *,
+    n_bits: int | None = None,
+    levels: Levels = 2,
+    metric: Metric = "l2",
+    random_state: int = 0,
+    parameters: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> Hasher:
+    """Return the hasher that `train` fits, before any row is read.
+
+    Parameters
+    ----------
+    method, n_bits, levels, metric, random_state, parameters, progress
+        As for `train`.
+    known : collection of {"labels", "pairs", "triplets", "graph"}
+        The supervision that there will be.
+
+    Returns
+    -------
+    Hasher
+
+    Raises
+    ------
+    InvalidInputError
+        If a parameter cannot be used, or as `check_method_takes`.
+    """
     given = dict(parameters or {})
     if doubled := sorted({"n_bits", "random_state"} & set(given)):
         raise InvalidInputError(
@@ -107,24 +160,13 @@ def train(
         given.setdefault("normalize", "l2")
     if "n_bits" not in given and method != "sign":
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
-    check_model_name(name)
     if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
         given.setdefault("progress", True)
     hasher = make_hasher(method, **given)
     hasher.check_parameters()
     hasher.check_levels(levels)
-    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
-    check_method_takes(method, [what for what, value in known.items() if value is not None])
-    if callable(X):
-        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
-        labels = None
-    else:
-        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
-    model = hasher.to_model(name, metric=metric, levels=levels)
-    return replace(
-        model,
-        training={**model.training, **_measure(model, X, seen, hidden, labels)},
-    )
+    check_method_takes(method, known)
+    return hasher
 
 
 def _fit(
@@ -192,8 +234,14 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
     Raises
     ------
     InvalidInputError
-        With the names of the methods that do learn from it.
+        With the names of the methods that do learn from it; or if the method needs some, and there
+        is none.
     """
+    needed = HASHERS[method].learns_from if method in HASHERS else ()
+    if needed and not set(needed) & set(known):
+        raise InvalidInputError(
+            f"{method} learns from {' or '.join(needed)}; give some (--{', --'.join(needed)})"
+        )
     for what in known:
         taking = [
             name

@@ -161,7 +161,7 @@ def sample_table(
                 unit="row",
                 unit_scale=True,
                 desc="reading",
-                disable=not progress,
+                disable=None if progress else True,
             ) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             sample = _as_sample(drawn, relations, source)

@@ -81,7 +81,7 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
             unit="row",
             unit_scale=True,
             desc=f"reading, pass {done}",
-            disable=not progress,
+            disable=None if progress else True,
         ) as bar:
             rows = source.read(sql.SQL("true"))
             while part := [row.vector for row in islice(rows, _BLOCK_ROWS)]:

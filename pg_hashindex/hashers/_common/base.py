@@ -64,6 +64,8 @@ class Hasher(ABC):
     learns_from: ClassVar[tuple[str, ...]] = ()
     #: Whether it also takes a graph; it never needs one.
     takes_graph: ClassVar[bool] = False
+    #: Whether it gives at most one bit for each dimension.
+    bits_within_dimension: ClassVar[bool] = False
     #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.
@@ -151,6 +153,7 @@ class Hasher(ABC):
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
+        self.check_dimension(rows.dimension)
         given = self._supervision(rows.n_rows, known)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
@@ -195,6 +198,20 @@ class Hasher(ABC):
         annotations = get_type_hints(type(self), include_extras=True)
         for name, value in self.get_params().items():
             check_annotated(name, value, annotations.get(name))
+
+    def check_dimension(self, dimension: int) -> None:
+        """Refuse rows with too few dimensions for the bits; `fit` calls this too.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if self.bits_within_dimension and self.n_bits > dimension:
+            raise InvalidInputError(
+                f"{self.method} gives at most one bit for each dimension: n_bits is {self.n_bits}, "
+                f"the rows have {dimension}; ask for at most {dimension} bits, or use sgh or lsh, "
+                "which have no such limit"
+            )
 
     def check_levels(self, levels: Levels) -> None:
         """Refuse a number of levels that models of this hasher cannot have.
