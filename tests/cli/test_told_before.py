@@ -1,12 +1,15 @@
 """What commands say before they do minutes of work, or that what was asked for is not done."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from fixtures.commands import Run
 
+from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 from pg_hashindex.training import sampling
 
 pytestmark = pytest.mark.newest
@@ -17,7 +20,7 @@ TABLE = ["--table", "items", "--column", "embedding"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "itq", "--bits", "9"], "itq rotates principal directions"),
+        (["--method", "itq", "--bits", "9"], "itq gives at most one bit for each dimension"),
         (["--method", "pcah", "--bits", "9"], "at most one bit for each dimension"),
         (["--method", "sdh", "--bits", "8"], "sdh learns from labels; give some (--labels)"),
         (["--method", "itq"], "needs a number of bits"),
@@ -55,13 +58,16 @@ def test_evaluate_measures_the_settings_of_the_index(on: Run, index: HashIndex) 
     assert 37 in [point["candidates"] for point in found["points"]]
 
 
-def test_errors_offer_the_codes_of_before_first(on: Run, index: HashIndex, other: object) -> None:
+def test_errors_offer_the_codes_of_before_first(
+    on: Run, index: HashIndex, lsh_model: Model
+) -> None:
+    store.save(index.connection, replace(lsh_model, name="other"))
+    store.save(index.connection, replace(lsh_model, name="third"))
     index.swap("other")
-    index.rollback()
-    said = on("index", "swap", "items_idx", "--model", "other", "--force", code=1).stderr
+    said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=1).stderr
     assert "pg-hashindex index rollback items_idx" in said
     assert "prune" not in said
-    said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=1).stderr
+    said = on("index", "swap", "items_idx", "--model", "third", "--force", code=1).stderr
     assert said.index("rollback") < said.index("prune")
 
 
