@@ -47,8 +47,7 @@ from ._shared import (
     multiple=True,
     default=CANDIDATES,
     show_default=True,
-    help="A number of candidates to try; may be given again. The index's own is tried too if "
-    "recall is recorded, or --fail-under is given.",
+    help="A number of candidates to try; may be given again. The index's own is tried too.",
 )
 @click.option(
     "--fail-under",

@@ -353,11 +353,15 @@ def drop(database_url: str, reference: str) -> None:
 @click.argument("reference", metavar="NAME[:VERSION]")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--sql", is_flag=True, help="Write a script for psql, for databases without Python.")
 @database_option
-def export_model(database_url: str, reference: str, file: Path, force: bool) -> None:
+def export_model(database_url: str, reference: str, file: Path, force: bool, sql: bool) -> None:
     """Write a model to FILE: one archive with a checksum, nothing in it is code."""
     with connected(database_url) as connection:
-        data = store.load(connection, reference).to_bytes()
+        if sql:
+            data = f"{store.script(connection, reference)}\n".encode()
+        else:
+            data = store.load(connection, reference).to_bytes()
     # Neither way follows a link at the place of the file.
     target = file.with_name(f"{file.name}.{secrets.token_hex(4)}") if force else file
     try:

@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fixtures.commands import Run
 from pg_hashindex.cli._shared import confirm
 
+from pg_hashindex import store
 from pg_hashindex.db import locks
 from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -164,3 +167,17 @@ def test_time_outs_name_the_table_and_the_next_step(
             assert len(found.stderr.splitlines()) == 1, action
             assert "items" in found.stderr, action
             assert "run the command again" in found.stderr, action
+
+
+def test_a_model_as_a_script(
+    on: Run, url: str, connection: Connection, vectors: object, tmp_path: Path
+) -> None:
+    """It is stored by SQL alone, as it was to the last bit."""
+    name = 'it\'s a "model" \\'
+    model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", levels=4)  # type: ignore[arg-type]
+    saved = store.save(connection, model)
+    file = tmp_path / "m.sql"
+    on("model", "export", name, file, "--sql")
+    connection.execute(file.read_bytes())
+    again = store.load(connection, f"{name}:2")
+    assert again.to_bytes() == replace(saved, version=2).to_bytes()

@@ -209,8 +209,8 @@ class Hasher(ABC):
         if self.bits_within_dimension and self.n_bits > dimension:
             raise InvalidInputError(
                 f"{self.method} gives at most one bit for each dimension, of which there are "
-                f"{dimension}; n_bits is {self.n_bits}: ask for at most {dimension} bits, or use sgh "
-                "or lsh, which have no such limit"
+                f"{dimension}; n_bits is {self.n_bits}: ask for at most {dimension} bits, or use "
+                "sgh or lsh, which have no such limit"
             )
 
     def check_levels(self, levels: Levels) -> None:
