@@ -175,9 +175,9 @@ def test_a_model_as_a_script(
     """It is stored by SQL alone, as it was to the last bit."""
     name = 'it\'s a "model" \\'
     model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", levels=4)  # type: ignore[arg-type]
-    saved = store.save(connection, model)
+    store.save(connection, model)
     file = tmp_path / "m.sql"
     on("model", "export", name, file, "--sql")
     connection.execute(file.read_bytes())
-    again = store.load(connection, f"{name}:2")
-    assert again.to_bytes() == replace(saved, version=2).to_bytes()
+    first, again = (store.load(connection, f"{name}:{version}") for version in (1, 2))
+    assert again.to_bytes() == replace(first, version=2).to_bytes()
