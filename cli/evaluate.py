@@ -47,7 +47,8 @@ from ._shared import (
     multiple=True,
     default=CANDIDATES,
     show_default=True,
-    help="A number of candidates to try; may be given again. The index's own is tried too.",
+    help="A number of candidates to try; may be given again. The index's own is tried too if "
+    "none is given, recall is recorded, or --fail-under is given.",
 )
 @click.option(
     "--fail-under",
@@ -145,7 +146,8 @@ def evaluate(
             scores |= score_codes(
                 opened, labels=truth, queries=queries, random_state=seed, progress=True
             )
-        judged = (default_candidates(opened, k),)
+        own = fail_under is not None or candidates == CANDIDATES
+        judged = (default_candidates(opened, k),) if own else ()
         result = measure(
             opened,
             queries=asked,

@@ -237,11 +237,6 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
         With the names of the methods that do learn from it; or if the method needs some, and there
         is none.
     """
-    needed = HASHERS[method].learns_from if method in HASHERS else ()
-    if needed and not set(needed) & set(known):
-        raise InvalidInputError(
-            f"{method} learns from {' or '.join(needed)}; give some (--{', --'.join(needed)})"
-        )
     for what in known:
         taking = [
             name
@@ -253,6 +248,11 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
                 f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
                 f"that do: {', '.join(taking) or 'none'}"
             )
+    needed = HASHERS[method].learns_from if method in HASHERS else ()
+    if needed and not set(needed) & set(known):
+        raise InvalidInputError(
+            f"{method} learns from {' or '.join(needed)}; give some (--{', --'.join(needed)})"
+        )
 
 
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:

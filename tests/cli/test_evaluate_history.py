@@ -90,7 +90,7 @@ def test_exit_code_1_where_recall_is_less(on: Run, index: HashIndex) -> None:
     assert json.loads(failed.stdout)["passed"] is False
     # Searches for more answers keep more candidates.
     assert "own 40 candidates" in on(*evaluate, "-k", "40", "--fail-under", "1", code=1).stderr
-    assert on(*evaluate, "--fail-under", "nan", code=1).exit_code == 1
+    assert on(*evaluate, "--fail-under", "nan", code=2).exit_code == 2
     on(*evaluate, "--fail-under", "1.5", code=2)
 
 
