@@ -148,6 +148,7 @@ def evaluate(
             )
         own = fail_under is not None or candidates == CANDIDATES
         judged = (default_candidates(opened, k),) if own else ()
+        note(f"evaluating {opened.name} by {len(asked.queries)} queries")
         result = measure(
             opened,
             queries=asked,
