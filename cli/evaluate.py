@@ -148,7 +148,6 @@ def evaluate(
             )
         own = fail_under is not None or candidates == CANDIDATES
         judged = (default_candidates(opened, k),) if own else ()
-        note(f"evaluating {opened.name} by {len(asked.queries)} queries")
         result = measure(
             opened,
             queries=asked,
@@ -157,6 +156,7 @@ def evaluate(
             record=record,
             progress=True,
         )
+        note(f"done evaluating {opened.name}, by {len(asked.queries)} queries")
         _note(opened, result, record)
     recall = _default_recall(opened, result)
     passed = None if fail_under is None else recall is not None and recall >= fail_under
