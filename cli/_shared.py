@@ -19,6 +19,8 @@ import click
 from pg_hashindex.errors import HashIndexError, LowerRecallError
 
 if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.quality.evaluate import Evaluation
 
@@ -107,7 +109,10 @@ def confirm(question: str) -> None:
     """
     try:
         click.confirm(escaped(question), abort=True, err=True)
-    except click.Abort:
+    except click.Abort as error:
+        # click makes one of the other.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
         raise
     except RuntimeError as error:  # there is no stdin to ask
         raise click.UsageError("nobody to ask: give --yes") from error
@@ -119,7 +124,10 @@ class _FailedError(click.ClickException):
     exit_code = COULD_NOT
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(escaped(re.sub(r"\s*\n\s*", " ", str(error).strip())))
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        super().__init__(escaped(re.sub(r"\s*\n\s*", " ", message.strip())))
         if _asked("verbose"):
             note("".join(traceback.format_exception(error)), always=True)
 
@@ -150,7 +158,7 @@ class CatchingGroup(click.Group):
                 error.__context__, KeyboardInterrupt
             ):
                 raise
-            note("\nStopped.", always=True)
+            note("interrupted", always=True)
             raise click.exceptions.Exit(STOPPED) from error
 
 
@@ -208,7 +216,14 @@ def connected(url: str) -> "Iterator[Connection]":
     from pg_hashindex.db.connection import connect
 
     with connect(url) as connection:
+        connection.add_notice_handler(_warn)
         yield connection
+
+
+def _warn(diagnosis: "Diagnostic") -> None:
+    if diagnosis.severity_nonlocalized == "WARNING":
+        parts = [diagnosis.message_primary, diagnosis.message_hint]
+        note("warning: " + "; ".join(part for part in parts if part))
 
 
 # Categories of characters that move the cursor, end the line or change the direction of text.

@@ -50,7 +50,7 @@ from ._shared import (
     default=CANDIDATES,
     show_default=True,
     help="A number of candidates to try; may be given again. The index's own is tried too if "
-    "recall is recorded, or --fail-under is given.",
+    "none is given, recall is recorded, or --fail-under is given.",
 )
 @click.option(
     "--fail-under",
@@ -144,7 +144,8 @@ def evaluate(
         if save is not None:
             note(f"saved {len(asked.queries)} queries as {save}")
         truths = [None] * codes + [labels] * (labels is not None)
-        judged = () if fail_under is None else (default_candidates(opened, k),)
+        own = fail_under is not None or candidates == CANDIDATES
+        judged = (default_candidates(opened, k),) if own else ()
         with progress(f"evaluating index {index}") as bars:
             for truth in truths:
                 scores |= score_codes(

@@ -12,7 +12,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
-from pg_hashindex.training import check_method_takes, train
+from pg_hashindex.training import hasher_for, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -31,6 +31,10 @@ from ._shared import (
 
 #: Below this recall on held-back rows, training warns.
 _GOOD_RECALL = 0.9
+_DIMENSION = """
+    SELECT a.atttypmod FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = to_regclass(%s)::oid AND a.attname = %s AND a.atttypmod > 0
+"""
 
 
 @click.group()
@@ -173,7 +177,6 @@ def train_model(
             "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
             "--triplets and --graph-query"
         )
-    check_method_takes(method, [what for what, value in known.items() if value is not None])
     given = dict(map(parameter, parameters))
     _add_of_deep(
         given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
@@ -187,9 +190,15 @@ def train_model(
         "parameters": given,
         "force": force,
     }
+    # Refuse what can be refused before the sample is read.
+    hasher = hasher_for(method, [what for what in known if known[what] is not None], **options)
+    options["force"] = force
     with connected(database_url) as connection:
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
+        if table is not None:
+            for (dimension,) in connection.execute(_DIMENSION, [table, column]):
+                hasher.check_dimension(dimension)
         drawn = None
         if all_rows and table is not None and column is not None:
             with progress(f"training {method} on all rows of {table}") as bars:
@@ -383,25 +392,31 @@ def drop(database_url: str, reference: str) -> None:
 @click.argument("reference", metavar="NAME[:VERSION]")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--sql", is_flag=True, help="Write a script for psql, for databases without Python.")
 @database_option
-def export_model(database_url: str, reference: str, file: Path, force: bool) -> None:
+def export_model(database_url: str, reference: str, file: Path, force: bool, sql: bool) -> None:
     """Write a model to FILE: one archive with a checksum, nothing in it is code."""
     with connected(database_url) as connection:
-        data = store.load(connection, reference).to_bytes()
+        if sql:
+            data = f"{store.script(connection, reference)}\n".encode()
+        else:
+            data = store.load(connection, reference).to_bytes()
     # Neither way follows a link at the place of the file.
-    if force:
-        beside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        with beside.open("xb") as opened:
+    target = file.with_name(f"{file.name}.{secrets.token_hex(4)}") if force else file
+    try:
+        opened = target.open("xb")
+    except FileExistsError:
+        raise InvalidInputError(f"{file} is there already; give --force to replace it") from None
+    try:
+        with opened:
             opened.write(data)
-        beside.replace(file)
-    else:
-        try:
-            with file.open("xb") as opened:
-                opened.write(data)
-        except FileExistsError:
-            raise InvalidInputError(
-                f"{file} is there already; give --force to replace it"
-            ) from None
+        if force:
+            target.replace(file)
+    except BaseException as error:
+        target.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InvalidInputError(f"cannot write {file}: {error.strerror}") from error
+        raise
     note(f"wrote {file}, {len(data) / 1024:.0f} kB")
 
 
@@ -410,6 +425,8 @@ def export_model(database_url: str, reference: str, file: Path, force: bool) -> 
 @database_option
 def import_model(database_url: str, file: Path) -> None:
     """Store the model in FILE under its name, as the next version."""
+    if file.is_char_device():
+        raise InvalidInputError(f"{file} is a device, not a model file")
     read = Model.from_bytes(file.read_bytes())
     with connected(database_url) as connection:
         saved = store.save(connection, read)

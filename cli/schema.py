@@ -40,7 +40,7 @@ def downgrade(database_url: str, yes: bool) -> None:
         confirm("Remove schema hashindex and all models in it?")
     with translated_errors(), create_engine(database_url).begin() as connection:
         there = installed.status(connection).installed
-        installed.downgrade(connection)
+        installed.downgrade(connection, drop_models=True)
     note("schema hashindex is removed" if there else "schema hashindex is not installed")
 
 

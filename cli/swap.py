@@ -9,6 +9,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.query_sets import load
 
 from ._shared import (
+    Share,
     connected,
     database_option,
     json_option,
@@ -28,7 +29,7 @@ __all__ = ["prune", "rollback", "swap"]
 @access_option(None)
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     default=0.01,
     show_default=True,
     help="How much recall may fall.",

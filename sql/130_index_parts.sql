@@ -18,6 +18,14 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
 
+CREATE OR REPLACE FUNCTION hashindex._vector_schema() RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
+END;
+
+COMMENT ON FUNCTION hashindex._vector_schema IS 'the schema that pgvector is in now, quoted';
+
 -- Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

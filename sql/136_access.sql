@@ -76,6 +76,9 @@ BEGIN
     ELSE
         PERFORM hashindex._create_functions(i);
     END IF;
+    IF i.building <> 'scan' THEN
+        RAISE NOTICE 'searches use % until % is built: pg-hashindex index encode %', i.access, i.building, hashindex._shell_word(i.name);
+    END IF;
     IF given_up IN ('lookup', 'hnsw') THEN
         PERFORM hashindex._drop_code_indexes(i, given_up);
     END IF;

@@ -55,6 +55,41 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_vector_column IS 'refuses a column whose vectors a model of that dimension cannot take';
 
+CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- The codes of a table with partitions are LOGGED if one of these is.
+    RETURN CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
+    FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part WHERE c.relkind <> 'p';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._logging IS 'whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike';
+
+CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)
+RETURNS TABLE (fault text, statement text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT format('trigger %I on %s fires after the one that writes codes, and may change vectors', t.tgname, p.part),
+           format('ALTER TRIGGER %I ON %s RENAME TO %I', t.tgname, p.part, 'a_' || t.tgname)
+    FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p
+    JOIN pg_trigger t ON t.tgrelid = p.part JOIN pg_proc f ON f.oid = t.tgfoid
+    -- Bits of tgtype: 1 for each row, 2 before, 4 insert, 16 update.
+    WHERE i.layout = 'column' AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0 AND t.tgenabled <> 'D' AND t.tgparentid = 0
+      AND t.tgname > 'zz_hashindex_' || i.storage AND f.pronamespace <> 'hashindex'::regnamespace
+    ORDER BY t.tgname LIMIT 1;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._late_trigger IS
+    'a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before';
+
 -- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
 CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
 RETURNS void

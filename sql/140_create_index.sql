@@ -65,6 +65,10 @@ BEGIN
         RAISE EXCEPTION 'metric "%" is unknown', i.metric
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
     END IF;
+    IF i.metric <> used.metric THEN
+        RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
+            USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
+    END IF;
     IF i.layout IS NULL OR i.layout NOT IN ('table', 'column') THEN
         RAISE EXCEPTION 'layout "%" is unknown', i.layout
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use table or column.';
@@ -137,8 +141,7 @@ BEGIN
     EXECUTE format(
         'CREATE %s TABLE %s AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
-        (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
-        code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits,
+        nullif(hashindex._logging(base), 'LOGGED'), code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits,
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
@@ -197,7 +200,12 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     missing record;
+    late record;
 BEGIN
+    SELECT t.* INTO late FROM hashindex._late_trigger(i) t;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', late.fault USING ERRCODE = 'invalid_table_definition', HINT = format('Run: %s;', late.statement);
+    END IF;
     -- A statement on a partitioned table fires its triggers only, and one on a partition fires only those of the partition: each
     -- needs its own. PostgreSQL itself makes row triggers for partitions.
     FOR missing IN

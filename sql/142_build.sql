@@ -78,7 +78,7 @@ BEGIN
     later := hashindex._next_of(i);
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160)',
-        (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END FROM pg_class c WHERE c.oid = base),
+        nullif(hashindex._logging(base), 'LOGGED'),
         later.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
     );
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.

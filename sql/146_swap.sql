@@ -70,7 +70,9 @@ BEGIN
     IF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
-            USING ERRCODE = 'object_in_use', HINT = format('Drop them with: pg-hashindex index prune %s.', i.name);
+            USING ERRCODE = 'object_in_use',
+                  HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
+                                CASE WHEN beside.model_id <> used.id THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.

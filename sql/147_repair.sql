@@ -15,6 +15,11 @@ DECLARE
     key_fault text;
     key_type text;
 BEGIN
+    IF hashindex._vector_schema() <> '{ext}' THEN
+        RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', hashindex._vector_schema()),
+            'pg-hashindex schema upgrade', false;
+        RETURN;
+    END IF;
     IF base IS NULL THEN
         RETURN QUERY SELECT format('table %I.%I is not there any more', i.schema_name, i.table_name),
             format('%s --table TABLE; if it was dropped: pg-hashindex index drop %s', rebind, named), false;
@@ -56,6 +61,8 @@ BEGIN
         UNION ALL
         SELECT format('key "%s" of %s is of type %s, and was of %s', i.id_column, base, key_type, i.id_type), again, false
         WHERE key_type <> i.id_type
+        UNION ALL
+        SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
         UNION ALL
         SELECT CASE
             WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
@@ -193,6 +200,22 @@ $$;
 COMMENT ON FUNCTION hashindex._restore_triggers IS
     'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
 
+-- ALTER TABLE ... SET LOGGED and SET UNLOGGED change a table, and not its codes.
+CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
+RETURNS SETOF regclass
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
+    WHERE t.in_use AND c.relname !~ '_(staged|touched)$'
+      AND (c.relpersistence = 'u') <> (hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._logged_otherwise(hashindex.index) IS 'tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round';
+
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -204,16 +227,24 @@ DECLARE
     complete boolean := true;
     dropped text;
     part text;
+    base regclass;
+    logging text;
 BEGIN
     i := hashindex._locked_index(_restore_access.name);
     codes := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    base := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    logging := hashindex._logging(base);
+    FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
+        EXECUTE format('ALTER TABLE %s SET %s', part, logging);
+        RETURN NEXT format('made %s %s, as %s is', part, logging, base);
+    END LOOP;
     IF i.access = 'landmarks' THEN
         complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
         IF complete THEN
             -- A crash empties unlogged tables.
             EXECUTE format(
-                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s)',
-                i.landmark_table, codes
+                'SELECT EXISTS (SELECT FROM hashindex.%I) OR NOT EXISTS (SELECT FROM %s) AND NOT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)',
+                i.landmark_table, codes, base, i.column_name
             ) INTO complete;
         END IF;
     ELSIF i.access IN ('lookup', 'hnsw') THEN

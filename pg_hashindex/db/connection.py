@@ -296,18 +296,23 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_errors(index: "IndexRow | None" = None) -> Iterator[None]:
+def translated_errors(
+    index: "IndexRow | None" = None, *, table: str | None = None
+) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
-    If a part of ``index`` is missing, the message leads to its repair.
+    If a part of ``index`` is missing, the message leads to its repair. ``table`` is the table that
+    the block reads, for messages; that of the index by default.
     """
+    if index is not None:
+        table = index.qualified_table
     try:
         yield
     except psycopg.Error as error:
-        raise _translate(error, index) from error
+        raise _translate(error, index, table) from error
     except sa.exc.DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
-            raise _translate(error.orig, index) from error.orig
+            raise _translate(error.orig, index, table) from error.orig
         raise
 
 
@@ -384,7 +389,13 @@ def _is_of_schema(state: str, message: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashIndexError:
+# A function of ours names a type of pgvector that is not there.
+_MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
+
+
+def _translate(
+    error: psycopg.Error, index: "IndexRow | None" = None, table: str | None = None
+) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
     if diagnosis.message_detail:
@@ -399,6 +410,14 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         # pgvector's message has the dimensions, but not the column.
         advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
         return InvalidInputError(message + advice)
+    if (
+        state in {"42704", "3F000"}
+        and _MOVED.fullmatch(diagnosis.message_primary or "")
+        and " function " in (diagnosis.context or "")
+    ):
+        return MissingSchemaError(
+            f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
+        )
     if state in {"42P01", "42703", "42883", "3F000"}:
         name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
         if name is not None:
@@ -422,6 +441,13 @@ def _translate(error: psycopg.Error, index: "IndexRow | None" = None) -> HashInd
         return InUseError(message)
     if state == "25006":
         return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
+    if state == "55P03" or (state == "57014" and "timeout" in message):
+        # PostgreSQL's message is like "canceling statement due to statement timeout".
+        limit = message.rpartition("due to ")[2].replace(" ", "_")
+        return DatabaseStateError(
+            f"{message}{'' if table is None else f', at work on {table}'}; run the command again "
+            f"with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
+        )
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)
     if state in _INVALID_INPUT:

@@ -67,7 +67,8 @@ class SchemaStatus:
     revision, head : str or None
         The alembic revision of the database, and the latest.
     functions, packaged_functions : str or None
-        The fingerprint of ``sql/`` in the database, and in this release.
+        The fingerprint of ``sql/`` in the database, and in this release. None if pgvector is in
+        another schema now than the functions name.
     extension : str or None
         The version of the extension pg_hashindex, if that is how it was installed.
     """
@@ -119,18 +120,21 @@ def upgrade(connection: sa.Connection) -> None:
         _run(connection, f"{_REBUILD} {stamp()}")
 
 
-def downgrade(connection: sa.Connection) -> None:
-    """Remove the schema with its models; the user's own tables stay as they are.
+def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
+    """Remove the schema; the user's own tables stay as they are.
 
     Parameters
     ----------
     connection : sqlalchemy.Connection
         The caller commits.
+    drop_models : bool
+        Whether to drop trained models with it.
 
     Raises
     ------
     InUseError
-        If there are indexes, or objects of the user's that use our functions.
+        If there are indexes, models that may not be dropped, or objects of the user's that use our
+        functions.
     """
     with translated_errors():
         if not status(connection).installed:
@@ -147,6 +151,14 @@ def downgrade(connection: sa.Connection) -> None:
         if names:
             raise InUseError(
                 f"there are indexes: {', '.join(names)}; drop each with: pg-hashindex index drop"
+            )
+        models = connection.scalars(
+            sa.text("SELECT name || ':' || version FROM hashindex.model ORDER BY name, version")
+        ).all()
+        if models and not drop_models:
+            raise InUseError(
+                f"there are models: {', '.join(models)}; keep each with: pg-hashindex model "
+                "export, and drop it with: pg-hashindex model drop"
             )
         if status(connection).extension is not None:
             _run(connection, "DROP EXTENSION pg_hashindex; DROP SCHEMA IF EXISTS hashindex")
@@ -192,6 +204,18 @@ def status(connection: sa.Connection) -> SchemaStatus:
                 sa.text("SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL")
             )
         )
+        moved = connection.scalar(
+            sa.text(
+                "SELECT pg_catalog.strpos(p.prosrc, pg_catalog.quote_ident(n.nspname)) "
+                "OPERATOR(pg_catalog.=) 0 "
+                "FROM pg_catalog.pg_proc p, pg_catalog.pg_extension e "
+                "JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
+                "WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name "
+                "AND p.proname OPERATOR(pg_catalog.=) '_refuse_vector'::pg_catalog.name "
+                "AND p.pronamespace OPERATOR(pg_catalog.=) "
+                "pg_catalog.to_regnamespace('hashindex')::pg_catalog.oid"
+            )
+        )
         revision = (
             connection.scalar(sa.text("SELECT version_num FROM hashindex.alembic_version"))
             if installed
@@ -207,7 +231,7 @@ def status(connection: sa.Connection) -> SchemaStatus:
         installed=installed,
         revision=revision,
         head=_head(),
-        functions=comment.rpartition(" ")[2] if installed and comment else None,
+        functions=comment.rpartition(" ")[2] if installed and comment and not moved else None,
         packaged_functions=_fingerprint(),
         extension=extension,
     )

@@ -161,7 +161,7 @@ class Trainer:
             initial=self._steps_done,
             unit="batch",
             desc="training",
-            disable=not progress,
+            disable=None if progress else True,
         ) as bar:
             for done in self._rounds():
                 bar.update(done)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine, first_and_last
 from ._common.checks import integer
@@ -46,18 +45,13 @@ class ITQ(Hasher):
     """
 
     method = "itq"
+    bits_within_dimension = True
 
     n_iter: Annotated[int, integer(0, 100_000)] = 15
 
     quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        if self.n_bits > rows.dimension:
-            raise InvalidInputError(
-                f"itq rotates principal directions, of which there are {rows.dimension}, one for "
-                f"each dimension; n_bits is {self.n_bits}: ask for at most {rows.dimension} bits, "
-                "or use sgh or lsh, which have no such limit"
-            )
         mean = rows.mean()
         _, directions = principal_directions(rows, mean, self.n_bits)
         V = kernel_values(rows, centred_affine(directions.T, mean))

@@ -42,15 +42,11 @@ class PCAH(Hasher):
     """
 
     method = "pcah"
+    bits_within_dimension = True
 
     explained_variance_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        if self.n_bits > rows.dimension:
-            raise InvalidInputError(
-                f"pcah gives at most one bit for each dimension: n_bits is {self.n_bits}, the rows "
-                f"have {rows.dimension}; ask for fewer bits, or use sgh or lsh"
-            )
         mean = rows.mean()
         variances, directions = principal_directions(rows, mean, self.n_bits)
         varying = int(np.count_nonzero(variances > _NO_VARIANCE * variances[0]))

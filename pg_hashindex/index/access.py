@@ -99,7 +99,7 @@ def configure(
         # In a transaction of its own, since it waits for running searches.
         ("SELECT hashindex.drop_unused(%s)", [index.name]),
     ]
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         for statement in statements:
             patiently(
                 index.connection,
@@ -173,7 +173,7 @@ def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> b
         _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
     rows = _execute(index, _INDEXES, name=True).fetchall()
     for number, (name, create, attach, valid) in enumerate(
-        tqdm(rows, unit="index", desc="indexing codes", disable=not progress), 1
+        tqdm(rows, unit="index", desc="indexing codes", disable=None if progress else True), 1
     ):
         if _building(index) != path:
             return False

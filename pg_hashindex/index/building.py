@@ -305,7 +305,9 @@ class _Build:
             return self._read(query, coded=False).vectors
 
     def _trained(self, sample: NDArray[np.float32], n_landmarks: int) -> NDArray[np.float32]:
-        with tqdm(unit="round", desc="training landmarks", disable=not self.progress) as bar:
+        with tqdm(
+            unit="round", desc="training landmarks", disable=None if self.progress else True
+        ) as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -398,7 +400,11 @@ class _Build:
         with (
             ThreadPoolExecutor(1) as reader,
             tqdm(
-                total=rows, unit="row", unit_scale=True, desc="reading", disable=not self.progress
+                total=rows,
+                unit="row",
+                unit_scale=True,
+                desc="reading",
+                disable=None if self.progress else True,
             ) as bar,
         ):
             while True:

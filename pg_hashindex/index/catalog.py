@@ -451,7 +451,7 @@ class IndexRow:
 
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
     """Drop an index with its codes and triggers; see `HashIndex.drop`."""
-    with translated_errors():
+    with translated_errors(table=row.qualified_table):
         patiently(
             row.connection,
             lambda: row.connection.execute("SELECT hashindex.drop_index(%s)", [row.name]),

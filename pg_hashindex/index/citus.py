@@ -101,7 +101,11 @@ class _Shards:
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
         with tqdm(
-            total=missing, unit="row", unit_scale=True, desc="encoding", disable=not progress
+            total=missing,
+            unit="row",
+            unit_scale=True,
+            desc="encoding",
+            disable=None if progress else True,
         ) as bar:
             while missing:
                 passes += 1

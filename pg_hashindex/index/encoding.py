@@ -242,7 +242,11 @@ class _Encoder:
             missing = self._count_missing(exactly=progress)
             self.job.expect(missing)
         with tqdm(
-            total=missing, unit="row", unit_scale=True, desc="encoding", disable=not progress
+            total=missing,
+            unit="row",
+            unit_scale=True,
+            desc="encoding",
+            disable=None if progress else True,
         ) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None

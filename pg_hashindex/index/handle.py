@@ -171,7 +171,7 @@ class HashIndex:
                     "SELECT hashindex.configure_index(%s, %s, %s)", [name, access, ranking]
                 )
 
-        with translated_errors():
+        with translated_errors(table=table):
             prepare(connection)
             patiently(connection, make, table=table, patience=patience)
         return cls.open(connection, name)

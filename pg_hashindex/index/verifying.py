@@ -93,7 +93,11 @@ class Verifier:
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = 0, None
         with tqdm(
-            total=rows, unit="row", unit_scale=True, desc="verifying", disable=not self.progress
+            total=rows,
+            unit="row",
+            unit_scale=True,
+            desc="verifying",
+            disable=None if self.progress else True,
         ) as bar:
             while True:
                 with self.connection.transaction():

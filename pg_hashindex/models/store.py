@@ -17,8 +17,8 @@ from psycopg import AsyncRawCursor, RawCursor
 from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
-from ..db.connection import Connection, prepare, translated_errors
-from ..errors import DatabaseStateError, InUseError
+from ..db.connection import Connection, execute, prepare, translated_errors
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind
@@ -35,6 +35,7 @@ __all__ = [
     "load",
     "load_async",
     "save",
+    "script",
 ]
 
 #: The language that evaluates a model: SQL unless it has a network.
@@ -54,6 +55,17 @@ _LAYERS: LiteralString = """
     FROM hashindex.model m, pg_catalog.unnest(m.layers)
          WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position)
     WHERE m.id = $1 ORDER BY l.position
+"""
+_SCRIPT: LiteralString = """
+    SELECT pg_catalog.format(
+        'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
+        'parameters, training, checksum, bit_weights, profile, levels, layers) '
+        'SELECT %L, coalesce(pg_catalog.max(version), 0) + 1, %L, %L, %L, %L, %L, %L, %L, %L, %L, '
+        '%L, %L FROM hashindex.model WHERE name = %1$L;',
+        name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
+        profile, levels, layers
+    )
+    FROM hashindex.find_model($1) WHERE network IS NULL
 """
 _PARTS: LiteralString = "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part"
 _PART: LiteralString = "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2"
@@ -165,6 +177,28 @@ def save(connection: Connection, model: Model) -> Model:
                         [row[0], number, part],
                     )
     return replace(model, version=row[1])
+
+
+def script(connection: Connection, reference: str) -> str:
+    """Return the SQL statement that stores a model as the next version of its name.
+
+    For a database that Python cannot reach; `load` checks there what it stored.
+
+    Raises
+    ------
+    UnknownModelError
+        If there is no such model.
+    InvalidInputError
+        If SQL could not evaluate the model.
+    """
+    with translated_errors():
+        row = execute(connection, _SCRIPT, [reference]).fetchone()
+    if row is None:
+        raise InvalidInputError(
+            f"model {reference!r} has a network, which SQL does not evaluate: export it to a file"
+        )
+    text: str = row[0]
+    return text
 
 
 def check_may_save(connection: Connection) -> None:

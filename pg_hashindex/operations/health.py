@@ -27,8 +27,8 @@ from ..models.profiles import Profile, stability_index
 
 __all__ = ["CodeChecks", "Finding", "Health", "Status", "check"]
 
-#: From the best to the worst.
-Status = Literal["ok", "warning", "broken"]
+#: From the best to the worst. A check that could not be made is "unknown", and stands for no fault.
+Status = Literal["ok", "unknown", "warning", "broken"]
 
 _SAMPLE_ROWS = 1_000
 # Fewer rows, since a network may take 30 ms for each.
@@ -86,7 +86,7 @@ class Finding:
     ----------
     check : str
         Its name.
-    status : {"ok", "warning", "broken"}
+    status : {"ok", "unknown", "warning", "broken"}
         "warning" if answers are right, but could be better or faster, or may become wrong; "broken"
         if answers are wrong or missing.
     value : float or None
@@ -123,8 +123,9 @@ class Health:
 
     @property
     def status(self) -> Status:
-        """The worst status of all findings."""
-        return max((f.status for f in self.findings), key=get_args(Status).index, default="ok")
+        """The worst status of all findings; those that are unknown are left out."""
+        known = [f.status for f in self.findings if f.status != "unknown"]
+        return max(known, key=get_args(Status).index, default="ok")
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -139,13 +140,18 @@ class Health:
 def check(index: HasRow, *, full: bool = False) -> Health:
     """Check an index, and change nothing; see `HashIndex.check`."""
     index = index.row
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()
         # Codes are not checked if the table or the codes are missing.
         if any(finding.check == "rows_without_code" for finding in findings):
             findings += CodeChecks(index, full).findings()
     return Health(index.name, full, tuple(findings))
+
+
+def _unknown(name: str) -> Finding:
+    detail = "the model has no profile of its training rows, as one that was made by hand"
+    return Finding(name, "unknown", None, detail, None)
 
 
 class CodeChecks:
@@ -202,9 +208,9 @@ class CodeChecks:
             detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
             if model.network is not None:
                 # Most likely torch is not installed here.
-                status, detail = "ok", f"the model cannot be evaluated here: {error}"
+                status, detail = "unknown", f"the model cannot be evaluated here: {error}"
             return [
-                Finding(name, status, None, detail, advice if status != "ok" else None)
+                Finding(name, status, None, detail, advice if status == "warning" else None)
                 for name in ("wrong_codes", "projection_drift")
             ]
         return [self._wrong_codes(coded, wrong), self._projections(model.profile, counts, rows)]
@@ -228,8 +234,7 @@ class CodeChecks:
         self, profile: Profile | None, counts: NDArray[np.int64] | int, rows: int
     ) -> Finding:
         if profile is None:
-            detail = "the distribution of projections was not stored at training"
-            return Finding("projection_drift", "ok", None, detail, None)
+            return _unknown("projection_drift")
         if isinstance(counts, int):
             return Finding("projection_drift", "ok", None, "there are no rows to look at", None)
         index, noise = stability_index(profile.counts, counts)
@@ -333,8 +338,7 @@ class CodeChecks:
 
     def _ones(self, profile: Profile | None, bits: NDArray[np.bool_]) -> Finding:
         if profile is None:
-            detail = "shares of ones were not stored at training"
-            return Finding("bit_drift", "ok", None, detail, None)
+            return _unknown("bit_drift")
         n, ones = len(bits), bits.sum(axis=0)
         was = np.stack([profile.rows - profile.ones, profile.ones], axis=1)
         index, noise = stability_index(was, np.stack([n - ones, ones], axis=1))

@@ -145,7 +145,10 @@ def _run(
     undo: bool,
     progress: bool,
 ) -> Repaired:
-    with translated_errors(), outside_transactions(index.connection, _WHY_OUTSIDE):
+    with (
+        translated_errors(table=index.qualified_table),
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+    ):
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
@@ -247,9 +250,23 @@ class _Repairer:
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
         verifier = verifier_of(index)(index, self.job, progress=self.progress)
-        gone = verifier.drop_gone()
+        mark: tuple[LiteralString, list[Any]] = (
+            _MARK_TRIGGERS,
+            [index.name, index.qualified_table, False],
+        )
+
+        def drop_gone() -> int:
+            gone = verifier.drop_gone()
+            if gone and not unseen:
+                execute(self.connection, *mark)
+            return gone
+
+        gone = patiently(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
+        # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
+        if gone or (index.encoded_in == "sql" and index.waiting()):
+            unseen = unseen or [index.qualified_table]
         wrong = 0
         for table in unseen:
             wrong += verifier.verify(table)

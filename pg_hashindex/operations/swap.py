@@ -65,7 +65,7 @@ def swap(
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     with (
-        translated_errors(),
+        translated_errors(table=index.qualified_table),
         _only_swapper(index),
         Job(index.connection, "swap", index.name) as job,
     ):

@@ -126,7 +126,9 @@ def evaluate(
     counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
     measuring = Measuring([index], asked, k)
     steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(total=steps, unit="query", desc="evaluating", disable=not progress) as bar:
+    with tqdm(
+        total=steps, unit="query", desc="evaluating", disable=None if progress else True
+    ) as bar:
         exact = measuring.find_truth(bar.update)
         points = [measuring.measure(index, count, bar.update) for count in counts]
     if record:
@@ -155,7 +157,9 @@ def measure_defaults(
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
-    with tqdm(total=steps, unit="query", desc="comparing", disable=not progress) as bar:
+    with tqdm(
+        total=steps, unit="query", desc="comparing", disable=None if progress else True
+    ) as bar:
         measuring.find_truth(bar.update)
         return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 

@@ -170,7 +170,7 @@ class Measuring:
 
     def find_truth(self, done: Callable[[], object]) -> tuple[float, float]:
         """Find the right answers by exact search; return its median and 95th percentile."""
-        with translated_errors():
+        with translated_errors(table=self._index.qualified_table):
             self.exact = ask(self._exact, self.asked, done=done)
         if any(map(len, self.exact.distances)):
             return self.exact.p50_ms, self.exact.p95_ms
@@ -189,7 +189,7 @@ class Measuring:
         if index.encoded_in == "python":
             # Read the row before anything is timed.
             _ = index.loaded_model
-        with translated_errors():
+        with translated_errors(table=index.qualified_table):
             answers = ask(
                 lambda query: self._search(index, query, candidates), self.asked, done=done
             )
@@ -245,7 +245,7 @@ def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
 
     Keys are read in this session, since the text of some types depends on its settings.
     """
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         rows = execute(
             index.connection,
             sql.SQL(

@@ -90,7 +90,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         if index.encoded_in == "sql"
         else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
     }
-    with translated_errors():
+    with translated_errors(table=index.qualified_table):
         # Draw from the keys, so that the draw is uniform and repeatable without reading all
         # vectors.
         ids = index.connection.execute(

@@ -17,23 +17,16 @@ from ..hashers._common.threads import one_blas_thread
 from ..metrics import precision_at_k, recall_at_k
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name
-from ..models.profiles import Profile
 from ..models.quantization import Levels
 from ..models.vectors import as_rows
 
-__all__ = ["check_method_takes", "distinct_bits", "held_back", "train"]
+__all__ = ["check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
 
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
 _RECALL_K = 10
 _RECALL_CANDIDATES = 200
 _PRECISION_K = 50
-# Rows of a profile: enough for small errors, fewer if codes are long.
-_PROFILE_ROWS = 20_000
-_LEAST_PROFILE_ROWS = 1_000
-_PROFILE_VALUES = 10_000_000
-# A network may take 30 ms for a row.
-_NETWORK_PROFILE_ROWS = 2_000
 # Rows that recall is measured among, if rows are read in blocks.
 _MEASURED_ROWS = 50_000
 
@@ -101,6 +94,59 @@ def train(
     InvalidInputError
         If a parameter or the rows cannot be used, or the rows are too few.
     """
+    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    hasher = hasher_for(
+        method,
+        [what for what, value in known.items() if value is not None],
+        n_bits=n_bits,
+        levels=levels,
+        metric=metric,
+        random_state=random_state,
+        parameters=parameters,
+        progress=progress,
+    )
+    check_model_name(name)
+    if callable(X):
+        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
+        labels = None
+    else:
+        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
+    model = hasher.to_model(name, metric=metric, levels=levels)
+    return replace(
+        model,
+        training={**model.training, **_measure(model, X, seen, hidden, labels)},
+    )
+
+
+def hasher_for(
+    method: str,
+    known: Collection[str],
+    *,
+    n_bits: int | None = None,
+    levels: Levels = 2,
+    metric: Metric = "l2",
+    random_state: int = 0,
+    parameters: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> Hasher:
+    """Return the hasher that `train` fits, before any row is read.
+
+    Parameters
+    ----------
+    method, n_bits, levels, metric, random_state, parameters, progress
+        As for `train`.
+    known : collection of {"labels", "pairs", "triplets", "graph"}
+        The supervision that there will be.
+
+    Returns
+    -------
+    Hasher
+
+    Raises
+    ------
+    InvalidInputError
+        If a parameter cannot be used, or as `check_method_takes`.
+    """
     given = dict(parameters or {})
     if doubled := sorted({"n_bits", "random_state"} & set(given)):
         raise InvalidInputError(
@@ -114,25 +160,13 @@ def train(
         given.setdefault("normalize", "l2")
     if "n_bits" not in given and method != "sign":
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
-    check_model_name(name)
     if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
         given.setdefault("progress", True)
     hasher = make_hasher(method, **given)
     hasher.check_parameters()
     hasher.check_levels(levels)
-    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
-    check_method_takes(method, [what for what, value in known.items() if value is not None])
-    if callable(X):
-        X, seen, hidden = _fit_in_blocks(RowSource(X), hasher, random_state, force, known)
-        labels = None
-    else:
-        X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
-    model = hasher.to_model(name, metric=metric, levels=levels)
-    return replace(
-        model,
-        training={**model.training, **_measure(model, X, seen, hidden, labels)},
-        profile=_profile(model, X, seen, random_state),
-    )
+    check_method_takes(method, known)
+    return hasher
 
 
 def _fit(
@@ -189,7 +223,7 @@ def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> N
 
 
 def check_method_takes(method: str, known: Collection[str]) -> None:
-    """Refuse supervision that a method does not learn from; name the methods that do."""
+    """Refuse supervision that a method does not learn from, or the lack of what it needs."""
     for what in known:
         taking = [
             name
@@ -201,6 +235,11 @@ def check_method_takes(method: str, known: Collection[str]) -> None:
                 f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
                 f"that do: {', '.join(taking) or 'none'}"
             )
+    needed = HASHERS[method].learns_from if method in HASHERS else ()
+    if needed and not set(needed) & set(known):
+        raise InvalidInputError(
+            f"{method} learns from {' or '.join(needed)}; give some (--{', --'.join(needed)})"
+        )
 
 
 def held_back(n_rows: int, known: Supervision, random_state: int) -> NDArray[np.intp]:
@@ -242,14 +281,6 @@ def distinct_bits(packed: NDArray[np.uint8], n_bits: int) -> int:
         columns = codes.pack((bits ^ bits[0]).T)
         found |= {hashlib.sha256(column.tobytes()).digest() for column in columns if column.any()}
     return len(found)
-
-
-def _profile(model: Model, X: NDArray[Any], seen: NDArray[np.intp], random_state: int) -> Profile:
-    drawn = np.random.default_rng(random_state).permutation(seen)
-    most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
-    if model.network is not None and model.network.kind == "torch":
-        most = min(most, _NETWORK_PROFILE_ROWS)
-    return Profile.of(model.project(X[np.sort(drawn[:most])]), model.levels)
 
 
 def _measure(

@@ -128,7 +128,7 @@ def sample_table(
     """
     if rows < 1:
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
-    with translated_errors():
+    with translated_errors(table=table):
         prepare(connection)
         with connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back
@@ -150,7 +150,7 @@ def sample_table(
                 unit="row",
                 unit_scale=True,
                 desc="reading",
-                disable=not progress,
+                disable=None if progress else True,
             ) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             sample = _as_sample(drawn, relations, source)

@@ -56,7 +56,7 @@ def train_on_table(
     InvalidInputError
         If there is no such table or column, its vectors have several dimensions, or as for `train`.
     """
-    with translated_errors():
+    with translated_errors(table=table):
         prepare(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -75,7 +75,7 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
             unit="row",
             unit_scale=True,
             desc=f"reading, pass {done}",
-            disable=not progress,
+            disable=None if progress else True,
         ) as bar:
             for block in source.blocks():
                 yield block

@@ -56,7 +56,7 @@ def upgrade(url: str) -> None:
 
 def downgrade(url: str) -> None:
     with create_engine(url).begin() as connection:
-        schema.downgrade(connection)
+        schema.downgrade(connection, drop_models=True)
 
 
 def status(url: str) -> schema.SchemaStatus:
@@ -352,6 +352,21 @@ def test_downgrade_is_refused_while_there_are_indexes(url: str, layout: Any) -> 
         assert state(url) == before
         assert index.encode() == 1
         assert_fresh(index)
+
+
+def test_downgrade_is_refused_while_there_are_models(url: str) -> None:
+    """A migration's downgrade asks nobody, and training may have taken hours."""
+    with connect(url) as connection:
+        store.save(connection, lsh())
+        store.save(connection, lsh())
+    before = state(url)
+    message = "there are models: lsh:1, lsh:2; keep each with: pg-hashindex model export"
+    with (
+        pytest.raises(InUseError, match=message),
+        create_engine(url).begin() as transaction,
+    ):
+        schema.downgrade(transaction)
+    assert state(url) == before
 
 
 @pytest.mark.parametrize(

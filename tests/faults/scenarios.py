@@ -157,7 +157,7 @@ def upgrade(url: str) -> None:
 def uninstall(url: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
-        schema.downgrade(connection)
+        schema.downgrade(connection, drop_models=True)
     engine.dispose()
 
 

@@ -149,4 +149,15 @@ def test_training_makes_it_of_the_rows_that_it_saw(in_blocks):
     held_back = counts - model.profile.counts
     assert (held_back >= 0).all()
     assert (held_back.sum(axis=1) == 150).all()
-    assert ITQ(n_bits=4).fit(X).to_model("m").profile is None
+
+
+@pytest.mark.parametrize("levels", [2, 4])
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_hasher_that_is_fitted_by_hand_makes_it_too(in_blocks, levels):
+    """As the README does: without it nobody can tell whether rows drift."""
+    X = np.random.default_rng(2).standard_normal((1500, 6)).astype(np.float32)
+    hasher = ITQ(n_bits=4).fit((lambda: iter([X[:700], X[700:]])) if in_blocks else X)
+    model = hasher.to_model("m", levels=levels)
+    expected = Profile.of(model.project(X), levels).as_dict()
+    assert model.profile is not None
+    assert model.profile.as_dict() == expected

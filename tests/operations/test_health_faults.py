@@ -137,11 +137,12 @@ def test_rows_that_are_no_longer_like_those_of_the_training(
         assert "index swap items_idx --model MODEL" in (found.advice or "")
 
 
-def test_models_from_before_there_were_profiles(index: HashIndex) -> None:
+def test_drift_is_unknown_without_a_profile(index: HashIndex) -> None:
     found = findings(index)
     for name in ("projection_drift", "bit_drift"):
-        assert (found[name].status, found[name].value) == ("ok", None)
-        assert "not stored at training" in found[name].detail
+        assert (found[name].status, found[name].value) == ("unknown", None)
+        assert "no profile of its training rows" in found[name].detail
+    assert index.check().status == "ok"
 
 
 def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> None:

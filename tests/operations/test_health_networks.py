@@ -99,7 +99,7 @@ def test_without_what_evaluates_it(index: HashIndex, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Model, "project", refuse)
     found = findings(index)
     for name in ("wrong_codes", "projection_drift"):
-        assert (found[name].status, found[name].value) == ("ok", None)
+        assert (found[name].status, found[name].value) == ("unknown", None)
         assert found[name].detail.startswith("the model cannot be evaluated here: this model is a")
 
 

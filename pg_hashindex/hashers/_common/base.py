@@ -5,7 +5,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
@@ -16,7 +16,8 @@ from ...errors import InvalidInputError, NotFittedError
 from ...models.layers import Layer, affine, normalize
 from ...models.model import MAX_BITS, Metric, Model
 from ...models.network import Network
-from ...models.quantization import Levels, check_levels
+from ...models.profiles import Profile
+from ...models.quantization import Levels, bits_of, check_levels
 from ...models.vectors import as_array
 from .checks import check_annotated, integer
 from .rows import RowsLike, RowSource
@@ -24,6 +25,13 @@ from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
 
 Normalize = Literal["l2"] | None
+
+# Rows of a profile: enough for small errors, fewer if codes are long.
+_PROFILE_ROWS = 20_000
+_LEAST_PROFILE_ROWS = 1_000
+_PROFILE_VALUES = 10_000_000
+# A network may take 30 ms for a row.
+_NETWORK_PROFILE_ROWS = 2_000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -55,6 +63,8 @@ class Hasher(ABC):
         ``random_state``, or the seed that was drawn if that is None; it repeats the training.
     training_ : dict
         Facts about the training, as JSON values; models carry them.
+    profile_ : Profile
+        Of the projections of up to 20,000 training rows, with the bits of 4 levels.
     """
 
     #: The name in the registry and in stored models.
@@ -64,6 +74,8 @@ class Hasher(ABC):
     learns_from: ClassVar[tuple[str, ...]] = ()
     #: Whether it also takes a graph; it never needs one.
     takes_graph: ClassVar[bool] = False
+    #: Whether it gives at most one bit for each dimension.
+    bits_within_dimension: ClassVar[bool] = False
     #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.
@@ -78,6 +90,7 @@ class Hasher(ABC):
     n_bits_: int = field(init=False)
     seed_: int = field(init=False)
     training_: dict[str, Any] = field(init=False)
+    profile_: Profile = field(init=False)
 
     @classmethod
     def parameter_names(cls) -> list[str]:
@@ -173,20 +186,22 @@ class Hasher(ABC):
         self.check_parameters()
         first = [normalize()] if self.normalize else []
         rows = RowSource(X, first)
+        self.check_dimension(rows.dimension)
         given = self._supervision(rows.n_rows, known)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
         learned = self._learn(rows, given, np.random.default_rng(seed))
         network = self._network()
         # A network of kind rows knows rows as they are in the table, before any layer.
         layers = [] if network is not None and network.kind == "rows" else [*first, *learned]
-        n_bits = Model(self.method, self.method, rows.dimension, layers, network=network).n_bits
-        self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, n_bits
+        model = Model(self.method, self.method, rows.dimension, layers, network=network)
+        self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, model.n_bits
         self.seed_ = seed
         self.training_ = {
             "rows": rows.n_rows,
             "seconds": round(time.perf_counter() - started, 3),
             **self._summary(),
         }
+        self.profile_ = _profile(model, rows.untransformed(), seed)
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
         taken = {*self.learns_from, *(["graph"] if self.takes_graph else [])}
@@ -211,6 +226,20 @@ class Hasher(ABC):
         annotations = get_type_hints(type(self), include_extras=True)
         for name, value in self.get_params().items():
             check_annotated(name, value, annotations.get(name))
+
+    def check_dimension(self, dimension: int) -> None:
+        """Refuse rows with too few dimensions for the bits; `fit` calls this too.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if self.bits_within_dimension and self.n_bits > dimension:
+            raise InvalidInputError(
+                f"{self.method} gives at most one bit for each dimension, of which there are "
+                f"{dimension}; n_bits is {self.n_bits}: ask for at most {dimension} bits, or use "
+                "sgh or lsh, which have no such limit"
+            )
 
     def check_levels(self, levels: Levels) -> None:
         """Refuse a number of levels that models of this hasher cannot have."""
@@ -375,6 +404,10 @@ class Hasher(ABC):
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),
+            # The first bits of 4 levels are the signs.
+            profile=replace(
+                self.profile_, ones=self.profile_.ones[: self.n_bits_ * bits_of(levels)]
+            ),
             levels=levels,
         )
 
@@ -390,6 +423,14 @@ class Hasher(ABC):
                 value = f"given, {' x '.join(map(str, np.shape(value)))}"
             result[name] = value
         return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
+
+
+def _profile(model: Model, rows: RowSource, seed: int) -> Profile:
+    most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
+    if model.network is not None and model.network.kind == "torch":
+        most = min(most, _NETWORK_PROFILE_ROWS)
+    drawn = np.random.default_rng(seed).permutation(rows.n_rows)[:most]
+    return Profile.of(model.project(rows.rows(np.sort(drawn))), levels=4)
 
 
 def first_and_last(values: NDArray[np.float64]) -> dict[str, float]:

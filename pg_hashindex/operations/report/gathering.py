@@ -242,7 +242,9 @@ def _measured(
     milliseconds: tuple[float, ...] = ()
     points = []
     steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(total=steps, unit="query", desc="measuring", disable=not progress) as bar:
+    with tqdm(
+        total=steps, unit="query", desc="measuring", disable=None if progress else True
+    ) as bar:
         exact = measuring.find_truth(bar.update)
         for count in counts:
             point = measuring.measure(index, count, bar.update)

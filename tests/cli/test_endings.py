@@ -1,0 +1,183 @@
+"""How commands end that cannot go on: one line that names what and where, nothing half done."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fixtures.commands import Run
+from pg_hashindex.cli._shared import confirm
+
+from pg_hashindex import store
+from pg_hashindex.db import locks
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import ITQ
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+
+def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"{code}\nfrom pg_hashindex.__main__ import run\nrun()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("module", ["click", "pg_hashindex.cli.model", "numpy"])
+def test_ctrl_c_while_python_imports(module: str) -> None:
+    found = ended(
+        "import sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Press())",
+        "model",
+        "train",
+        "--help",
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "interrupted\n")
+
+
+def test_ctrl_c_while_a_command_works(url: str, connection: Connection) -> None:
+    with connection.transaction():
+        connection.execute("LOCK TABLE hashindex.model IN ACCESS EXCLUSIVE MODE")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pg_hashindex", "model", "list", "--database-url", url],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until = time.monotonic() + 30
+        while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "interrupted\n")
+
+
+def test_ctrl_c_at_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", press)
+    with pytest.raises(KeyboardInterrupt):
+        confirm("Remove?")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_export_to_a_full_disk_leaves_nothing(
+    on: Run, model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    file = tmp_path / "m.model"
+    if force:
+        file.write_bytes(b"before")
+    opening = Path.open
+
+    def full(path: Path, mode: str = "r", *others: object, **named: object) -> object:
+        opened = opening(path, mode, *others, **named)  # type: ignore[call-overload]
+        if mode != "xb":
+            return opened
+        opened.close()
+        return opening(Path("/dev/full"), "wb")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        said = on("model", "export", "lsh", file, *["--force"] * force, code=1).stderr
+    assert said == f"Error: cannot write {file}: No space left on device\n"
+    assert [(f, f.read_bytes()) for f in tmp_path.iterdir()] == [(file, b"before")] * force
+
+
+@pytest.mark.parametrize("device", ["/dev/full", "/dev/zero"])
+def test_a_device_is_no_model_file(on: Run, device: str) -> None:
+    said = on("model", "import", device, code=1).stderr
+    assert said == f"Error: {device} is a device, not a model file\n"
+
+
+def test_a_model_from_a_pipe(on: Run, model: object, tmp_path: Path) -> None:
+    on("model", "export", "lsh", tmp_path / "m")
+    reading, writing = os.pipe()
+    os.write(writing, (tmp_path / "m").read_bytes())
+    os.close(writing)
+    on("model", "import", f"/dev/fd/{reading}")
+    os.close(reading)
+
+
+def test_files_are_named(on: Run, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    said = on("model", "import", gone, code=1).stderr
+    assert said == f"Error: {gone}: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "items_idx", "--fail-under", "NaN"],
+        ["doctor", "items", "embedding", "--fail-under", "nan"],
+        ["index", "swap", "items_idx", "--model", "lsh", "--tolerance", "nan"],
+    ],
+)
+def test_nan_is_no_share(on: Run, arguments: list[str]) -> None:
+    assert "is not in the range 0<=x<=1" in on(*arguments, code=2).stderr
+
+
+TABLE = ["--table", "items", "--column", "embedding"]
+TRAIN = ["model", "train", "m", "--method", "itq", "--bits", "8", *TABLE]
+AT_ONCE = ["--patience", "0"]
+ACTIONS = [
+    TRAIN,
+    [*TRAIN, "--all-rows"],
+    ["index", "create", "other", "--model", "lsh", *TABLE, *AT_ONCE],
+    ["index", "encode", "items_idx"],
+    ["index", "check", "items_idx"],
+    ["index", "repair", "items_idx"],
+    ["index", "configure", "items_idx", "--access", "hnsw", *AT_ONCE],
+    ["index", "swap", "items_idx", "--model", "lsh"],
+    ["index", "drop", "items_idx", "--yes", *AT_ONCE],
+    ["search", "items_idx", "--like", "1"],
+    ["evaluate", "items_idx"],
+]
+
+
+@pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
+def test_time_outs_name_the_table_and_the_next_step(
+    run: Run,
+    url: str,
+    connection: Connection,
+    items: str,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+) -> None:
+    monkeypatch.setattr(locks, "PATIENCE", 0.0)
+    HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
+    with connection.transaction():
+        connection.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+        for action in ACTIONS:
+            limited = f"{url}&options=-c%20{limit}%3D50"
+            found = run(*action, "--database-url", limited, code=None)
+            assert found.exit_code == (3 if "check" in action else 1), action
+            assert len(found.stderr.splitlines()) == 1, action
+            assert "items" in found.stderr, action
+            assert "run the command again" in found.stderr, action
+
+
+def test_a_model_as_a_script(
+    on: Run, url: str, connection: Connection, vectors: object, tmp_path: Path
+) -> None:
+    """It is stored by SQL alone, as it was to the last bit."""
+    name = 'it\'s a "model" \\'
+    model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", levels=4)  # type: ignore[arg-type]
+    store.save(connection, model)
+    file = tmp_path / "m.sql"
+    on("model", "export", name, file, "--sql")
+    connection.execute(file.read_bytes())
+    first, again = (store.load(connection, f"{name}:{version}") for version in (1, 2))
+    assert again.to_bytes() == replace(first, version=2).to_bytes()

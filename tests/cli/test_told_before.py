@@ -1,0 +1,78 @@
+"""What commands say before they do minutes of work, or that what was asked for is not done."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from fixtures.commands import Run
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.training import sampling
+
+pytestmark = pytest.mark.newest
+
+TABLE = ["--table", "items", "--column", "embedding"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "itq", "--bits", "9"], "itq gives at most one bit for each dimension"),
+        (["--method", "pcah", "--bits", "9"], "at most one bit for each dimension"),
+        (["--method", "sdh", "--bits", "8"], "sdh learns from labels; give some (--labels)"),
+        (["--method", "itq"], "needs a number of bits"),
+        (["--method", "itq", "--bits", "8", "--param", "x=1"], "'x'"),
+    ],
+)
+def test_training_is_refused_before_rows_are_read(
+    on: Run, items: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.delattr(sampling.TableSource, "find")
+    assert message in on("model", "train", "m", *TABLE, *arguments, code=1).stderr
+
+
+def test_a_metric_that_the_model_was_not_trained_for(
+    on: Run, connection: Connection, items: str, model: object
+) -> None:
+    said = on("index", "create", "i", "--model", "lsh", *TABLE, "--metric", "cosine").stderr
+    assert (
+        'warning: index "i" ranks by cosine, and model "lsh" was trained for l2; Train a model for '
+        "cosine, or leave the metric out.\n" in said
+    )
+    assert "warning" not in on("index", "create", "j", "--model", "lsh", *TABLE).stderr
+
+
+def test_configure_in_sql_says_that_nothing_is_built_yet(index: HashIndex) -> None:
+    said: list[str | None] = []
+    index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))
+    index.connection.execute("SELECT hashindex.configure_index('items_idx', access => 'hnsw')")
+    assert said == ["searches use scan until hnsw is built: pg-hashindex index encode items_idx"]
+
+
+def test_evaluate_measures_the_settings_of_the_index(on: Run, index: HashIndex) -> None:
+    index.configure(candidates=37)
+    found = json.loads(on("evaluate", "items_idx", "--queries", "5", "--json").stdout)
+    assert 37 in [point["candidates"] for point in found["points"]]
+
+
+def test_errors_offer_the_codes_of_before_first(
+    on: Run, index: HashIndex, lsh_model: Model
+) -> None:
+    store.save(index.connection, replace(lsh_model, name="other"))
+    store.save(index.connection, replace(lsh_model, name="third"))
+    index.swap("other")
+    said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=1).stderr
+    assert "pg-hashindex index rollback items_idx" in said
+    assert "prune" not in said
+    said = on("index", "swap", "items_idx", "--model", "third", "--force", code=1).stderr
+    assert said.index("rollback") < said.index("prune")
+
+
+def test_no_bars_without_a_terminal(on: Run, items: str, model: object) -> None:
+    said = on("index", "create", "i", "--model", "lsh", *TABLE, "--access", "landmarks").stderr
+    assert said.count("\r") == 0
+    assert len(said.splitlines()) < 4
+    assert "\r" not in on("index", "check", "i").stderr + on("evaluate", "i").stderr

@@ -1,0 +1,77 @@
+"""Codes and landmarks are LOGGED where their table is, and UNLOGGED where it is, also later on."""
+
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.health import findings, troubles
+from fixtures.landmarks import assert_listed, tables_of
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.newest
+
+
+def kinds(index: HashIndex) -> set[str]:
+    """The persistence of the tables of an index, and of the rows that stand beside it."""
+    rows = index.connection.execute(
+        "SELECT c.relpersistence::text FROM hashindex.index i, hashindex._tables_of(i) t "
+        "JOIN pg_class c ON c.oid = t.relation"
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+@pytest.fixture(params=["scan", "landmarks", "hnsw"])
+def searched(
+    request: pytest.FixtureRequest, connection: Connection, items: str, model: object
+) -> HashIndex:
+    connection.execute("ALTER TABLE items SET UNLOGGED")
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", access=request.param
+    )
+    index.encode()
+    return index
+
+
+def test_codes_follow_their_table(searched: HashIndex) -> None:
+    """At first a crash empties both; after SET LOGGED it would have emptied the codes alone."""
+    assert kinds(searched) == {"u"}
+    for word, letter in (("LOGGED", "p"), ("UNLOGGED", "u")):
+        searched.connection.execute(f"ALTER TABLE items SET {word}".encode())
+        found = findings(searched)["table"]
+        assert found.status == "warning"
+        assert f"public.items is {word}" in found.detail
+        assert found.advice == "pg-hashindex index repair items_idx"
+        done = searched.repair().done
+        assert f"made hashindex.{searched.row.code_table} {word}, as public.items is" in done
+        assert len(done) == (2 if searched.access == "landmarks" else 1)
+        assert kinds(searched) == {letter}
+        assert troubles(searched, full=True) == {}
+        assert searched.repair().done == ()
+        assert_fresh(searched)
+
+
+def test_codes_that_are_kept_after_a_swap_follow_too(
+    connection: Connection, index: HashIndex, model: object
+) -> None:
+    if index.layout == "column":
+        pytest.skip("codes in the table are as the table is")
+    index.swap("lsh")
+    connection.execute("ALTER TABLE items SET UNLOGGED")
+    assert findings(index)["table"].status == "warning"
+    assert len(index.repair().done) == 2
+    assert kinds(index) == {"u"}
+
+
+def test_a_crash_that_emptied_codes_and_landmarks(
+    connection: Connection, items: str, model: object
+) -> None:
+    """Both were UNLOGGED beside a table that is not: repair makes all of them again."""
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    connection.execute(f"TRUNCATE hashindex.{', hashindex.'.join(tables_of(index))}".encode())
+    assert findings(index)["rows_without_code"].status == "broken"
+    assert index.repair().done[0].startswith("access path landmarks was incomplete")
+    assert_listed(index)
+    assert troubles(index, full=True) == {}
