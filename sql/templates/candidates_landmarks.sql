@@ -48,7 +48,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- Comparing all landmarks is faster than searching the graph for so many.
+                -- For so many, comparing all landmarks is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre {landmark_operator} point) + 0 LIMIT n_probes
                 );
@@ -58,7 +58,7 @@ BEGIN
                     SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
                 );
             ELSE
-                -- The subquery hides the values of $8: the planner would look up the statistics of each.
+                -- The subquery hides values whose statistics the planner would look up.
                 EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, lists;
             END IF;

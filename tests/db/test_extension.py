@@ -311,7 +311,7 @@ def test_schema_upgrade_says_what_to_do_without_the_files(
     update.unlink()
     with pytest.raises(MissingSchemaError, match=r"update it to 0\.1\.0.*extension install"):
         upgrade(older)
-    told = run("schema", "upgrade", "--database-url", older, code=1)
+    told = run("schema", "upgrade", "--database-url", older, code=3)
     assert "pg-hashindex extension install" in told.output
     update.write_text(text)
 

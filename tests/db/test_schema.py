@@ -724,6 +724,10 @@ def test_inside_an_application_s_own_alembic(
         versions = connection.execute("SELECT * FROM public.alembic_version").fetchall()
     assert versions == [("0003",)]
 
+    with pytest.raises(InUseError, match="there are models: lsh:1; keep each with"):
+        alembic.command.downgrade(application, "0001")
+    with connect(empty_url) as connection:
+        store.drop(connection, "lsh")
     alembic.command.downgrade(application, "0001")
     assert not status(empty_url).installed
     assert public_tables(empty_url) == {

@@ -45,7 +45,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- Comparing all landmarks is faster than searching the graph for so many.
+                -- For so many, comparing all landmarks is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
@@ -55,7 +55,7 @@ BEGIN
                     SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
                 );
             ELSE
-                -- The subquery hides the values of $8: the planner would look up the statistics of each.
+                -- The subquery hides values whose statistics the planner would look up.
                 EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, lists;

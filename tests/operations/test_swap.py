@@ -164,7 +164,7 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     before = objects(index.connection)
     index.swap("other", force=True)
     with pytest.raises(
-        InUseError, match="its former codes, of model lsh:1.* index prune items_idx"
+        InUseError, match="its former codes, of model lsh:1.* index rollback items_idx"
     ):
         index.swap("lsh", force=True)
     assert index.prune() == "lsh:1"
