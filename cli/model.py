@@ -188,7 +188,6 @@ def train_model(
         "metric": metric,
         "random_state": seed,
         "parameters": given,
-        "force": force,
     }
     # Refuse what can be refused before the sample is read.
     hasher = hasher_for(method, [what for what in known if known[what] is not None], **options)
