@@ -1,6 +1,8 @@
 """Every code block of the documents runs: those of a page in order, in a database of its own."""
 
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -96,6 +98,29 @@ def test_the_blocks_of_a_page_run(
         reader.follow(block)
     if page.name == "README.md":
         assert len(capsys.readouterr().out.splitlines()) == 5  # the hits of its Python
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("page", [REPOSITORY / "docs" / "drivers.md"], ids=["drivers"])
+def test_the_recipe_for_node_runs(page: Path, tmp_path: Path) -> None:
+    def run(*command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    (recipe,) = (block.code for block in blocks_of(page) if block.language == "js")
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed")
+    try:
+        installed = run("npm", "install", "pg")
+    except subprocess.TimeoutExpired:
+        pytest.skip("npm takes too long to install pg")
+    if installed.returncode != 0:
+        pytest.skip(f"npm cannot install pg: {installed.stderr}")
+    (tmp_path / "search.mjs").write_text(recipe)
+    done = run("node", "search.mjs")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
