@@ -90,14 +90,14 @@ def test_an_export_to_a_full_disk_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
-        said = on("model", "export", "lsh", file, *["--force"] * force, code=1).stderr
+        said = on("model", "export", "lsh", file, *["--force"] * force, code=3).stderr
     assert said == f"Error: cannot write {file}: No space left on device\n"
     assert [(f, f.read_bytes()) for f in tmp_path.iterdir()] == [(file, b"before")] * force
 
 
 @pytest.mark.parametrize("device", ["/dev/full", "/dev/zero"])
 def test_a_device_is_no_model_file(on: Run, device: str) -> None:
-    said = on("model", "import", device, code=1).stderr
+    said = on("model", "import", device, code=3).stderr
     assert said == f"Error: {device} is a device, not a model file\n"
 
 
@@ -112,7 +112,7 @@ def test_a_model_from_a_pipe(on: Run, model: object, tmp_path: Path) -> None:
 
 def test_files_are_named(on: Run, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    said = on("model", "import", gone, code=1).stderr
+    said = on("model", "import", gone, code=3).stderr
     assert said == f"Error: {gone}: No such file or directory\n"
 
 

@@ -31,7 +31,7 @@ def test_training_is_refused_before_rows_are_read(
     on: Run, items: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.delattr(sampling.TableSource, "find")
-    assert message in on("model", "train", "m", *TABLE, *arguments, code=1).stderr
+    assert message in on("model", "train", "m", *TABLE, *arguments, code=3).stderr
 
 
 def test_a_metric_that_the_model_was_not_trained_for(
@@ -64,10 +64,10 @@ def test_errors_offer_the_codes_of_before_first(
     store.save(index.connection, replace(lsh_model, name="other"))
     store.save(index.connection, replace(lsh_model, name="third"))
     index.swap("other")
-    said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=1).stderr
+    said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=3).stderr
     assert "pg-hashindex index rollback items_idx" in said
     assert "prune" not in said
-    said = on("index", "swap", "items_idx", "--model", "third", "--force", code=1).stderr
+    said = on("index", "swap", "items_idx", "--model", "third", "--force", code=3).stderr
     assert said.index("rollback") < said.index("prune")
 
 
