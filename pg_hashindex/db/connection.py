@@ -304,8 +304,6 @@ def translated_errors(
     If a part of ``index`` is missing, the message leads to its repair. ``table`` is the table that
     the block reads, for messages; that of the index by default.
     """
-    if index is not None:
-        table = index.qualified_table
     try:
         yield
     except psycopg.Error as error:
@@ -444,6 +442,7 @@ def _translate(
     if state == "55P03" or (state == "57014" and "timeout" in message):
         # PostgreSQL's message is like "canceling statement due to statement timeout".
         limit = message.rpartition("due to ")[2].replace(" ", "_")
+        table = table if index is None else index.qualified_table
         return DatabaseStateError(
             f"{message}{'' if table is None else f', at work on {table}'}; run the command again "
             f"with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"

@@ -48,7 +48,9 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
         except ValueError as error:
             raise InvalidInputError(f"vectors must be numbers: {error}") from None
     if array.dtype.kind == "c":
-        raise InvalidInputError(f"Complex data not supported: got an array of {array.dtype}")
+        raise InvalidInputError(
+            f"vectors must be numbers. Complex data not supported: {array.dtype}"
+        )
     if array.dtype.kind != "f":
         raise InvalidInputError(f"vectors must be numbers, got an array of {array.dtype}")
     if array.ndim != 2:

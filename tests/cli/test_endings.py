@@ -163,10 +163,10 @@ def test_time_outs_name_the_table_and_the_next_step(
         for action in ACTIONS:
             limited = f"{url}&options=-c%20{limit}%3D50"
             found = run(*action, "--database-url", limited, code=None)
-            assert found.exit_code == (3 if "check" in action else 1), action
-            assert len(found.stderr.splitlines()) == 1, action
-            assert "items" in found.stderr, action
-            assert "run the command again" in found.stderr, action
+            assert found.exit_code == 3, action
+            told = found.stderr.splitlines()[-1]
+            assert "items" in told, action
+            assert "run the command again" in told, action
 
 
 def test_a_model_as_a_script(

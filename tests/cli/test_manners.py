@@ -64,7 +64,7 @@ def _interrupt(*_: object) -> Any:
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("options", [(), ("--ask",)])
 def test_ctrl_c(run: Run, options: tuple[str, ...]) -> None:
-    assert run("wait", *options, code=130).stderr.endswith("\nStopped.\n")
+    assert run("wait", *options, code=130).stderr.endswith("interrupted\n")
 
 
 def test_the_page_says_what_exit_codes_mean() -> None:

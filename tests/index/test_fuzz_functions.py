@@ -59,7 +59,7 @@ def test_every_function(connection: Connection, items: str, model: Model) -> Non
                 assert (state or "")[:2] not in {"XX", "57", "58", "08", "53"}, (call, state)
                 if function.name not in SYNTAX_ERROR:
                     assert state != "42601", call
-    assert answered > 300
+    assert answered > 250
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (1,)
 
 
