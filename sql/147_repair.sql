@@ -243,7 +243,7 @@ BEGIN
         IF complete THEN
             -- A crash empties unlogged tables.
             EXECUTE format(
-                'SELECT EXISTS (SELECT FROM hashindex.%I) OR NOT EXISTS (SELECT FROM %s) AND NOT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)',
+                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s) AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.%I IS NOT NULL)',
                 i.landmark_table, codes, base, i.column_name
             ) INTO complete;
         END IF;

@@ -169,14 +169,14 @@ def install_hashindex() -> None:
     op.invoke(InstallHashIndexOp())
 
 
-def uninstall_hashindex() -> None:
-    """Remove schema hashindex with its models.
+def uninstall_hashindex(*, drop_models: bool = False) -> None:
+    """Remove schema hashindex, with its models only if ``drop_models`` says so.
 
     Raises
     ------
     InUseError
-        If there are indexes.
+        If there are indexes, or models that may not be dropped.
     InvalidInputError
         In a script (``--sql``).
     """
-    op.invoke(UninstallHashIndexOp())
+    op.invoke(UninstallHashIndexOp(drop_models=drop_models))

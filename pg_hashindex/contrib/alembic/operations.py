@@ -262,15 +262,18 @@ class InstallHashIndexOp(_Op):
 
 @Operations.register_operation("uninstall_hashindex")
 class UninstallHashIndexOp(_Op):
-    """Remove schema hashindex with its models."""
+    """Remove schema hashindex."""
+
+    def __init__(self, *, drop_models: bool = False) -> None:
+        self.drop_models = drop_models
 
     @classmethod
-    def uninstall_hashindex(cls, operations: Any) -> None:
+    def uninstall_hashindex(cls, operations: Any, *, drop_models: bool = False) -> None:
         """Remove schema hashindex; see `pg_hashindex.contrib.alembic.uninstall_hashindex`."""
-        operations.invoke(cls())
+        operations.invoke(cls(drop_models=drop_models))
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return "uninstall_hashindex", [], {}
+        return "uninstall_hashindex", [], {"drop_models": True} if self.drop_models else {}
 
     def reverse(self) -> InstallHashIndexOp:
         """Return the operation that installs it."""
@@ -306,7 +309,7 @@ def _uninstall(operations: Operations, operation: UninstallHashIndexOp) -> None:
             "removing schema hashindex cannot be written as a script, since it looks for what is "
             "there; run it online, or write: DROP SCHEMA hashindex CASCADE"
         )
-    schema.downgrade(operations.get_bind())
+    schema.downgrade(operations.get_bind(), drop_models=operation.drop_models)
 
 
 @renderers.dispatch_for(ChangeHashIndexOps)

@@ -37,4 +37,4 @@ def downgrade() -> None:
     op.drop_table("tags")
     op.drop_table("packages")
     # With the models. The extension stays: others may use it.
-    uninstall_hashindex()
+    uninstall_hashindex(drop_models=True)
