@@ -41,7 +41,7 @@ class Checkpoint:
         """
         if not self.path.exists():
             return
-        advice = "give another file, or remove this one to begin anew"
+        advice = "give another file, or remove this one to start over"
         try:
             with warnings.catch_warnings():
                 # torch warns of pickle protocols that it does not know.

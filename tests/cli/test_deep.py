@@ -209,7 +209,7 @@ def test_a_training_goes_on_from_its_checkpoint(
     assert (resumed["version"], resumed["checksum"]) == (2, expected["checksum"])
     other = on(*command, "--checkpoint", file, "--param", "lam=0.5", code=3)
     assert f"checkpoint {file} is of another training, with lam " in other.stderr
-    assert "remove this one to begin anew" in other.stderr
+    assert "remove this one to start over" in other.stderr
 
 
 @pytest.mark.parametrize(
