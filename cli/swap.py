@@ -26,6 +26,7 @@ __all__ = ["prune", "rollback", "swap"]
 @click.command()
 @click.argument("name")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
+@click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @access_option(None)
 @click.option(
     "--tolerance",
@@ -34,7 +35,11 @@ __all__ = ["prune", "rollback", "swap"]
     show_default=True,
     help="How much recall may fall.",
 )
-@click.option("--force", is_flag=True, help="Take the new codes even if recall falls by more.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take the new codes even if recall falls by more, or the new column lacks vectors.",
+)
 @click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
 @click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
 @click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
@@ -48,6 +53,7 @@ def swap(
     database_url: str,
     name: str,
     model: str,
+    column: str | None,
     access: Access | None,
     tolerance: float,
     force: bool,
@@ -60,6 +66,9 @@ def swap(
 ) -> None:
     """Give index NAME another model, while it is searched and written to.
 
+    With --column, also the vectors of another embedding model, which the application has written
+    into a column of their own.
+
     Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
     both on the same queries, and switches at once unless recall would fall. The old codes are kept
     up to date for 'index rollback' until 'index prune'.
@@ -70,6 +79,7 @@ def swap(
         with progress(f"giving index {name} model {model}") as bars:
             done = found.swap(
                 model,
+                column=column,
                 access=access,
                 tolerance=tolerance,
                 force=force,

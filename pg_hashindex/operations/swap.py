@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
+from psycopg import sql
+
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
@@ -52,6 +54,7 @@ def swap(
     index: IndexRow,
     model: str,
     *,
+    column: str | None = None,
     access: Access | None = None,
     tolerance: float = 0.01,
     force: bool = False,
@@ -61,7 +64,12 @@ def swap(
     random_state: int = 0,
     progress: bool = False,
 ) -> Swapped:
-    """Give an index another model; see `HashIndex.swap`."""
+    """Give an index another model, or another column too; see `HashIndex.swap`."""
+    if column not in (None, index.column_name) and isinstance(queries, QuerySet):
+        raise InvalidInputError(
+            f"saved queries are vectors of column {index.column_name}; without them, rows of both "
+            "columns are drawn"
+        )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     with (
@@ -74,7 +82,7 @@ def swap(
             index.connection,
             patiently(
                 index.connection,
-                lambda: _call(index, "begin_swap", [index.name, model, access]),
+                lambda: _call(index, "begin_swap", [index.name, model, access, column]),
                 table=index.qualified_table,
             ),
         )
@@ -83,6 +91,8 @@ def swap(
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
         with now.noticing_drops(), coming.noticing_drops():
+            if not force:
+                _check_filled(now, coming)
             job.phase("comparing")
             before, after = _compare(now, coming, queries, k, random_state, progress)
         if before and after and after.recall < before.recall - tolerance and not force:
@@ -133,7 +143,13 @@ def resume(
     if name is None:
         return None
     coming = read_row(index.connection, name)
-    return swap(index, _model(coming), rows_per_second=rows_per_second, progress=progress)
+    return swap(
+        index,
+        _model(coming),
+        column=coming.column_name,
+        rows_per_second=rows_per_second,
+        progress=progress,
+    )
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> str | None:
@@ -151,11 +167,35 @@ def _compare(
     random_state: int,
     progress: bool,
 ) -> tuple[Measured | None, Measured | None]:
-    asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
-    if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
+    both = [now, coming]
+    if not isinstance(queries, int):
+        before, after = measure_defaults(both, queries, k=k, progress=progress)
+        return before, after
+    asked = draw(now, queries, random_state)
+    if len(asked.queries) < min(queries, 2):
         return None, None
-    before, after = measure_defaults([now, coming], asked, k=k, progress=progress)
+    if now.column_name == coming.column_name:
+        before, after = measure_defaults(both, asked, k=k, progress=progress)
+        return before, after
+    # Vectors of two columns cannot be compared: each finds its own exact neighbours, or not.
+    (before,) = measure_defaults([now], asked, k=k, progress=progress)
+    asked = draw(coming, queries, random_state)
+    (after,) = measure_defaults([coming], asked, k=k, progress=progress)
     return before, after
+
+
+def _check_filled(now: IndexRow, coming: IndexRow) -> None:
+    """Refuse another column while rows have no vector in it yet."""
+    query = sql.SQL(
+        "SELECT pg_catalog.count(*) FROM {} b WHERE b.{} IS NOT NULL AND b.{} IS NULL"
+    ).format(now.table, sql.Identifier(now.column_name), sql.Identifier(coming.column_name))
+    row = execute(now.connection, query).fetchone()
+    if row is not None and row[0]:
+        raise DatabaseStateError(
+            f"{row[0]} rows of {now.qualified_table} have a vector in column {now.column_name} and "
+            f"none in {coming.column_name}, and no search would find them: fill the column, and "
+            "run the swap again; --force takes the new column as it is"
+        )
 
 
 def _exchange(index: IndexRow, state: SwapState) -> None:
