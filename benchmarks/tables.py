@@ -275,6 +275,24 @@ def memory() -> str:
     )
 
 
+def near_duplicates() -> str:
+    return table(
+        ["data", "rows", "pairs", "found", "bits", "seconds", "exact join, s"],
+        [
+            [
+                data,
+                f"{row['rows']:,}",
+                f"{row['pairs']:,}",
+                f"{row['found']:.3f}",
+                str(row["radius"]),
+                f"{row['seconds']:.0f}",
+                f"{row['exact_s']:,.0f}",
+            ]
+            for data, row in read("near_duplicates")["results"].items()
+        ],
+    )
+
+
 def size() -> str:
     return table(
         ["`pg-hashindex ...`", "seconds", "peak MB"],
@@ -561,6 +579,7 @@ TABLES = {
     "size": size,
     "recalls": recalls,
     "no-labels": no_labels,
+    "near-duplicates": near_duplicates,
     "against-hnsw": against_hnsw,
     "labels": labels,
     "few-labels": few_labels,

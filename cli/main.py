@@ -27,6 +27,7 @@ _COMMANDS = {
     "search": ("search", "Search INDEX for the rows nearest to a vector, or to another row."),
     "within": ("search", "Find every row of INDEX whose code is within a Hamming radius."),
     "evaluate": ("evaluate", "Compare INDEX with exact search on rows of its own table."),
+    "dedup": ("dedup", "Write pairs of near-duplicate rows of INDEX into a table."),
     "report": ("report", "Write a report on INDEX into one page of HTML."),
     "jobs": ("jobs", "List running jobs, and dead ones with the command that continues each."),
     "tune": (

@@ -30,6 +30,7 @@ from .search import Asked, AskedHybrid, Hit, Hybrid, HybridHit, Search, Within
 
 if TYPE_CHECKING:
     from ..operations.health import Health
+    from ..operations.near_duplicates import NearDuplicates
     from ..operations.repair import Repaired
     from ..operations.swap import Swapped
     from ..quality.query_sets import QuerySet
@@ -796,6 +797,57 @@ class HashIndex:
 
         return repairing.rebind(
             self.row, table=table, column=column, id_column=id_column, progress=progress
+        )
+
+    def near_duplicates(
+        self,
+        into: str,
+        *,
+        max_distance: float,
+        radius: int | None = None,
+        lists: int = 16,
+        random_state: int = 0,
+        progress: bool = False,
+    ) -> NearDuplicates:
+        """Write every pair of rows that are near each other into a table.
+
+        Each list is compared with those near to it, by codes; pairs whose codes are near are
+        compared by their vectors. A block of lists is a transaction; a run that was cut off goes
+        on when it is called again. Rows that are written meanwhile may be missing.
+
+        Parameters
+        ----------
+        into : str
+            The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
+        max_distance : float
+            The greatest distance of a pair; for cosine 1 - similarity.
+        radius : int, optional
+            The most bits in which codes of a pair differ. By default it holds 99 of 100 copies
+            of rows at the greatest distance.
+        lists : int
+            How many lists a list is compared with, 1 to 1000, the list itself among them.
+        random_state : int
+            Seed of the rows that the radius is found by.
+        progress : bool
+            Whether to draw a bar on stderr.
+
+        Raises
+        ------
+        DatabaseStateError
+            If the index has no landmarks, or the table exists and is of something else.
+        InvalidInputError
+            If a value is out of range.
+        """
+        from ..operations.near_duplicates import near_duplicates
+
+        return near_duplicates(
+            self,
+            into=into,
+            max_distance=max_distance,
+            radius=radius,
+            lists=lists,
+            random_state=random_state,
+            progress=progress,
         )
 
     def drop(self, *, patience: float | None = None) -> None:

@@ -141,6 +141,9 @@ def test_an_owner_on_an_attackers_path(
             "hashindex.encode('lsh', %(q)s)",
             "hashindex.project('lsh', %(q)s)",
         ]
+        if access == "landmarks":
+            calls.append("hashindex.near_duplicates('items_idx', 1, 12)")
+            assert index.near_duplicates(f"public.near_{layout}", max_distance=1.0).pairs
         for call in calls:
             assert poisoned.execute(f"SELECT * FROM {call}".encode(), {"q": query}).fetchall()
         _write(poisoned)

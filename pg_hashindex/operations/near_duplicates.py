@@ -1,0 +1,186 @@
+"""Find near-duplicates of a table: pairs by lists and codes in SQL, block by block into a table."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from tqdm import tqdm
+
+from ..db.connection import execute, outside_transactions, translated_errors
+from ..errors import DatabaseStateError, InvalidInputError
+from ..index.catalog import HasRow, IndexRow
+from ..models.model import Model
+from ..quality.query_sets import draw
+
+__all__ = ["NearDuplicates", "near_duplicates", "radius_of"]
+
+# Lists of a statement, each of about 30 rows, which are compared with 16 times as many.
+_BLOCK_LISTS = 200
+# Rows turned to find the radius, and the share of copies whose codes are to be within it.
+_TURNED_ROWS = 500
+_WITHIN_RADIUS = 0.99
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """The result: the table of pairs, how many they are, and the Hamming radius of their codes."""
+
+    table: str
+    pairs: int
+    radius: int
+
+
+def near_duplicates(
+    index: HasRow,
+    *,
+    into: str,
+    max_distance: float,
+    radius: int | None = None,
+    lists: int = 16,
+    random_state: int = 0,
+    progress: bool = False,
+) -> NearDuplicates:
+    """Write all pairs of near rows into a table; see `HashIndex.near_duplicates`."""
+    row = index.row
+    if not np.isfinite(max_distance):
+        raise InvalidInputError(f"max_distance is {max_distance}; it must be a finite number")
+    if radius is not None and radius < 0:
+        raise InvalidInputError(f"radius is {radius}; it must be 0 or more")
+    if not 1 <= lists <= 1000:
+        raise InvalidInputError(f"lists is {lists}; it must be 1 to 1000")
+    with (
+        outside_transactions(row.connection, "pairs are written block by block"),
+        translated_errors(row),
+        row.noticing_drops(),
+    ):
+        summary = row.lists()
+        if summary is None:
+            raise DatabaseStateError(
+                f"index {row.name!r} has access path {row.access}; near-duplicates are found by "
+                f"lists: pg-hashindex index configure {row.name} --access landmarks"
+            )
+        if radius is None:
+            drawn = draw(row, _TURNED_ROWS, random_state).queries
+            sample = np.array([query.vector.to_numpy() for query in drawn])
+            radius = radius_of(row.loaded_model, sample, row.metric, max_distance, random_state)
+        settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
+        target = _Target(row, into, settings)
+        start = target.begin()
+        with tqdm(
+            total=summary.landmarks,
+            initial=start,
+            unit="list",
+            desc="comparing",
+            disable=None if progress else True,
+        ) as bar:
+            while start < summary.landmarks:
+                end = min(start + _BLOCK_LISTS, summary.landmarks)
+                target.write(start, end)
+                bar.update(end - start)
+                start = end
+        return NearDuplicates(into, target.count(), radius)
+
+
+def radius_of(
+    model: Model,
+    rows: NDArray[np.float32],
+    metric: str,
+    max_distance: float,
+    random_state: int,
+) -> int:
+    """Return a Hamming radius that holds 99 of 100 codes of copies at the greatest distance.
+
+    A copy of a row (n, d) is the row moved to that distance towards another row, so that it stays
+    where the data are.
+    """
+    if len(rows) < 2 or metric == "ip":
+        raise InvalidInputError("give a radius: it cannot be found from these rows")
+    rng = np.random.default_rng(random_state)
+    X = rows.astype(np.float64)
+    steps = X[rng.permutation(len(X))] - X[rng.permutation(len(X))]
+    if metric == "cosine":
+        X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+        steps -= (steps * X).sum(axis=1, keepdims=True) * X
+    steps /= np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-30)
+    if metric == "cosine":
+        angle = np.arccos(np.clip(1 - max_distance, -1, 1))
+        copies = np.cos(angle) * X + np.sin(angle) * steps
+    else:
+        copies = X + max_distance * steps
+    far = np.bitwise_count(
+        model.encode(X.astype(np.float32)) ^ model.encode(copies.astype(np.float32))
+    ).sum(axis=1)
+    return int(np.quantile(far, _WITHIN_RADIUS, method="higher"))
+
+
+class _Target:
+    """The table of pairs. Its comment says how they were found, and from which list to go on."""
+
+    def __init__(self, index: IndexRow, into: str, settings: dict[str, Any]) -> None:
+        self._index = index
+        self._name = into
+        self._table = sql.Identifier(*into.split("."))
+        self._settings = {
+            "index": index.name,
+            "codes": index.codes.as_string(index.connection),
+        } | settings
+
+    def begin(self) -> int:
+        """Make the table, or return the list from which an interrupted run goes on."""
+        found = self._execute(
+            "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), t.oid IS NOT NULL "
+            "FROM (SELECT pg_catalog.to_regclass($1)::oid AS oid) t",
+            [self._table.as_string(self._index.connection)],
+        ).fetchone()
+        comment, exists = found
+        if not exists:
+            with self._index.connection.transaction():
+                self._execute(
+                    "CREATE TABLE {table} (id {type}, other_id {type}, "
+                    "distance double precision NOT NULL, PRIMARY KEY (id, other_id))"
+                )
+                self._keep(0)
+            return 0
+        try:
+            kept = json.loads(comment or "")
+            start = int(kept.pop("next"))
+        except (ValueError, KeyError, AttributeError, TypeError):
+            kept = None
+        if kept != self._settings:
+            raise DatabaseStateError(
+                f"table {self._name} exists, and holds no pairs of these settings; name another "
+                f"table, or drop it: DROP TABLE {self._name}"
+            )
+        return start
+
+    def write(self, start: int, end: int) -> None:
+        """Write the pairs of a block of lists."""
+        with self._index.connection.transaction():
+            self._execute(
+                "INSERT INTO {table} SELECT p.id::{type}, p.other_id::{type}, p.distance "
+                "FROM hashindex.near_duplicates($1, $2, $3, $4, $5, $6) p ON CONFLICT DO NOTHING",
+                [
+                    self._index.name,
+                    self._settings["max_distance"],
+                    self._settings["radius"],
+                    self._settings["lists"],
+                    start,
+                    end - 1,
+                ],
+            )
+            self._keep(end)
+
+    def count(self) -> int:
+        return int(self._execute("SELECT pg_catalog.count(*) FROM {table}").fetchone()[0])
+
+    def _keep(self, place: int) -> None:
+        comment = sql.Literal(json.dumps(self._settings | {"next": place}))
+        self._execute("COMMENT ON TABLE {table} IS {comment}", comment=comment)
+
+    def _execute(self, statement: Any, values: Any = None, **more: sql.Composable) -> Any:
+        names = {"table": self._table, "type": sql.SQL(self._index.key_type)}
+        query = sql.SQL(statement).format(**names, **more)
+        return execute(self._index.connection, query, values)

@@ -1,0 +1,60 @@
+-- Finds near-duplicates: pairs of rows in near lists, then of near codes, then of near vectors.
+
+CREATE OR REPLACE FUNCTION hashindex.near_duplicates(
+    index_name text,
+    max_distance double precision,
+    radius integer,
+    lists integer DEFAULT 16,
+    first_list integer DEFAULT 0,
+    last_list integer DEFAULT NULL
+)
+RETURNS TABLE (id text, other_id text, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1000
+SET search_path FROM CURRENT
+SET jit = off
+SET enable_seqscan = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+    effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    done text;
+BEGIN
+    IF i.access <> 'landmarks' THEN
+        RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Run: pg-hashindex index configure %s --access landmarks, then: pg-hashindex index encode %1$s', i.name);
+    ELSIF hashindex._is_distributed(i) THEN
+        RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';
+    ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
+        RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';
+    ELSIF radius IS NULL OR radius < 0 THEN
+        PERFORM hashindex._refuse('radius', radius, '0 or more');
+    ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
+        PERFORM hashindex._refuse('lists', lists, '1 to 1000');
+    END IF;
+    done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
+    -- Each step is materialized, so that the dear comparison comes last: codes of near lists, then vectors of near codes.
+    RETURN QUERY EXECUTE hashindex._fill(
+        $statement$WITH near AS MATERIALIZED (
+            SELECT l.landmark AS list, o.landmark AS other FROM {landmarks} l CROSS JOIN LATERAL (
+                SELECT o.landmark FROM {landmarks} o ORDER BY o.centre {landmark_operator} l.centre LIMIT $3
+            ) o WHERE l.landmark BETWEEN $4 AND coalesce($5, 2147483647)
+        ), pairs AS MATERIALIZED (
+            SELECT DISTINCT least(x.id, y.id) AS id, greatest(x.id, y.id) AS other_id
+            FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
+            WHERE x.id <> y.id AND (n.list <> n.other OR x.id < y.id) AND bit_count(x.code # y.code) <= $2
+        )
+        SELECT p.id::text, p.other_id::text, d.distance
+        FROM pairs p JOIN {table} b ON b.{key} = p.id JOIN {table} o ON o.{key} = p.other_id
+            CROSS JOIN LATERAL (SELECT b.{column} {operator} o.{column} AS distance) d
+        WHERE d.distance <= $1$statement$,
+        hashindex._parts(i)
+    ) USING max_distance, radius, lists, first_list, last_list;
+    done := set_config('hnsw.ef_search', effort, true);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.near_duplicates(text, double precision, integer, integer, integer, integer) IS
+    'pairs of rows at most max_distance apart whose codes differ in at most radius bits, from the given lists and those near to them';

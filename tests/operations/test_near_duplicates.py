@@ -1,0 +1,163 @@
+"""Near-duplicates by lists and codes, against all pairs by brute force."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.commands import Run
+from numpy.typing import NDArray
+from pgvector import Vector
+from scipy.spatial.distance import cdist
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.errors import DatabaseStateError, HashIndexError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.layers import Layer
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations import near_duplicates as module
+from pg_hashindex.operations.near_duplicates import radius_of
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(params=["l2", "cosine"])
+def listed(
+    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
+) -> HashIndex:
+    """300 rows, and 40 near copies of the first ones, in a dozen lists."""
+    rng = np.random.default_rng(1)
+    read = "SELECT embedding FROM items WHERE id <= 40 ORDER BY id"
+    for i, (row,) in enumerate(connection.execute(read.encode()).fetchall()):
+        copy = row.to_numpy() + 0.001 * rng.standard_normal(8).astype(np.float32)
+        connection.execute("INSERT INTO items VALUES (%s, 'a', %s)", [301 + i, Vector(copy)])
+    created = HashIndex.create(
+        connection,
+        "items_idx",
+        table=items,
+        column="embedding",
+        model=model.name,
+        metric=request.param,
+        access="landmarks",
+    )
+    created.encode()
+    return created
+
+
+@pytest.fixture
+def rows(listed: HashIndex) -> NDArray[np.float64]:
+    every = listed.connection.execute("SELECT embedding FROM items ORDER BY id").fetchall()
+    return np.stack([row[0].to_numpy() for row in every]).astype(np.float64)
+
+
+def brute_force(rows: NDArray[np.float64], metric: str, farthest: float) -> set[tuple[int, int]]:
+    far = cdist(rows, rows, "cosine" if metric == "cosine" else "euclidean")
+    return {(int(i) + 1, int(j) + 1) for i, j in np.argwhere(far <= farthest) if i < j}
+
+
+def pairs(connection: Connection, table: str = "twins") -> dict[tuple[int, int], float]:
+    found = connection.execute(f"SELECT id, other_id, distance FROM {table}".encode()).fetchall()
+    return {(row[0], row[1]): row[2] for row in found}
+
+
+def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(
+    listed: HashIndex, rows: NDArray[np.float64]
+) -> None:
+    farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
+    done = listed.near_duplicates("twins", max_distance=farthest, radius=12, lists=1000)
+    expected = brute_force(rows, listed.row.metric, farthest)
+    assert pairs(listed.connection).keys() == expected
+    assert {(i, 300 + i) for i in range(1, 41)} <= expected
+    assert (done.table, done.pairs, done.radius) == ("twins", len(expected), 12)
+    # The same in one statement of SQL.
+    found = listed.connection.execute(
+        "SELECT id::int, other_id::int FROM hashindex.near_duplicates('items_idx', %s, 12, 1000)",
+        [farthest],
+    ).fetchall()
+    assert set(found) == expected
+
+
+def test_the_default_radius_and_lists_find_nearly_all(
+    listed: HashIndex, rows: NDArray[np.float64]
+) -> None:
+    farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
+    done = listed.near_duplicates("twins", max_distance=farthest)
+    expected = brute_force(rows, listed.row.metric, farthest)
+    found = pairs(listed.connection).keys()
+    assert found <= expected
+    assert len(found) >= 0.95 * len(expected)
+    assert done.radius < 12
+
+
+def test_a_run_that_was_cut_off_goes_on(
+    listed: HashIndex, rows: NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
+    write, starts = module._Target.write, []
+
+    def cut(target: Any, start: int, end: int) -> None:
+        starts.append(start)
+        if len(starts) == 3:
+            raise KeyboardInterrupt
+        write(target, start, end)
+
+    monkeypatch.setattr(module._Target, "write", cut)
+    with pytest.raises(KeyboardInterrupt):
+        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+    listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+    assert starts[:4] == [0, 2, 4, 4]
+    assert pairs(listed.connection).keys() == brute_force(rows, listed.row.metric, 0.08)
+    # What is complete is not computed again, and other settings do not mix with it.
+    again = len(starts)
+    listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+    assert len(starts) == again
+    with pytest.raises(DatabaseStateError, match="holds no pairs of these settings"):
+        listed.near_duplicates("twins", max_distance=0.01, radius=12, lists=1000)
+    with pytest.raises(DatabaseStateError, match="table items exists"):
+        listed.near_duplicates("items", max_distance=0.01, radius=12)
+
+
+def test_the_radius_is_that_of_turned_copies() -> None:
+    """Signs of the two axes: a turn by 90 degrees changes one or two bits of every row."""
+    model = Model(
+        "axes",
+        "byhand",
+        2,
+        (Layer("affine", np.eye(2, dtype=np.float32), np.zeros(2, np.float32)),),
+    )
+    angles = np.linspace(0.1, 6.2, 400)
+    circle = np.column_stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    assert radius_of(model, circle, "cosine", 0.0, 0) == 0
+    assert radius_of(model, circle, "cosine", 1.0, 0) == 1
+    assert radius_of(model, circle, "cosine", 2.0, 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"max_distance": float("nan")}, "finite"),
+        ({"max_distance": 0.1, "radius": -1}, "radius"),
+        ({"max_distance": 0.1, "radius": 3, "lists": 0}, "lists"),
+    ],
+)
+def test_bad_input_makes_no_table(listed: HashIndex, values: dict[str, Any], says: str) -> None:
+    with pytest.raises(HashIndexError, match=says):
+        listed.near_duplicates("twins", **values)
+    assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
+
+
+def test_an_index_without_lists_is_refused(index: HashIndex) -> None:
+    with pytest.raises(DatabaseStateError, match="configure items_idx --access landmarks"):
+        index.near_duplicates("twins", max_distance=0.1)
+    with pytest.raises(Exception, match="near-duplicates are found by lists"):
+        index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")
+
+
+def test_the_command(listed: HashIndex, rows: NDArray[np.float64], on: Run) -> None:
+    given = ["dedup", "items_idx", "--into", "twins", "--radius", "12", "--lists", "1000"]
+    result = on(*given, "--max-distance", "0.08", "--json")
+    expected = brute_force(rows, listed.row.metric, 0.08)
+    assert json.loads(result.stdout)["pairs"] == len(expected)
+    code = 0 if listed.row.metric == "cosine" else 2
+    on("dedup", "items_idx", "--into", "more", "--min-similarity", "0.92", code=code)
+    on("dedup", "items_idx", "--into", "more", code=2)
