@@ -3,9 +3,9 @@
     python benchmarks/learned_codes.py [--data ../shared/data] [--only usps]
 
 Trains `sadih` on all rows of a table, indexes it once with hashed and once with learned codes, and
-asks queries that training did not see. MAP ranks all stored codes by their Hamming distance to 1,000
-queries; P@100 is of the first 100 candidates of the index, P@10 and recall@10 of its answers, to
-200 queries. About 5 minutes; needs ../shared/data.
+asks queries that training did not see. MAP ranks all stored codes by their Hamming distance, for
+1,000 queries; P@100 is of the first 100 candidates of the index, P@10 and recall@10 of its answers,
+for 200 queries. About 5 minutes; needs ../shared/data.
 """
 
 import argparse
@@ -83,9 +83,9 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
             "SELECT id FROM hashindex.candidates_items_idx(%s, 100)", [query]
         ).fetchall()
         found = [hit.id for hit in index.search(query, K)]
-        taken["P@100"] += same[[row[0] for row in candidates]].mean() / ASKED
-        taken[f"P@{K}"] += same[found].mean() / ASKED
-        taken[f"recall@{K}"] += np.isin(near, found).mean() / ASKED
+        taken["P@100"] += float(same[[row[0] for row in candidates]].mean()) / ASKED
+        taken[f"P@{K}"] += float(same[found].mean()) / ASKED
+        taken[f"recall@{K}"] += float(np.isin(near, found).mean()) / ASKED
     index.drop()
     return {
         "MAP": mean_average_precision(model.encode(split.queries), stored, relevant),
