@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from packages import DATA, served
+from packages import DATA, load, served
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -45,21 +45,6 @@ def splits(folder: Path) -> Iterator[tuple[str, Split]]:
     yield "packages", Split.of(packages["X"].astype(np.float32), sections, numbers=numbers)
 
 
-def fill(connection: Connection, X: NDArray[np.floating]) -> None:
-    connection.execute("DROP TABLE IF EXISTS items")
-    connection.execute(
-        f"CREATE TABLE items (id bigint PRIMARY KEY, v vector({X.shape[1]}))".encode()
-    )
-    with (
-        connection.cursor() as cursor,
-        cursor.copy("COPY items FROM STDIN (FORMAT binary)") as copy,
-    ):
-        copy.set_types(["bigint", "vector"])
-        for number, row in enumerate(X):
-            copy.write_row((number, Vector(row)))
-    connection.execute("VACUUM ANALYZE items")
-
-
 def nearest(split: Split) -> NDArray[np.intp]:
     """Return the rows of the greatest cosine to each query that is asked, intp (ASKED, K)."""
     X, Q = (np.asarray(rows, np.float32) for rows in (split.database, split.queries[:ASKED]))
@@ -71,7 +56,12 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
     relevant = split.relevant(Truth("label"))
     store.save(connection, model)
     index = HashIndex.create(
-        connection, "items_idx", table="items", column="v", model=model.name, metric="cosine"
+        connection,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model=model.name,
+        metric="cosine",
     )
     index.encode()
     rows = connection.execute("SELECT code::text FROM hashindex.items_idx_codes ORDER BY id")
@@ -103,7 +93,8 @@ def main() -> None:
         for name, split in splits(arguments.data):
             if arguments.only not in (None, name):
                 continue
-            fill(connection, split.database)
+            connection.execute("DROP TABLE IF EXISTS items")
+            load(connection, split.database)
             learned = train(
                 np.asarray(split.database, np.float32),
                 "taught",
