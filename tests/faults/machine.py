@@ -100,7 +100,7 @@ class Machine(Writers):
         except (InUseError, DatabaseStateError) as error:
             # Locks of open transactions, and swaps in another state than this one asks for.
             # There are no landmarks of an empty table.
-            words = ("previous", "before", "swap", "landmarks of index")
+            words = ("previous", "former", "before", "swap", "landmarks of index")
             expected = any(word in str(error) for word in words)
             if not expected and not any(map(self._inside, self.sessions)):
                 raise
