@@ -45,7 +45,8 @@ Search = Callable[[Vector], Sequence[Sequence[Any]]]
 
 
 def load(connection: Connection, X: NDArray[np.float32]) -> None:
-    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(384))")
+    columns = f"id bigint PRIMARY KEY, embedding vector({X.shape[1]})"
+    connection.execute(f"CREATE TABLE items ({columns})".encode())
     with (
         connection.cursor() as cursor,
         cursor.copy("COPY items FROM STDIN (FORMAT binary)") as copy,

@@ -560,8 +560,25 @@ def hybrid() -> str:
     )
 
 
+def learned_codes() -> str:
+    """Hashed beside learned codes of the rows of an index."""
+    found = read("learned_codes")
+    scores = {"MAP": "label MAP", "P@100": "label precision@100", "recall@10": "recall@10"}
+    return table(
+        ["data, bits", *(f"{title}: hashed, learned" for title in scores.values())],
+        [
+            [
+                f"{hashed['data']} {hashed['bits']}",
+                *(f"{hashed[score]:.3f}, {learned[score]:.3f}" for score in scores),
+            ]
+            for hashed, learned in zip(found[::2], found[1::2], strict=True)
+        ],
+    )
+
+
 TABLES = {
     "hybrid": hybrid,
+    "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,
     "dimensions-search": dimensions_search,
     "dimensions-codes": dimensions_codes,

@@ -12,7 +12,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
-from pg_hashindex.training import hasher_for, train
+from pg_hashindex.training import RowCodes, hasher_for, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -56,6 +56,13 @@ def model() -> None:
     default="2",
     show_default=True,
     help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
+)
+@click.option(
+    "--codes",
+    type=click.Choice(get_args(RowCodes)),
+    default="hashed",
+    show_default=True,
+    help="Codes of rows that training knows: hashed as all others, or those that it learned.",
 )
 @click.option("--table", help="Table to learn from, as SQL writes it.")
 @click.option("--column", help="Its column of type vector or halfvec.")
@@ -146,6 +153,7 @@ def train_model(
     method: str,
     bits: int | None,
     levels: str,
+    codes: RowCodes,
     table: str | None,
     column: str | None,
     file: Path | None,
@@ -185,6 +193,7 @@ def train_model(
     options: dict[str, Any] = {
         "n_bits": bits,
         "levels": int(levels),
+        "codes": codes,
         "metric": metric,
         "random_state": seed,
         "parameters": given,

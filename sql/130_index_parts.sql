@@ -70,6 +70,18 @@ $$;
 
 COMMENT ON FUNCTION hashindex._encoded_in_python IS 'whether the model of an index has a network, which SQL cannot evaluate';
 
+-- The parts of a model without a network are learned codes.
+CREATE OR REPLACE FUNCTION hashindex._has_learned_codes(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.model_part p WHERE p.model_id = i.model_id);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._has_learned_codes IS 'whether the model of an index keeps codes of its training rows, which only Python looks up';
+
 CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT

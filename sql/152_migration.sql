@@ -51,6 +51,11 @@ BEGIN
         ) INTO written;
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;
+    IF written > 0 AND hashindex._has_learned_codes(i) THEN
+        RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
+            USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', hashindex._shell_word(i.name),
+                                (SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = i.model_id));
+    END IF;
     -- A table without pages has no rows.
     IF snapshot_is_old AND EXISTS (
         SELECT FROM hashindex._parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0

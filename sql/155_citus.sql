@@ -110,6 +110,9 @@ BEGIN
     ELSIF hashindex._encoded_in_python(i) THEN
         RAISE EXCEPTION 'the model of index "%" is evaluated in Python, and rows of a distributed table are encoded by SQL', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a model that SQL evaluates.';
+    ELSIF hashindex._has_learned_codes(i) THEN
+        RAISE EXCEPTION 'the model of index "%" has learned codes, and rows of a distributed table are encoded by SQL, which hashes', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Train the model with --codes hashed.';
     ELSIF coalesce(i.building, i.access) IN ('lookup', 'hnsw') THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, coalesce(i.building, i.access)
             USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';

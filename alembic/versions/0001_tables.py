@@ -87,7 +87,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("part >= 0", name=op.f("model_part_part_check")),
         schema="hashindex",
-        comment="the numbers of models that are evaluated in Python, cut in parts",
+        comment="networks and learned codes of models, cut in parts",
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")

@@ -92,8 +92,8 @@ model = sa.Table(
     comment="trained hash models; a saved model never changes",
 )
 
-# The numbers of a network's arrays, which may be hundreds of megabytes. The revision stores them
-# uncompressed: compression would cost time and save nothing.
+# The numbers of a network or of learned codes, which may be hundreds of megabytes. The revision
+# stores them uncompressed: compression would cost time and save nothing.
 model_part = sa.Table(
     "model_part",
     metadata,
@@ -103,7 +103,7 @@ model_part = sa.Table(
     sa.Column("part", sa.Integer, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
     sa.CheckConstraint("part >= 0", "part"),
-    comment="the numbers of models that are evaluated in Python, cut in parts",
+    comment="networks and learned codes of models, cut in parts",
 )
 
 # Schema and table names are text, never oids: oids differ between nodes and after a restore.

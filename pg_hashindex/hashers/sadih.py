@@ -92,6 +92,7 @@ class SADIH(Hasher):
 
     method = "sadih"
     learns_from = ("labels",)
+    learns_codes = True
 
     loss: Literal["l1", "l21"] = "l1"
     hash_function: Literal["ridge", "encoder"] = "ridge"

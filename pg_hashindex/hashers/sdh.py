@@ -83,6 +83,7 @@ class SDH(Hasher):
 
     method = "sdh"
     learns_from = ("labels",)
+    learns_codes = True
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000

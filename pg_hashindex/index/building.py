@@ -446,7 +446,7 @@ class _Build:
         return block, number << 48 | block.last[0] << 16 | block.last[1]
 
     def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
-        codes = self._model.encode(block.vectors) if block.codes is None else block.codes
+        codes = self._model.row_codes(block.vectors) if block.codes is None else block.codes
         places = landmarks.assign(block.vectors)
         if means is not None:
             means.add(block.vectors, places)

@@ -23,7 +23,8 @@ This is why it is safe beside writers:
 - Batches commit without waiting for the disk. A crash may lose some, which leaves rows without
   codes, as if they had not been reached. The last transaction waits until all are on disk.
 
-A model that knows only its training rows has no codes for others. These stay without codes.
+A model that knows only its training rows has no codes for others. These stay without codes. A model
+with learned codes gives them to rows that training knew; triggers hash all rows.
 """
 
 import time
@@ -334,7 +335,7 @@ class _Encoder:
 
     def _write(self, batch: RowBatch) -> int:
         """Compute and write the codes of a batch; return how many were written."""
-        codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
+        codes = CodeArray(self.model.row_codes(batch.vectors), self.model.n_bits)
         versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
             written: int = self._execute(

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from ..db.batches import RowBatch, read_batch
 from ..db.connection import execute
 from ..db.jobs import Job
+from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
@@ -141,7 +142,7 @@ class Verifier:
         seen = batch.select(known)
         stored = as_bits([code or "" for code in seen.versions])
         projections = self.model.project(seen.vectors)
-        wrong[known] = differing(self.model, projections, stored, _ROUNDING)
+        wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
         return wrong
 
     def _execute(
@@ -165,14 +166,17 @@ def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
 
 def differing(
     model: Model,
+    vectors: NDArray[np.floating],
     projections: NDArray[np.floating],
     stored: NDArray[np.bool_],
     tolerance: float,
 ) -> NDArray[np.bool_]:
     """Return which codes are wrong, apart from bits that rounding may decide.
 
-    Projections are (n, n_projections), stored codes (n, n_bits). Rounding decides what is nearer to
-    the edge of a level than ``tolerance``, in units of the root mean square of a row's projections.
+    Vectors are (n, dimension), their projections (n, n_projections), stored codes (n, n_bits).
+    Rounding decides what is nearer to the edge of a level than ``tolerance``, in units of the root
+    mean square of a row's projections. The learned code of a row is as right as the hashed one,
+    which it gets when it is written.
     """
     differs = stored != quantize(projections, model.levels)
     rows = np.flatnonzero(differs.any(axis=1))
@@ -181,4 +185,7 @@ def differing(
     wrong = np.zeros(len(stored), dtype=bool)
     distances = distances_to_edges(seen, model.levels)
     wrong[rows] = (differs[rows] & (distances > tolerance * scale)).any(axis=1)
+    if model.learned is not None and wrong.any():
+        learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
+        wrong[wrong] = (stored[wrong] != learned).any(axis=1)
     return wrong

@@ -71,6 +71,9 @@ class Model:
         on codes, and the checksum does not cover it.
     levels : {2, 4}
         Levels of each projection that a code keeps, in 1 bit or 2; 2 levels are the signs.
+    learned : Network, optional
+        Codes that training gave to its rows, as a network of kind ``rows``. Rows of a table get
+        them by `row_codes`; queries never do.
 
     Raises
     ------
@@ -90,6 +93,7 @@ class Model:
     network: Network | None = None
     profile: Profile | None = None
     levels: Levels = 2
+    learned: Network | None = None
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -113,6 +117,8 @@ class Model:
         n_bits = self.n_bits
         if self.levels != 2:
             self._check_takes_levels()
+        if self.learned is not None:
+            self._check_takes_learned(self.learned)
         if self.bit_weights is not None:
             object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
         if self.profile is not None and (self.profile.n_projections, self.profile.n_bits) != (
@@ -141,6 +147,19 @@ class Model:
                 f"bits, more than the {MAX_BITS} of a code; use 2 levels, or fewer projections"
             )
 
+    def _check_takes_learned(self, learned: Network) -> None:
+        if self.network is not None or self.levels != 2:
+            raise InvalidInputError(
+                f"model {self.name!r} has {self.levels} levels"
+                f"{'' if self.network is None else ' and a network'}; learned codes are kept "
+                "beside layers of 2 levels, without a network"
+            )
+        if (learned.kind, learned.n_bits) != ("rows", self.n_bits):
+            raise InvalidInputError(
+                f"learned codes are a network of kind {learned.kind} with {learned.n_bits} bits; "
+                f"they must be of kind rows, with the {self.n_bits} bits of the model"
+            )
+
     @property
     def n_bits(self) -> int:
         """The number of bits of a code: projections times log2 of the levels."""
@@ -156,7 +175,7 @@ class Model:
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of layers, weights, levels and network, in hex; equal for equal models."""
+        """The SHA-256 of all that gives codes, in hex; equal for equal models."""
         digest = hashlib.sha256(str(self.dimension).encode())
         for layer in self.layers:
             digest.update(f"|{layer.kind}|{layer.scale!r}".encode())
@@ -169,6 +188,8 @@ class Model:
             digest.update(b"|bit_weights" + self.bit_weights.astype("<f4").tobytes())
         if self.network is not None:
             digest.update(f"|network|{self.network.checksum}".encode())
+        if self.learned is not None:
+            digest.update(f"|learned|{self.learned.checksum}".encode())
         # Omit 2 levels, so that models from before there were 4 levels keep their checksums.
         if self.levels != 2:
             digest.update(f"|levels|{self.levels}".encode())
@@ -238,6 +259,33 @@ class Model:
             result[block] = codes.pack(quantize(projections, self.levels))
         return result
 
+    def row_codes(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Compute the codes of rows of a table: the learned one if training knew the row.
+
+        Rows that training did not know, and all rows of a model without learned codes, have the
+        codes of `encode`.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+            Rows as they are in the table.
+
+        Returns
+        -------
+        uint8 (n, ceil(n_bits / 8))
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        result = self.encode(rows)
+        if self.learned is not None:
+            places, known = self.learned.places(rows)
+            result[known] = self.learned.arrays["codes"][places[known]]
+        return result
+
     def ranking_codes(self, X: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.generic] | None]:
         """Compute the codes of queries and the weights that rank rows by them.
 
@@ -281,6 +329,8 @@ class Model:
             header["levels"] = self.levels
         if self.network is not None:
             header["network"] = self.network.spec()
+        if self.learned is not None:
+            header["learned"] = self.learned.spec()
         if self.profile is not None:
             header["profile"] = self.profile.as_dict()
         arrays: dict[str, NDArray[Any]] = {
@@ -292,10 +342,9 @@ class Model:
                     arrays[f"{what}_{position}"] = array
         if self.bit_weights is not None:
             arrays["bit_weights"] = self.bit_weights
-        if self.network is not None:
-            arrays["network"] = np.frombuffer(
-                b"".join(self.network.parts(_PART_BYTES)), dtype=np.uint8
-            )
+        for what, network in (("network", self.network), ("learned", self.learned)):
+            if network is not None:
+                arrays[what] = np.frombuffer(b"".join(network.parts(_PART_BYTES)), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
@@ -343,6 +392,11 @@ class Model:
                     )
                     for position, spec in enumerate(header["layers"])
                 ]
+                networks = {
+                    what: Network.from_parts(header[what], [archive[what].data])
+                    for what in ("network", "learned")
+                    if what in header
+                }
                 model = cls(
                     header["name"],
                     header["method"],
@@ -352,11 +406,10 @@ class Model:
                     dict(header["parameters"]),
                     dict(header["training"]),
                     bit_weights=archive.get("bit_weights"),
-                    network=Network.from_parts(header["network"], [archive["network"].data])
-                    if "network" in header
-                    else None,
                     profile=Profile.from_dict(header["profile"]) if "profile" in header else None,
                     levels=header.get("levels", 2),
+                    network=networks.get("network"),
+                    learned=networks.get("learned"),
                 )
         except InvalidInputError:
             raise

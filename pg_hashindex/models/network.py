@@ -10,7 +10,8 @@ torch  the parameters of a neural network           its output, by `pg_hashindex
 
 Transductive training gives kind ``rows``: codes of its training rows, and no function for others.
 The vector identifies a row, so the network takes rows as they are in the table, and its model has
-no layers.
+no layers. A model with layers may keep the learned codes of its training rows as such a network
+beside them.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from .fingerprints import fingerprints
 from .layers import MAX_DIMENSION
 from .vectors import as_rows
 
-__all__ = ["Network", "NetworkKind", "known_rows"]
+__all__ = ["Network", "NetworkKind", "known_rows", "read_known_rows"]
 
 NetworkKind = Literal["rows", "torch"]
 
@@ -115,7 +116,7 @@ class Network:
         rows = as_rows(X)
         if self.kind == "torch":
             return np.ones(len(rows), dtype=bool)
-        return self._places(rows)[1]
+        return self.places(rows)[1]
 
     def project(self, X: ArrayLike, *, first_row: int = 0) -> NDArray[np.float32]:
         """Evaluate the network.
@@ -140,7 +141,7 @@ class Network:
         rows = as_rows(X)
         if self.kind == "torch":
             return self._evaluate(rows.astype(np.float32, copy=False), first_row)
-        places, known = self._places(rows)
+        places, known = self.places(rows)
         if not known.all():
             raise InvalidInputError(
                 f"row {first_row + int(np.argmin(known))} is none of the "
@@ -151,8 +152,8 @@ class Network:
         bits = packed.unpack(self.arrays["codes"][places], self.n_bits)
         return np.where(bits, np.float32(1), np.float32(-1))
 
-    def _places(self, rows: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Find rows among the known ones: a place for each, and whether the row is there."""
+    def places(self, rows: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Find rows among those of kind ``rows``: a place for each, and whether it is known."""
         known, wanted = self.arrays["fingerprints"], fingerprints(rows)
         places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         return places, known[places] == wanted
@@ -251,6 +252,18 @@ def known_rows(
         raise InvalidInputError(f"there are {len(every)} rows and {len(codes)} codes")
     distinct, first = np.unique(every, return_index=True)
     return Network("rows", {}, {"fingerprints": distinct, "codes": codes[first]}, n_bits)
+
+
+def read_known_rows(data: bytearray, n_bits: int) -> Network:
+    """Make a network of kind ``rows`` from its parts alone; their length tells how many rows."""
+    width = packed.code_bytes(n_bits)
+    n_rows = len(data) // (width + 8)
+    arrays = [
+        {"name": "codes", "dtype": "|u1", "shape": [n_rows, width]},
+        {"name": "fingerprints", "dtype": "<u8", "shape": [n_rows]},
+    ]
+    spec = {"kind": "rows", "config": {}, "n_bits": n_bits, "arrays": arrays}
+    return Network.from_parts(spec, data)
 
 
 def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:

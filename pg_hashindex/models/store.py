@@ -2,7 +2,8 @@
 
 A reference is ``name`` (the latest version) or ``name:version``. If a network follows the layers,
 the stored layers end in one of kind ``network``, which SQL refuses to evaluate. Column ``network``
-describes the network, and ``hashindex.model_part`` holds its arrays.
+describes the network, and ``hashindex.model_part`` holds its arrays. The parts of a model without a
+network are its learned codes.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from ..db.connection import Connection, execute, prepare, translated_errors
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model
-from .network import Network, NetworkKind
+from .network import Network, NetworkKind, read_known_rows
 from .profiles import Profile
 from .quantization import Levels
 
@@ -47,7 +48,7 @@ _PART_BYTES = 8_000_000
 
 _MODEL: LiteralString = """
     SELECT id, name, method, dimension, metric, parameters, training, version, checksum,
-           bit_weights, network, profile, levels
+           bit_weights, network, profile, levels, n_bits
     FROM hashindex.find_model($1)
 """
 _LAYERS: LiteralString = """
@@ -65,7 +66,8 @@ _SCRIPT: LiteralString = """
         name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
         profile, levels, layers
     )
-    FROM hashindex.find_model($1) WHERE network IS NULL
+    FROM hashindex.find_model($1) m
+    WHERE NOT EXISTS (SELECT FROM hashindex.model_part p WHERE p.model_id = m.id)
 """
 _PARTS: LiteralString = "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part"
 _PART: LiteralString = "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2"
@@ -76,8 +78,8 @@ class StoredModel:
     """A stored model without its layers.
 
     ``network`` is the kind of its network, or None; Python evaluates models that have one.
-    ``size_bytes`` counts layers and network. ``profile_rows`` is the number of rows of its profile,
-    or None. ``levels`` are the levels of each projection that codes keep.
+    ``size_bytes`` counts layers, network and learned codes. ``profile_rows`` is the number of rows
+    of its profile, or None. ``levels`` are the levels of each projection that codes keep.
     """
 
     name: str
@@ -168,8 +170,9 @@ def save(connection: Connection, model: Model) -> Model:
                 ],
             ).fetchone()
             assert row is not None  # noqa: S101
-            if model.network is not None:
-                for number, part in enumerate(model.network.parts(_PART_BYTES)):
+            kept = model.network or model.learned
+            if kept is not None:
+                for number, part in enumerate(kept.parts(_PART_BYTES)):
                     # Binary, since text would be twice as long.
                     connection.execute(
                         "INSERT INTO hashindex.model_part (model_id, part, data) "
@@ -189,13 +192,14 @@ def script(connection: Connection, reference: str) -> str:
     UnknownModelError
         If there is no such model.
     InvalidInputError
-        If SQL could not evaluate the model.
+        If SQL could not evaluate the model, or it has learned codes.
     """
     with translated_errors():
         row = execute(connection, _SCRIPT, [reference]).fetchone()
     if row is None:
         raise InvalidInputError(
-            f"model {reference!r} has a network, which SQL does not evaluate: export it to a file"
+            f"model {reference!r} has a network or learned codes, which only Python reads: export "
+            "it to a file"
         )
     text: str = row[0]
     return text
@@ -222,7 +226,7 @@ def load(connection: Connection, reference: str) -> Model:
     UnknownModelError
         If there is no such model.
     DatabaseStateError
-        If layers or network do not match the saved checksum.
+        If layers, network or learned codes do not match the saved checksum.
     """
     with translated_errors():
         prepare(connection)
@@ -260,11 +264,13 @@ def _assembled(
 ) -> Model:
     remedy = "import it again from a file, or train it again"
     try:
-        network = None
+        network = learned = None
         if row[10] is not None:
             network = Network.from_parts(row[10], data)
             # Models in Python have no such layer. If it is missing, the checksum fails.
             layers = [layer for layer in layers if layer[0] != _NETWORK]
+        elif data:
+            learned = read_known_rows(data, row[13])
         model = Model(
             name=row[1],
             method=row[2],
@@ -278,6 +284,7 @@ def _assembled(
             network=network,
             profile=None if row[11] is None else Profile.from_dict(row[11]),
             levels=row[12],
+            learned=learned,
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error

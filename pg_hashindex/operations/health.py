@@ -188,7 +188,8 @@ class CodeChecks:
             if model.network is not None and model.network.kind == "rows":
                 # The model has no codes for these rows, so nothing can be compared.
                 known = model.network.knows(vectors)
-            projections = model.project(vectors[known])
+            vectors = vectors[known]
+            projections = model.project(vectors)
             rows += len(projections)
             if model.profile is not None and len(projections):
                 counts = counts + model.profile.counted(projections)
@@ -196,7 +197,9 @@ class CodeChecks:
             has_code = np.array([code is not None for code in kept], dtype=bool)
             if has_code.any():
                 stored = as_bits([code for code in kept if code is not None])
-                differs = differing(model, projections[has_code], stored, _NEAR_EDGE)
+                differs = differing(
+                    model, vectors[has_code], projections[has_code], stored, _NEAR_EDGE
+                )
                 coded, wrong = coded + len(differs), wrong + int(differs.sum())
         return wrong, coded, rows, counts
 

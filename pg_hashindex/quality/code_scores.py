@@ -104,7 +104,7 @@ def score_codes(
     query_codes, weights = model.ranking_codes(X[query])
     return score(
         model.encode(X[query]),
-        model.encode(X[database]),
+        model.row_codes(X[database]),
         split,
         [truth],
         measures,

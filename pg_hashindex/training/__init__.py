@@ -4,6 +4,6 @@ Imports `hashers`, `models`, `metrics` and `db`. Read `fitting.train` first, the
 `sampling.sample_rows`.
 """
 
-from .fitting import check_method_takes, distinct_bits, hasher_for, held_back, train
+from .fitting import RowCodes, check_method_takes, distinct_bits, hasher_for, held_back, train
 
-__all__ = ["check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
+__all__ = ["RowCodes", "check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]

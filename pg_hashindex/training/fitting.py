@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,14 @@ from ..hashers._common.threads import one_blas_thread
 from ..metrics import precision_at_k, recall_at_k
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name
+from ..models.network import known_rows
 from ..models.quantization import Levels
 from ..models.vectors import as_rows
 
 __all__ = ["check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
+
+#: The codes that rows get if training knows them: hashed like all others, or learned.
+RowCodes = Literal["hashed", "learned"]
 
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
@@ -43,6 +47,7 @@ def train(
     graph: ArrayLike | SparseRows | None = None,
     n_bits: int | None = None,
     levels: Levels = 2,
+    codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
     parameters: dict[str, Any] | None = None,
@@ -67,6 +72,9 @@ def train(
         ``sign`` needs it.
     levels : {2, 4}
         Levels of each projection that codes keep; 2 levels are the signs.
+    codes : {"hashed", "learned"}
+        With "learned" the model keeps the codes that training gave to its labelled rows, and an
+        index gives them to these rows. Queries and other rows are hashed.
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     random_state : int
@@ -82,12 +90,12 @@ def train(
     Model
         It has a ``profile`` of up to 20,000 of the rows that it was fitted on. Its ``training``
         holds ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and greatest
-        over the bits), ``distinct_bits`` (see `distinct_bits`) and ``recall`` of the held-back rows
-        as queries among the others. With labels it also holds ``label_precision`` of the labelled
-        ones. Both rank all rows, or 50,000 if rows come in blocks, by `Model.ranking_codes`; a
-        search rounds learned weights of bits, they do not. If `held_back` finds no rows, both are
-        left out. A transductive method, which only has codes for training rows, also learns from
-        the rows held back, but not from their labels.
+        over the bits), ``distinct_bits`` (see `distinct_bits`), the number of ``learned_codes``
+        that it keeps, and ``recall`` of the held-back rows as queries among the others. With labels
+        it also holds ``label_precision`` of the labelled ones. Both rank all rows, or 50,000 if
+        rows come in blocks, by `Model.ranking_codes`; a search rounds learned weights of bits, they
+        do not. If `held_back` finds no rows, both are left out. A transductive method, which only
+        has codes for training rows, also learns from the rows held back, but not from their labels.
 
     Raises
     ------
@@ -100,6 +108,7 @@ def train(
         [what for what, value in known.items() if value is not None],
         n_bits=n_bits,
         levels=levels,
+        codes=codes,
         metric=metric,
         random_state=random_state,
         parameters=parameters,
@@ -112,6 +121,11 @@ def train(
     else:
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
     model = hasher.to_model(name, metric=metric, levels=levels)
+    if codes == "learned":
+        assert labels is not None  # noqa: S101
+        rows = np.intersect1d(seen, labels.labelled)
+        learned: NDArray[np.uint8] = vars(hasher)["codes_"]
+        model = replace(model, learned=known_rows(X[rows], learned, model.n_bits))
     return replace(
         model,
         training={**model.training, **_measure(model, X, seen, hidden, labels)},
@@ -124,6 +138,7 @@ def hasher_for(
     *,
     n_bits: int | None = None,
     levels: Levels = 2,
+    codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
     parameters: dict[str, Any] | None = None,
@@ -133,7 +148,7 @@ def hasher_for(
 
     Parameters
     ----------
-    method, n_bits, levels, metric, random_state, parameters, progress
+    method, n_bits, levels, codes, metric, random_state, parameters, progress
         As for `train`.
     known : collection of {"labels", "pairs", "triplets", "graph"}
         The supervision that there will be.
@@ -165,8 +180,21 @@ def hasher_for(
     hasher = make_hasher(method, **given)
     hasher.check_parameters()
     hasher.check_levels(levels)
+    if codes == "learned":
+        _check_learns_codes(hasher, levels)
     check_method_takes(method, known)
     return hasher
+
+
+def _check_learns_codes(hasher: Hasher, levels: Levels) -> None:
+    if not hasher.learns_codes:
+        learning = ", ".join(name for name, kind in HASHERS.items() if kind.learns_codes)
+        raise InvalidInputError(
+            f"{hasher.method} learns no codes of its rows that a model could keep; methods that "
+            f"do: {learning}"
+        )
+    if levels != 2:
+        raise InvalidInputError(f"learned codes are signs, with 2 levels, not {levels}")
 
 
 def _fit(
@@ -290,7 +318,7 @@ def _measure(
     hidden: NDArray[np.intp],
     labels: Labels | None,
 ) -> dict[str, Any]:
-    seen_codes = model.encode(X[seen])
+    seen_codes = model.row_codes(X[seen])
     query_codes, weights = model.ranking_codes(X[hidden])
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {
@@ -319,6 +347,8 @@ def _measure(
             "among": len(seen),
             "value": round(float(recall), 4),
         }
+    if model.learned is not None:
+        measured["learned_codes"] = len(model.learned.arrays["codes"])
     if labels is not None:
         measured["labels"] = {"rows": len(labels.labelled), "classes": labels.n_classes}
         asked = np.isin(hidden, labels.labelled)

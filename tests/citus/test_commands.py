@@ -1,17 +1,21 @@
 """Every command on a distributed table: it works, or is refused before anything changes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, install, one
+from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import schema
+from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.network import known_rows
 
 pytestmark = pytest.mark.citus
 
@@ -313,6 +317,21 @@ def test_access_paths_that_are_refused(
             **options,  # type: ignore[arg-type]
         )
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+
+
+def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32]) -> None:
+    """Nodes encode their rows by SQL, which does not look learned codes up."""
+    model = store.load(session, MODEL)
+    learned = known_rows(rows, model.encode(rows), model.n_bits)
+    store.save(session, replace(model, name="citus_tests_taught", learned=learned))
+    try:
+        with pytest.raises(HashIndexError, match="has learned codes"):
+            HashIndex.create(
+                session, INDEX, table=TABLE, column="embedding", model="citus_tests_taught"
+            )
+        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+    finally:
+        store.drop(session, "citus_tests_taught")
 
 
 @pytest.mark.parametrize(

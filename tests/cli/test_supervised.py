@@ -61,6 +61,25 @@ def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> Non
 
 
 @pytest.mark.usefixtures("things")
+def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None:
+    """They travel in a file; drift and wrong codes are looked for beside them."""
+    file = tmp_path / "m.model"
+    train = (*TRAIN, "--codes", "learned", "--json")
+    trained = on(*train, "--method", "sdh", "--labels", "topic", "--param", "n_anchors=8")
+    training = json.loads(trained.stdout)["training"]
+    # Of the 1,000 rows with a topic, those that are not held back.
+    assert training["learned_codes"] == training["label_precision"]["among"] < 1000
+    assert "learned codes" in on("model", "show", "m").stdout
+    on("model", "export", "m", file)
+    on("model", "drop", "m")
+    on("model", "import", file)
+    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    on("index", "check", "things_idx", "--full")
+    assert "only Python reads" in on("model", "export", "m", file, "--sql", code=3).stderr
+    assert "methods that do: sdh" in on(*train, "--method", "itq", code=3).stderr
+
+
+@pytest.mark.usefixtures("things")
 def test_both_truths(on: Run) -> None:
     """By distance and by label, each over the rows that it can be measured by."""
     on(*TRAIN, "--method", "itq")

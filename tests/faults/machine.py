@@ -6,6 +6,7 @@ known: nobody waits for a lock for longer than a moment, and then the transactio
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +40,7 @@ BITS = 16
 
 
 def machine_models() -> dict[str, Model]:
-    """Return two models of each kind."""
+    """Return two models of each kind; "lsh" has learned codes, with every bit the other way."""
     made = {}
     for seed, (in_sql, in_python) in enumerate((("lsh", "known"), ("other", "known_other"))):
         hasher = LSH(n_bits=BITS, random_state=seed).fit(VECTORS)
@@ -47,6 +48,8 @@ def machine_models() -> dict[str, Model]:
         made[in_sql] = hasher.to_model(in_sql)
         network = known_rows(known, hasher.encode(known), BITS)
         made[in_python] = Model(in_python, "byhand", DIMENSION, (), network=network)
+    turned = known_rows(known, ~made["lsh"].encode(known), BITS)
+    made["lsh"] = replace(made["lsh"], learned=turned)
     return made
 
 
@@ -97,7 +100,7 @@ class Machine(Writers):
         except (InUseError, DatabaseStateError) as error:
             # Locks of open transactions, and swaps in another state than this one asks for.
             # There are no landmarks of an empty table.
-            words = ("previous", "before", "swap", "landmarks of index")
+            words = ("previous", "former", "before", "swap", "landmarks of index")
             expected = any(word in str(error) for word in words)
             if not expected and not any(map(self._inside, self.sessions)):
                 raise

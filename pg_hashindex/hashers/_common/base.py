@@ -76,6 +76,8 @@ class Hasher(ABC):
     takes_graph: ClassVar[bool] = False
     #: Whether it gives at most one bit for each dimension.
     bits_within_dimension: ClassVar[bool] = False
+    #: Whether it learns codes of its labelled rows, ``codes_``, which a model may keep.
+    learns_codes: ClassVar[bool] = False
     #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.

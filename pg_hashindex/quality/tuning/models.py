@@ -290,7 +290,7 @@ def _ranks(
     for block in rows:
         nearest.add(block)
         for part, model in zip(parts, models, strict=True):
-            part.append(model.encode(block))
+            part.append(model.row_codes(block))
     numbers, right = nearest.found()
     weights = right * nearest.weights()
     found = []

@@ -1,0 +1,116 @@
+"""Hashed and learned codes of the rows of an index, on labels and on distances.
+
+    python benchmarks/learned_codes.py [--data ../shared/data] [--only usps]
+
+Trains `sadih` on all rows of a table, indexes it once with hashed and once with learned codes, and
+asks queries that training did not see. MAP ranks all stored codes by their Hamming distance, for
+1,000 queries; P@100 is of the first 100 candidates of the index, P@10 and recall@10 of its answers,
+for 200 queries. About 5 minutes; needs ../shared/data.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from packages import DATA, load, served
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.metrics import mean_average_precision
+from pg_hashindex.models import codes as packed
+from pg_hashindex.models.model import Model
+from pg_hashindex.quality.comparison import Split, Truth
+from pg_hashindex.quality.comparison.splits import load_split
+from pg_hashindex.training import train
+
+RESULTS = Path(__file__).with_name("results") / "learned_codes.json"
+QUERIES, ASKED, BITS, K = 1_000, 200, 32, 10
+
+
+def splits(folder: Path) -> Iterator[tuple[str, Split]]:
+    for name in ("usps", "mnist"):
+        yield name, load_split(folder / f"{name}.npz", folder / f"{name}_split.npz")
+    packages = np.load(folder / "packages.npz")
+    _, sections = np.unique(packages["section"], return_inverse=True)
+    order = np.random.default_rng(0).permutation(len(sections))
+    database = np.sort(order[QUERIES:])
+    numbers = {"query": order[:QUERIES], "database": database, "train": database}
+    yield "packages", Split.of(packages["X"].astype(np.float32), sections, numbers=numbers)
+
+
+def nearest(split: Split) -> NDArray[np.intp]:
+    """Return the rows of the greatest cosine to each query that is asked, intp (ASKED, K)."""
+    X, Q = (np.asarray(rows, np.float32) for rows in (split.database, split.queries[:ASKED]))
+    cosines = Q @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+    return np.argpartition(-cosines, K, axis=1)[:, :K]
+
+
+def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any]:
+    relevant = split.relevant(Truth("label"))
+    store.save(connection, model)
+    index = HashIndex.create(
+        connection,
+        "items_idx",
+        table="items",
+        column="embedding",
+        model=model.name,
+        metric="cosine",
+    )
+    index.encode()
+    rows = connection.execute("SELECT code::text FROM hashindex.items_idx_codes ORDER BY id")
+    stored = packed.pack(np.array([list(row[0]) for row in rows]) == "1")
+    taken = {"P@100": 0.0, f"P@{K}": 0.0, f"recall@{K}": 0.0}
+    for same, near, row in zip(relevant, nearest(split), split.queries, strict=False):
+        query = Vector(row)
+        candidates = connection.execute(
+            "SELECT id FROM hashindex.candidates_items_idx(%s, 100)", [query]
+        ).fetchall()
+        found = [hit.id for hit in index.search(query, K)]
+        taken["P@100"] += float(same[[row[0] for row in candidates]].mean()) / ASKED
+        taken[f"P@{K}"] += float(same[found].mean()) / ASKED
+        taken[f"recall@{K}"] += float(np.isin(near, found).mean()) / ASKED
+    index.drop()
+    return {
+        "MAP": mean_average_precision(model.encode(split.queries), stored, relevant),
+        **taken,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA.parent)
+    parser.add_argument("--only", help="a data set")
+    arguments = parser.parse_args()
+    results = []
+    with served() as uri, connect(uri) as connection:
+        for name, split in splits(arguments.data):
+            if arguments.only not in (None, name):
+                continue
+            connection.execute("DROP TABLE IF EXISTS items")
+            load(connection, split.database)
+            learned = train(
+                np.asarray(split.database, np.float32),
+                "taught",
+                "sadih",
+                y=split.labels,
+                n_bits=BITS,
+                metric="cosine",
+                codes="learned",
+            )
+            for what, model in (("hashed", replace(learned, learned=None)), ("learned", learned)):
+                results.append({"data": name, "bits": BITS, "codes": what})
+                results[-1] |= measure(connection, model, split)
+                print(results[-1], flush=True)
+    if arguments.only is None:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
