@@ -2,9 +2,11 @@
 
 import asyncio
 import importlib
+import pickle
 import re
 import shutil
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -164,7 +166,10 @@ def test_migrations_make_swap_and_drop_an_index(
     shop.migrate()
     check("sharper", 1)
     assert Handle.open(connection, "items_idx").candidates == 90
-    connection.execute("DROP FUNCTION hashindex.encode_rows CASCADE")
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint "
+        "LANGUAGE plpgsql AS $$ BEGIN RAISE 'nothing is encoded again'; END $$"
+    )
     shop.migrate("0001")  # by the codes that were kept
     check("lsh", 1)
     shop.migrate()
@@ -263,6 +268,10 @@ async def test_a_search_is_a_queryset_like_any_other(
         assert [item.pk for item in found[2:5]] == wanted[2:5]
         assert list(found.values_list("pk", flat=True)) == wanted
         assert found.select_related("maker").first().maker.pk == 2 - wanted[0] % 2
+        assert [item.pk for item in found.iterator()] == wanted
+        again = Item.objects.all()
+        again.query = pickle.loads(pickle.dumps(found.query))
+        assert [item.pk for item in again] == wanted
         assert found.exists()
         assert not found.none().exists()
         assert found.aggregate(most=models.Max("distance"))["most"] == pytest.approx(
@@ -305,6 +314,35 @@ def test_another_key_and_columns_beside_the_codes(
         kept = [int(item.name[5:]) for item in asked]
         found = asked.nearest("embedding", vectors[3], 5, candidates=ROWS)
         assert [item.pk for item in found] == exact(vectors, vectors[3], kept.__contains__, 5)
+
+
+def test_a_table_of_another_schema_with_uuid_keys(
+    project: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    class Far(models.Model):
+        id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+        number = models.IntegerField()
+        embedding = VectorField()
+        objects = NearestQuerySet.as_manager()
+
+        class Meta:
+            app_label = "far"
+            db_table = '"other"."Far"'
+            indexes = [HashIndex(fields=["embedding"], model="lsh")]  # noqa: RUF012
+
+    connection.execute("CREATE SCHEMA other")
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(Far)
+    Far.objects.bulk_create(Far(number=i, embedding=v) for i, v in enumerate(vectors[:50], 1))
+    for asked, keep in (
+        (Far.objects.all(), lambda i: True),
+        (Far.objects.filter(number__gt=20), lambda i: i >= 20),
+        (Far.objects.filter(number__gt=20).distinct("number"), lambda i: i >= 20),
+    ):
+        if asked.query.distinct:
+            asked = Far.objects.filter(pk__in=asked)
+        found = asked.nearest("embedding", vectors[3], 5, candidates=50)
+        assert [far.number for far in found] == exact(vectors[:50], vectors[3], keep, 5)
 
 
 def test_the_schema_is_installed_and_indexes_wait_for_their_model(

@@ -86,7 +86,8 @@ async def test_words_and_vectors(make_store: Make, indexed: bool) -> None:
     query = np.array(EMBEDDINGS.embed_query("odd"))
     distances = 1 - vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     for weight in (0.0, 0.3, 1.0):
-        scores = {IDS[i]: weight / (61 + place) for place, i in enumerate(np.argsort(distances)[:50])}
+        order = np.argsort(distances)[:50]
+        scores = {IDS[i]: weight / (61 + place) for place, i in enumerate(order)}
         for place, name in enumerate(IDS[1::2][:50]):
             scores[name] = scores.get(name, 0) + (1 - weight) / (61 + place)
         wanted = sorted(scores, key=lambda name: (-scores[name], distances[int(name)]))[:6]

@@ -115,13 +115,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
         return path, (), kwargs
 
     def spec(self, model: type[models.Model]) -> IndexSpec:
-        """Return the declaration with the names that the database has.
-
-        Raises
-        ------
-        InvalidInputError
-            If the model cannot have such an index.
-        """
+        """Return the declaration with the names that the database has, or refuse the model."""
         for error in self.errors(model):
             raise InvalidInputError(error)
         meta, options = model._meta, self.options
@@ -227,12 +221,7 @@ def _where(name: str) -> str:
 
 
 def refuse_vendor(connection: Any, what: str) -> None:
-    """Refuse a database that is not PostgreSQL.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a database that is not PostgreSQL."""
     if connection.vendor != "postgresql":
         raise InvalidInputError(
             f"{what} needs PostgreSQL, and database {connection.alias!r} is "

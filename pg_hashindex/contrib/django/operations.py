@@ -33,13 +33,7 @@ class InstallHashindex(Operation):  # type: ignore[misc]
     def database_backwards(
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
-        """Remove the schema.
-
-        Raises
-        ------
-        InUseError
-            If there are indexes or models.
-        """
+        """Remove the schema; refused while there are indexes or models."""
         if schema_editor.collect_sql:
             schema_editor.execute("-- removes schema hashindex, if it is empty", params=None)
         else:

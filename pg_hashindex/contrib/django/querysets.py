@@ -1,7 +1,7 @@
 """Searches as querysets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -21,8 +21,7 @@ __all__ = ["NearestQuerySet"]
 
 # The column of a search's answers; of no model.
 _DISTANCE: Any = models.FloatField()
-_DISTANCE.set_attributes_from_name("distance")
-_DISTANCE.model = None
+_DISTANCE.column = "distance"
 
 
 class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
@@ -116,7 +115,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
                 ),
             ],
             code=None if code is None else code.to_text(),
-            filtered=self.order_by(),
+            filtered=self.query.clone(),
         )
         found: Any = self.all()
         search = replace(search, parent_alias=found.query.get_initial_alias())
@@ -126,12 +125,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
 
 
 def _own_field(meta: Any, name: str) -> Any:
-    """Find a field of a model's own table.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Find a field of a model's own table, or refuse its name."""
     try:
         found = meta.get_field(name)
     except FieldDoesNotExist:
@@ -149,7 +143,7 @@ class _Search:
     key: Any
     arguments: list[Any]
     code: str | None
-    filtered: Any = field(repr=False)
+    filtered: Any
     parent_alias: str = ""
     table_alias: str | None = None
     table_name: str = "hashindex_near"
@@ -185,8 +179,7 @@ class _Search:
 
     def _filter(self, connection: Any) -> str | None:
         """Write the filters of the queryset as SQL on the searched table."""
-        queryset = self.filtered.using(connection.alias)
-        query = queryset.query.clone()
+        query = self.filtered.clone()
         base = query.get_initial_alias()
         where = query.where
         try:
@@ -198,6 +191,7 @@ class _Search:
             ):
                 text, values = query.get_compiler(connection=connection).compile(where)
             else:
+                queryset = models.QuerySet(self.key.model, query).order_by()
                 inner = queryset.values(self.key.name).query
                 text, values = inner.get_compiler(connection=connection).as_sql()
                 quote = connection.ops.quote_name
