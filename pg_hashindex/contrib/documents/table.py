@@ -71,14 +71,18 @@ _EXACT: LiteralString = """
 
 _MATCHING: LiteralString = "SELECT id FROM {table} WHERE {filter} ORDER BY id"
 
-# Words are ranked as by hashindex.hybrid, and by the same index USING gin.
+# Words are ranked as by hashindex.hybrid, and found by the same index USING gin.
 _BY_WORDS: LiteralString = """
     SELECT w.id, w.rank FROM (
-        SELECT id, ts_rank_cd(to_tsvector({configuration}, content), q, 1) AS rank
-        FROM {table}, websearch_to_tsquery({configuration}, $1) q
-        WHERE to_tsvector({configuration}, content) @@ q AND {filter}
+        SELECT id, pg_catalog.ts_rank_cd({document}, $1::tsquery, 1) AS rank FROM {table}
+        WHERE {document} OPERATOR(pg_catalog.@@) $1::tsquery AND {filter}
     ) w
     ORDER BY w.rank DESC, w.id LIMIT $2
+"""
+
+_WORDS: LiteralString = """
+    SELECT c::text, pg_catalog.websearch_to_tsquery(c, $1)::text
+    FROM (SELECT coalesce($2::regconfig, pg_catalog.get_current_ts_config()) c) _
 """
 
 
@@ -337,11 +341,10 @@ class DocumentTable:
         where: sa.ColumnElement[bool] | None,
     ) -> list[tuple[str, float]]:
         """Return the ids of the documents that hold words, with their ranks, the best first."""
-        named = sql.SQL("get_current_ts_config()")
-        if configuration is not None:
-            named = sql.SQL("{}::regconfig").format(configuration)  # type: ignore[assignment]
+        ((named, query),) = self._execute(connection, _WORDS, [words, configuration])
+        document = sql.SQL("pg_catalog.to_tsvector({}::regconfig, content)").format(named)
         text = self.filter(connection, where)
-        rows = self._execute(connection, _BY_WORDS, [words, k], configuration=named, filter=text)
+        rows = self._execute(connection, _BY_WORDS, [query, k], document=document, filter=text)
         return list(rows)
 
     def filter(self, connection: Connection, where: sa.ColumnElement[bool] | None) -> sql.SQL:
