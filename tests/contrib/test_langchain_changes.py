@@ -8,7 +8,7 @@ import pytest
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
 
 from pg_hashindex import HashIndex, store
-from pg_hashindex.contrib.langchain import documents
+from pg_hashindex.contrib.documents import table
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DuplicateNameError, InvalidInputError
 from pg_hashindex.models.codes import hamming_distances
@@ -127,7 +127,7 @@ def test_writers_of_the_same_documents(
 ) -> None:
     """In opposite orders, at once: none waits for another that waits for it."""
     # So that they are written by several statements.
-    monkeypatch.setattr(documents, "_BATCH_ROWS", 20)
+    monkeypatch.setattr(table, "_BATCH_ROWS", 20)
     made = make_store()
     made.train_index(method="lsh", n_bits=16, force=True)
 

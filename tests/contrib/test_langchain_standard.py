@@ -10,8 +10,8 @@ from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_tests.integration_tests.vectorstores import EMBEDDING_SIZE
 
 from pg_hashindex import HashIndex, connect, store
+from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
-from pg_hashindex.contrib.langchain.documents import DocumentTable
 from pg_hashindex.hashers import LSH
 from pg_hashindex.server import EmbeddedServer
 

@@ -75,6 +75,48 @@ def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Co
 
 
 @pytest.mark.parametrize("indexed", [False, True])
+async def test_words_and_vectors(make_store: Make, indexed: bool) -> None:
+    """Reciprocal rank fusion by hand: half of the texts hold the word, and rank alike."""
+    made = make_store(metadatas=[{"n": number} for number in range(120)])
+    made.add_texts([f"text odd {n}" for n in range(1, 120, 2)], ids=IDS[1::2])
+    if indexed:
+        made.train_index(method="lsh", n_bits=16, force=True)
+    vectors = VECTORS.copy()
+    vectors[1::2] = EMBEDDINGS.embed_documents([f"text odd {n}" for n in range(1, 120, 2)])
+    query = np.array(EMBEDDINGS.embed_query("odd"))
+    distances = 1 - vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+    for weight in (0.0, 0.3, 1.0):
+        order = np.argsort(distances)[:50]
+        scores = {IDS[i]: weight / (61 + place) for place, i in enumerate(order)}
+        for place, name in enumerate(IDS[1::2][:50]):
+            scores[name] = scores.get(name, 0) + (1 - weight) / (61 + place)
+        wanted = sorted(scores, key=lambda name: (-scores[name], distances[int(name)]))[:6]
+        found = made.similarity_search_with_score("odd", 6, vector_weight=weight)
+        assert [document.id for document, _ in found] == wanted
+        assert [score for _, score in found] == pytest.approx([scores[name] for name in wanted])
+        assert await made.asimilarity_search("odd", 6, vector_weight=weight) == [
+            document for document, _ in found
+        ]
+    retriever = made.as_retriever(
+        search_kwargs={"k": 3, "vector_weight": 0.0, "configuration": "simple", "depth": 9}
+    )
+    assert [document.id for document in retriever.invoke("text -odd")] == IDS[:6:2]
+    kept = made.similarity_search("odd", 9, vector_weight=0.5, filter={"n": {"$in": [2, 4]}})
+    assert {document.id for document in kept} == {"002", "004"}
+    for options, message in (
+        ({"probes": 3}, "probes is nothing .* takes here"),
+        ({"vector_weight": 1.5}, "vector_weight is 1.5; it must be 0 to 1"),
+        ({"depth": 2}, "depth is 2; it must be k or more, and k is 4"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            made.similarity_search("odd", **{"vector_weight": 0.5, **options})
+    with pytest.raises(InvalidInputError, match="no relevance scores"):
+        made.similarity_search_with_relevance_scores("odd", vector_weight=0.5)
+    with pytest.raises(InvalidInputError, match="vector_weight is nothing"):
+        made.similarity_search_by_vector(query.tolist(), vector_weight=0.5)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
 def test_documents_that_are_written_again_are_replaced(
     make_store: Make, connection: Connection, indexed: bool
 ) -> None:

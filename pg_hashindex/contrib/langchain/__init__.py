@@ -5,7 +5,7 @@ from importlib.util import find_spec
 if find_spec("langchain_core") is None:
     raise ImportError("pg_hashindex.contrib.langchain needs: pip install 'pg_hashindex[langchain]'")
 
-from .filters import Filter
+from ..documents.filters import Filter
 from .vectorstore import HashIndexVectorStore
 
 __all__ = ["Filter", "HashIndexVectorStore"]

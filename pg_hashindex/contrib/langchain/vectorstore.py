@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-import shlex
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,35 +14,28 @@ from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import ArrayLike
 
-from ... import training
-from ...db.connection import outside_transactions
-from ...errors import DuplicateNameError, InvalidInputError
-from ...index.catalog import Access
-from ...index.handle import HashIndex
+from ...errors import InvalidInputError
 from ...index.search import Asked
-from ...models import store
 from ...models.vectors import as_vector
-from ...training import sampling
-from ...training.sampling import SAMPLE_ROWS
-from .connections import Connections, Source
-from .documents import COLUMN, DocumentTable, Entry, Row
-from .filters import expression_of
-from .indexed import IndexedDocuments
+from ..documents.connections import Connections, Source
+from ..documents.filters import expression_of, shallow
+from ..documents.indexed import IndexedDocuments
+from ..documents.store import DocumentStore
+from ..documents.table import Entry, Row
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
 
-    from ...models.model import Metric, Model
+    from ...models.model import Metric
 
 __all__ = ["HashIndexVectorStore"]
 
-_TABLE = "langchain_documents"
-_MOST_BITS = 256
-# Options of searches beside query and k.
+# Options of searches beside query and k; of searches by vector and words.
 _OPTIONS = ("filter", "candidates", "probes")
+_HYBRID_OPTIONS = ("filter", "vector_weight", "depth", "configuration")
 
 
-class HashIndexVectorStore(VectorStore):
+class HashIndexVectorStore(DocumentStore, VectorStore):
     """A vector store for LangChain on a table of documents.
 
     The table has columns ``id text``, ``content text``, ``metadata jsonb`` and ``embedding
@@ -78,6 +69,8 @@ class HashIndexVectorStore(VectorStore):
     ConnectionFailedError, MissingExtensionError
     """
 
+    _TABLE = "langchain_documents"
+
     def __init__(
         self,
         embeddings: Embeddings,
@@ -94,27 +87,6 @@ class HashIndexVectorStore(VectorStore):
         )
         self._embeddings = embeddings
         self._score_fn = relevance_score_fn
-
-    @classmethod
-    def create_table(
-        cls, connection: Source, dimension: int, *, table: str = _TABLE, schema: str = "public"
-    ) -> None:
-        """Create a table of documents, unless it is there.
-
-        Parameters
-        ----------
-        connection : str, sqlalchemy.Engine or psycopg.Connection
-        dimension : int
-            The dimension of the embeddings.
-        table, schema : str
-            As they are, without quotes.
-        """
-        with ExitStack() as stack:
-            connections = Connections.of(connection)
-            if connections is not connection:
-                stack.callback(connections.close)
-            with connections.lent() as lent:
-                DocumentTable.create(lent, schema, table, dimension)
 
     @classmethod
     def from_texts(
@@ -179,10 +151,6 @@ class HashIndexVectorStore(VectorStore):
     def embeddings(self) -> Embeddings:
         """The model that embeds texts."""
         return self._embeddings
-
-    def close(self) -> None:
-        """Close the connections that were opened for a URL; else do nothing."""
-        self._documents.connections.close()
 
     def add_texts(
         self,
@@ -261,91 +229,6 @@ class HashIndexVectorStore(VectorStore):
         """Return documents in the order of their ids; those that are not there are left out."""
         return [_document_of(row) for row in self._documents.read(ids)]
 
-    def train_index(
-        self,
-        name: str | None = None,
-        *,
-        method: str = "itq",
-        n_bits: int | None = None,
-        rows: int = SAMPLE_ROWS,
-        parameters: dict[str, Any] | None = None,
-        access: Access = "scan",
-        random_state: int = 0,
-        force: bool = False,
-        progress: bool = False,
-    ) -> Model:
-        """Train a model on the documents, and index them by it.
-
-        Searches and writers do not wait; every store on this table uses the index as soon as
-        all documents are encoded.
-
-        Parameters
-        ----------
-        name : str, optional
-            The name of the index and of the model; by default the table's name with ``_idx``.
-        method : str
-            A method that learns from vectors only.
-        n_bits : int, optional
-            By default 256, or the number of dimensions if that is less; ``sign`` takes none.
-        rows, parameters, random_state, force, progress
-            As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
-        access : {"scan", "lookup", "landmarks", "hnsw"}
-            As `pg_hashindex.HashIndex.create`.
-
-        Returns
-        -------
-        Model
-            The saved model; ``training`` has its recall on held-back documents.
-
-        Raises
-        ------
-        DuplicateNameError
-            If the table has an index already; `pg_hashindex.HashIndex.swap` gives it another model.
-        InvalidInputError
-            If there are too few documents, or the connection is inside a transaction.
-        """
-        documents = self._documents
-        why = "an index is trained and encoded in many transactions"
-        with documents.connections.lent() as lent, outside_transactions(lent, why):
-            table = documents.table.as_sql(lent)
-            index = documents.index(lent)
-            if index is not None:
-                raise DuplicateNameError(
-                    f"table {table} has index {index.name!r} already; train another model for it, "
-                    f"and run: pg-hashindex index swap {shlex.quote(index.name)} --model MODEL"
-                )
-            store.check_may_save(lent)
-            name = name or f"{documents.table.name}_idx"
-            drawn = sampling.sample_table(
-                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
-            )
-            if n_bits is None and method != "sign":
-                n_bits = min(_MOST_BITS, drawn.X.shape[1])
-            model = training.train(
-                drawn.X,
-                name,
-                method,
-                n_bits=n_bits,
-                metric=documents.metric,
-                random_state=random_state,
-                parameters=parameters,
-                force=force,
-                progress=progress,
-            )
-            with lent.transaction():
-                model = store.save(lent, model)
-                made = HashIndex.create(
-                    lent,
-                    name,
-                    table=table,
-                    column=COLUMN,
-                    model=f"{name}:{model.version}",
-                    id_column="id",
-                    access=access,
-                )
-            made.encode(progress=progress)
-        return model
-
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         """Return the documents nearest to a text.
 
@@ -356,7 +239,9 @@ class HashIndexVectorStore(VectorStore):
         **options
             ``filter``, a dictionary or an SQLAlchemy expression on the table, is applied before the
             k nearest documents are chosen. ``candidates`` and ``probes`` are those of
-            `pg_hashindex.HashIndex.search`; without an index they have no effect.
+            `pg_hashindex.HashIndex.search`; without an index they have no effect. With
+            ``vector_weight``, 0 to 1, documents are also found by the words of the query, and
+            ``depth`` and ``configuration`` are those of `pg_hashindex.HashIndex.hybrid`.
 
         Raises
         ------
@@ -373,18 +258,30 @@ class HashIndexVectorStore(VectorStore):
     def similarity_search_with_score(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
-        """Return the documents nearest to a text, and their distances as pgvector gives them."""
-        vector = self._embeddings.embed_query(query)
-        return self.similarity_search_with_score_by_vector(vector, k, **options)
+        """Return the documents nearest to a text, and their distances as pgvector gives them.
+
+        With ``vector_weight``, scores of both lists instead; greater ones are better.
+        """
+        return self._scored(self._embeddings.embed_query(query), query, k, options)
 
     async def asimilarity_search_with_score(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
         """As `similarity_search_with_score`, with the embeddings' own asynchronous methods."""
         vector = await self._embeddings.aembed_query(query)
-        return await run_in_executor(
-            None, self.similarity_search_with_score_by_vector, vector, k, **options
-        )
+        return await run_in_executor(None, self._scored, vector, query, k, options)
+
+    def _scored(
+        self, embedding: ArrayLike, words: str, k: int, options: dict[str, Any]
+    ) -> list[tuple[Document, float]]:
+        if "vector_weight" not in options:
+            return self.similarity_search_with_score_by_vector(embedding, k, **options)
+        _refuse(set(options) - set(_HYBRID_OPTIONS))
+        asked: dict[str, Any] = {**options}
+        with shallow():
+            where = expression_of(asked.pop("filter", None), self._documents.table.columns.metadata)
+            found = self._documents.hybrid(embedding, words, k, where, **asked)
+        return [(_document_of(row), score) for row, score in found]
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, **options: Any
@@ -445,6 +342,18 @@ class HashIndexVectorStore(VectorStore):
         chosen = maximal_marginal_relevance(np.asarray(embedding), vectors, lambda_mult, k)
         return [_document_of(near[place][0]) for place in chosen]
 
+    def _similarity_search_with_relevance_scores(
+        self, *args: Any, **options: Any
+    ) -> list[tuple[Document, float]]:
+        _refuse_scores(options)
+        return super()._similarity_search_with_relevance_scores(*args, **options)
+
+    async def _asimilarity_search_with_relevance_scores(
+        self, *args: Any, **options: Any
+    ) -> list[tuple[Document, float]]:
+        _refuse_scores(options)
+        return await super()._asimilarity_search_with_relevance_scores(*args, **options)
+
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         if self._score_fn is not None:
             return self._score_fn
@@ -461,15 +370,12 @@ class HashIndexVectorStore(VectorStore):
         self, embedding: ArrayLike, k: int, options: dict[str, Any], *, with_embedding: bool = False
     ) -> list[tuple[Row, float]]:
         _refuse(set(options) - set(_OPTIONS))
-        try:
-            asked = Asked(
-                where=expression_of(options.get("filter"), self._documents.table.metadata)
-            )
+        with shallow():
+            where = expression_of(options.get("filter"), self._documents.table.columns.metadata)
+            asked = Asked(where=where)
             for name in _OPTIONS[1:]:
                 asked[name] = options.get(name)  # type: ignore[literal-required]
             return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
-        except RecursionError as error:
-            raise InvalidInputError("the filter is nested too deeply") from error
 
 
 def _document_of(row: Row) -> Document:
@@ -486,5 +392,11 @@ def _refuse(unknown: Collection[str]) -> None:
     if unknown:
         raise InvalidInputError(
             f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
-            f"searches take {', '.join(_OPTIONS)}"
+            f"searches take {', '.join(_OPTIONS)}, and those by words too "
+            f"{', '.join(_HYBRID_OPTIONS)}"
         )
+
+
+def _refuse_scores(options: dict[str, Any]) -> None:
+    if "vector_weight" in options:
+        raise InvalidInputError("a search with vector_weight has places, no relevance scores")

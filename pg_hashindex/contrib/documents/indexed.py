@@ -1,8 +1,12 @@
 """Documents with their index, if they have one."""
 
 from collections.abc import Sequence
+from math import inf
+from typing import Unpack
 
+import sqlalchemy as sa
 from numpy.typing import ArrayLike
+from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
@@ -10,10 +14,10 @@ from ...db.connection import Connection
 from ...errors import InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
-from ...index.search import Asked, as_count
+from ...index.search import Asked, AskedHybrid, as_count
 from ...models.model import Metric, Model
 from .connections import Connections, reading
-from .documents import COLUMN, DocumentTable, Entry, Row
+from .table import COLUMN, DocumentTable, Entry, Row
 
 __all__ = ["IndexedDocuments"]
 
@@ -62,8 +66,7 @@ class IndexedDocuments:
             if found is None:
                 name = sql.Identifier(schema, table).as_string(lent)
                 raise InvalidInputError(
-                    f"table {name} does not exist; HashIndexVectorStore.create_table makes it, "
-                    "and so do from_documents and from_texts"
+                    f"table {name} does not exist; HashIndexVectorStore.create_table makes it"
                 )
             self.table = found
             self.index(lent)
@@ -95,6 +98,11 @@ class IndexedDocuments:
         with self.connections.lent() as lent:
             self.table.delete(lent, ids)
 
+    def matching(self, where: sa.ColumnElement[bool] | None) -> list[str]:
+        """Return the ids of documents that match a filter."""
+        with self.connections.lent() as lent, reading(lent):
+            return self.table.matching(lent, where)
+
     def read(self, ids: Sequence[str]) -> list[Row]:
         """Read documents in the order of their ids; those that are not there are left out."""
         with self.connections.lent() as lent, reading(lent):
@@ -114,6 +122,72 @@ class IndexedDocuments:
             distances = {hit.id: hit.distance for hit in hits}
             rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
         return [(row, distances[row.id]) for row in rows]
+
+    def hybrid(
+        self,
+        embedding: ArrayLike,
+        words: str,
+        k: int,
+        where: sa.ColumnElement[bool] | None,
+        **asked: Unpack[AskedHybrid],
+    ) -> list[tuple[Row, float]]:
+        """Find documents near to a vector or holding words, with their scores, the best first.
+
+        Without an index the vector is compared with all documents.
+        """
+        query, k = self.table.query(embedding), as_count("k", k)
+        with self.connections.lent() as lent, reading(lent):
+            index = self._usable_index(lent)
+            if index is None:
+                scores = self._fused(lent, query, words, k, where, **asked)
+            else:
+                if where is not None:
+                    asked["filter"] = self.table.filter(lent, where).as_string(lent)
+                hits = HashIndex(lent, index.name, index).hybrid(
+                    query, words, "content", k, **asked
+                )
+                scores = {hit.id: hit.score for hit in hits}
+            rows = self.table.read(lent, list(scores))
+        return [(row, scores[row.id]) for row in rows]
+
+    def _fused(
+        self,
+        connection: Connection,
+        query: Vector,
+        words: str,
+        k: int,
+        where: sa.ColumnElement[bool] | None,
+        **asked: Unpack[AskedHybrid],
+    ) -> dict[str, float]:
+        """Score documents as ``hashindex.hybrid`` does."""
+        weight, depth = asked.get("vector_weight", 0.5), asked.get("depth") or max(4 * k, 50)
+        if not 0 <= weight <= 1:
+            raise InvalidInputError(f"vector_weight is {weight}; it must be 0 to 1")
+        if depth < k:
+            raise InvalidInputError(f"depth is {depth}; it must be k or more, and k is {k}")
+        hits = self.table.nearest(connection, query, depth, self.metric, where)
+        near = {hit.id: (place, hit.distance) for place, hit in enumerate(hits, 1)}
+        configuration = asked.get("configuration")
+        named = self.table.by_words(connection, words, depth, configuration, where)
+        scores = {name: weight / (60 + place) for name, (place, _) in near.items()}
+        for place, (name, _) in enumerate(named, 1):
+            scores[name] = scores.get(name, 0) + (1 - weight) / (60 + place)
+        # Ties go to the nearer one, then by id.
+        order = sorted(scores, key=lambda name: (-scores[name], near.get(name, (0, inf))[1], name))
+        return {name: scores[name] for name in order[:k] if scores[name]}
+
+    def by_words(
+        self,
+        words: str,
+        k: int,
+        where: sa.ColumnElement[bool] | None,
+        configuration: str | None = None,
+    ) -> list[tuple[Row, float]]:
+        """Find the documents that hold words, with their ranks, the best first."""
+        k = as_count("k", k)
+        with self.connections.lent() as lent, reading(lent):
+            ranks = dict(self.table.by_words(lent, words, k, configuration, where))
+            return [(row, ranks[row.id]) for row in self.table.read(lent, list(ranks))]
 
     def _usable_index(self, connection: Connection) -> IndexRow | None:
         """Return the index if it has codes of every document."""

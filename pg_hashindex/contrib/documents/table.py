@@ -64,8 +64,25 @@ _READ: LiteralString = """
 # answer too, or each distance would be computed twice.
 _EXACT: LiteralString = """
     SELECT id, ({distance}) + 0 AS distance FROM {table}
-    WHERE embedding IS NOT NULL AND ({filter})
+    WHERE embedding IS NOT NULL AND {filter}
     ORDER BY distance, id LIMIT $2
+"""
+
+
+_MATCHING: LiteralString = "SELECT id FROM {table} WHERE {filter} ORDER BY id"
+
+# Words are ranked as by hashindex.hybrid, and found by the same index USING gin.
+_BY_WORDS: LiteralString = """
+    SELECT w.id, w.rank FROM (
+        SELECT id, pg_catalog.ts_rank_cd({document}, $1::tsquery, 1) AS rank FROM {table}
+        WHERE {document} OPERATOR(pg_catalog.@@) $1::tsquery AND {filter}
+    ) w
+    ORDER BY w.rank DESC, w.id LIMIT $2
+"""
+
+_WORDS: LiteralString = """
+    SELECT c::text, pg_catalog.websearch_to_tsquery(c, $1)::text
+    FROM (SELECT coalesce($2::regconfig, pg_catalog.get_current_ts_config()) c) _
 """
 
 
@@ -217,12 +234,10 @@ class DocumentTable:
         return sql.Identifier(self.schema, self.name)
 
     @property
-    def metadata(self) -> sa.Column[Any]:
-        """The column of metadata, for filters."""
-        table = sa.Table(
-            self.name, sa.MetaData(), sa.Column("metadata", JSONB()), schema=self.schema
-        )
-        return table.c.metadata
+    def columns(self) -> Any:
+        """The columns id and metadata, for filters."""
+        columns = sa.Column("id", sa.Text()), sa.Column("metadata", JSONB())
+        return sa.Table(self.name, sa.MetaData(), *columns, schema=self.schema).c
 
     def as_sql(self, connection: Connection) -> str:
         """Return the table as SQL writes it."""
@@ -312,6 +327,34 @@ class DocumentTable:
                     connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [_as_list(ids)]
                 )
 
+    def matching(self, connection: Connection, where: sa.ColumnElement[bool] | None) -> list[str]:
+        """Return the ids of documents that match a filter."""
+        text = self.filter(connection, where)
+        return [row[0] for row in self._execute(connection, _MATCHING, [], filter=text)]
+
+    def by_words(
+        self,
+        connection: Connection,
+        words: str,
+        k: int,
+        configuration: str | None,
+        where: sa.ColumnElement[bool] | None,
+    ) -> list[tuple[str, float]]:
+        """Return the ids of the documents that hold words, with their ranks, the best first."""
+        ((named, query),) = self._execute(connection, _WORDS, [words, configuration])
+        document = sql.SQL("pg_catalog.to_tsvector({}::regconfig, content)").format(named)
+        text = self.filter(connection, where)
+        rows = self._execute(connection, _BY_WORDS, [query, k], document=document, filter=text)
+        return list(rows)
+
+    def filter(self, connection: Connection, where: sa.ColumnElement[bool] | None) -> sql.SQL:
+        """Return a filter as SQL."""
+        if where is None:
+            return sql.SQL("true")
+        # A line comment must not hide what follows it.
+        text: Any = filter_text(connection, where, self.name, self.as_sql(connection))
+        return sql.SQL(f"({text}\n)")
+
     def nearest(
         self,
         connection: Connection,
@@ -321,9 +364,6 @@ class DocumentTable:
         where: sa.ColumnElement[bool] | None,
     ) -> list[Hit]:
         """Compare every document with the query, as is needed without an index."""
-        text = "true"
-        if where is not None:
-            text = filter_text(connection, where, self.name, self.as_sql(connection))
         distance = sql.SQL("embedding OPERATOR({}.{}) $1::{}").format(
             sql.Identifier(self.extension),
             sql.SQL(OPERATORS[metric]),
@@ -334,7 +374,7 @@ class DocumentTable:
             _EXACT,
             [query, k],
             distance=distance,
-            filter=sql.SQL(text),
+            filter=self.filter(connection, where),
         ).fetchall()
         return [Hit(*row) for row in rows]
 

@@ -1,15 +1,16 @@
-"""Filters on the metadata of documents: LangChain's dictionaries, translated to SQL."""
+"""Filters on the metadata of documents, as dictionaries, translated to SQL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...errors import InvalidInputError
-from .documents import as_json
+from .table import as_json
 
-__all__ = ["Filter", "expression_of"]
+__all__ = ["Filter", "expression_of", "shallow"]
 
 #: ``{"key": value}``, ``{"key": {"$operator": value}}``, or any SQLAlchemy expression on the table
 #: of documents.
@@ -46,6 +47,15 @@ def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnEl
             f"a filter is a dictionary or an SQLAlchemy expression, got {type(given).__name__}"
         )
     return sa.and_(*_terms(given, metadata)) if given else None
+
+
+@contextmanager
+def shallow() -> Iterator[None]:
+    """Refuse a filter that is nested so deeply that Python gives up."""
+    try:
+        yield
+    except RecursionError as error:
+        raise InvalidInputError("the filter is nested too deeply") from error
 
 
 def _terms(given: Mapping[str, Any], metadata: sa.Column[Any]) -> list[sa.ColumnElement[bool]]:

@@ -1,0 +1,285 @@
+"""Indexes declared in ``Meta.indexes``: what migrations run for them, and what is refused."""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from django.apps import apps
+from django.core import checks
+from django.db import connections, models, router
+from django.db.backends.utils import split_identifier
+from django.db.migrations.loader import MigrationLoader
+from django.db.models.signals import post_migrate
+from pgvector.django import HalfVectorField, VectorField
+from psycopg import sql
+
+from ...errors import InvalidInputError
+from ..sqlalchemy.specification import IndexOptions, IndexSpec
+from ..sqlalchemy.statements import (
+    configure_statements,
+    create_statement,
+    drop_statement,
+    swap_statement,
+)
+
+__all__ = ["DROP_LEFT", "HashIndex", "refuse_vendor"]
+
+_log = logging.getLogger("pg_hashindex.django")
+
+_SETTINGS = ("access", "ranking", "candidates", "probes")
+
+# Changes of these need another index.
+_FIXED = ("schema", "table", "column", "key", "metric", "layout", "filter_columns")
+
+# Django drops a table without a word to its indexes: the triggers go, and the codes stay.
+DROP_LEFT = (
+    "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = ANY ({}) "
+    "AND i.swap_of IS NULL AND NOT hashindex._is_distributed(i) "
+    "AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i))"
+)
+
+
+class _Fields(list[str]):
+    """The fields of an index, unlike those of an index of another name.
+
+    Otherwise the autodetector would rename the index, by ``ALTER INDEX``.
+    """
+
+    def __init__(self, fields: Sequence[str], of: str) -> None:
+        super().__init__(fields)
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.of == getattr(other, "of", self.of)
+
+
+class HashIndex(models.Index):  # type: ignore[misc]
+    """An index of hash codes, for ``Meta.indexes`` of a model.
+
+    Migrations create it, and encode the rows of its table, in their transaction. If only ``model``
+    or a setting of searches changes, they swap the model, and keep the former codes, so that the
+    reverse migration is quick.
+
+    Parameters
+    ----------
+    fields : sequence of str
+        One field, a ``VectorField`` or ``HalfVectorField`` of pgvector.django.
+    model : str
+        A saved hash model: ``name`` for any version, or ``name:version``.
+    name : str, optional
+        1 to 40 bytes, unique in the database; Django makes one by default.
+    key : str, optional
+        A unique field that is never NULL; the primary key by default.
+    filter_columns : sequence of str, optional
+        Fields that are copied beside the codes, so that filters on them drop rows early.
+    **options
+        ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``: as
+        `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is declared on expressions or several fields, with an option of B-trees, or with a
+        value that is unknown.
+    """
+
+    max_name_length = 40
+
+    def __init__(
+        self,
+        *expressions: Any,
+        fields: Sequence[str] = (),
+        model: str,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        named = f"hash index {name!r}" if name else "a hash index"
+        given = ["expressions"] * bool(expressions) + [*options]
+        unknown = [option for option in given if option not in IndexOptions.__annotations__]
+        if unknown:
+            raise InvalidInputError(f"{named} takes no {', '.join(unknown)}; give it fields=[...]")
+        if len(fields) != 1 or str(fields[0]).startswith("-"):
+            raise InvalidInputError(f"{named} is on one field of vectors, got {list(fields)}")
+        super().__init__(fields=fields, name=name)
+        self.model, self.options = model, options
+        IndexSpec(name or "index", "", fields[0], model, **options).check()
+
+    def deconstruct(self) -> Any:
+        """Return what a migration writes."""
+        path, _, kwargs = super().deconstruct()
+        path = path.replace(".django.indexes.", ".django.")
+        kwargs |= {"fields": _Fields(self.fields, self.name), "model": self.model, **self.options}
+        return path, (), kwargs
+
+    def spec(self, model: type[models.Model]) -> IndexSpec:
+        """Return the declaration with the names that the database has, or refuse the model."""
+        for error in self.errors(model):
+            raise InvalidInputError(error)
+        meta, options = model._meta, self.options
+        schema, table = split_identifier(meta.db_table)
+
+        def column(name: str) -> str:
+            return str(meta.get_field(name).column)
+
+        spec = IndexSpec(self.name, table, column(self.fields[0]), self.model, **options)
+        return replace(
+            spec,
+            schema=schema or None,
+            key=None if spec.key is None else column(spec.key),
+            filter_columns=spec.filter_columns and [column(name) for name in spec.filter_columns],
+        )
+
+    def errors(self, model: type[models.Model]) -> Iterator[str]:
+        """Say why a model cannot have the index."""
+        named, meta = f"hash index {self.name!r} of {model._meta.label}", model._meta
+        local = {field.name: field for field in meta.local_concrete_fields}
+        kept: Iterable[Any] = self.options.get("filter_columns") or ()
+        for name in (*self.fields, *filter(None, [self.options.get("key")]), *kept):
+            if name not in local:
+                yield f"{named} names {name!r}, which is no field of the model's own table"
+        field = local.get(self.fields[0])
+        if field is not None and not isinstance(field, VectorField | HalfVectorField):
+            yield (
+                f"{named} is on field {field.name!r}, a {type(field).__name__}; it needs a "
+                "VectorField or HalfVectorField"
+            )
+        if len(getattr(meta, "pk_fields", ())) > 1 and not self.options.get("key"):
+            yield f"{named} cannot use a composite primary key; name a unique field by key="
+
+    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **options: Any) -> str:
+        """Return SQL that makes the index, or changes the one that the migration has removed."""
+        spec = self._allowed(model, schema_editor.connection, **options)
+        if not schema_editor.collect_sql:
+            _tell_warnings(schema_editor.connection)
+        first = DROP_LEFT.format(_literal([self.name]))
+        for removed in schema_editor.deferred_sql:
+            if isinstance(removed, _Removed) and removed.name == self.name:
+                schema_editor.deferred_sql.remove(removed)
+                changes = removed.changes_to(spec)
+                if changes is not None:
+                    return ";\n".join(changes)
+                first = str(removed)
+                break
+        return f"{first};\n{create_statement(spec)}"
+
+    def remove_sql(self, model: Any, schema_editor: Any, **options: Any) -> str:
+        """Have the index dropped when the migration ends, unless it is added again before that."""
+        spec = self._allowed(model, schema_editor.connection, **options)
+        schema_editor.deferred_sql.append(_Removed(spec))
+        found = "hashindex.index" if spec.defer else f"hashindex.find_index({_literal(self.name)})"
+        return f"SELECT i.name FROM {found} i {_where(self.name)}"  # noqa: S608
+
+    def _allowed(self, model: Any, connection: Any, *, concurrently: bool = False) -> IndexSpec:
+        if concurrently:
+            raise InvalidInputError(
+                f"hash index {self.name!r} cannot be made or removed concurrently; write AddIndex "
+                "and RemoveIndex, and for a large table declare it with defer=True and make it "
+                "with: pg-hashindex index create"
+            )
+        refuse_vendor(connection, f"hash index {self.name!r} of {model._meta.label}")
+        return self.spec(model)
+
+    def __repr__(self) -> str:
+        return f"<HashIndex: name={self.name!r} fields={self.fields!r} model={self.model!r}>"
+
+
+class _Removed:
+    """A removed index, among the statements that run when its migration ends."""
+
+    def __init__(self, spec: IndexSpec) -> None:
+        self.spec, self.name = spec, spec.name
+
+    def __str__(self) -> str:
+        return drop_statement(self.name, if_exists=self.spec.defer)
+
+    def changes_to(self, spec: IndexSpec) -> list[str] | None:
+        """Return SQL that turns it into another one, or None if that has to be made anew."""
+        was = self.spec
+        if any(getattr(was, part) != getattr(spec, part) for part in _FIXED):
+            return None
+        settings = {
+            part: value
+            for part in _SETTINGS
+            if (value := getattr(spec, part)) not in (None, getattr(was, part))
+        }
+        changes = [] if spec.model == was.model else [swap_statement(self.name, spec.model)]
+        changes += configure_statements(self.name, settings) if settings else []
+        # A deferred index may not exist.
+        changes = [f"{change} FROM hashindex.index i {_where(self.name)}" for change in changes]
+        return [*changes, create_statement(spec)] if spec.defer else changes or ["SELECT"]
+
+
+def _literal(value: Any) -> str:
+    return sql.Literal(value).as_string(None)
+
+
+def _where(name: str) -> str:
+    return f"WHERE i.name = {_literal(name)}"
+
+
+def refuse_vendor(connection: Any, what: str) -> None:
+    """Refuse a database that is not PostgreSQL."""
+    if connection.vendor != "postgresql":
+        raise InvalidInputError(
+            f"{what} needs PostgreSQL, and database {connection.alias!r} is "
+            f"{connection.display_name}; route the model to another one"
+        )
+
+
+def _tell_warnings(connection: Any) -> None:
+    connection.ensure_connection()
+    with contextlib.suppress(ValueError):
+        connection.connection.remove_notice_handler(_warn)
+    connection.connection.add_notice_handler(_warn)
+
+
+def _warn(diagnosis: psycopg.errors.Diagnostic) -> None:
+    if diagnosis.severity_nonlocalized == "WARNING":
+        parts = [diagnosis.message_primary, diagnosis.message_hint]
+        _log.warning("%s", "; ".join(filter(None, parts)))
+
+
+def _declared(registry: Any) -> Iterator[tuple[type[models.Model], HashIndex]]:
+    for model in registry.get_models():
+        for index in model._meta.indexes:
+            if isinstance(index, HashIndex):
+                yield model, index
+
+
+def _check(app_configs: Any, databases: Any = None, **_: Any) -> list[checks.Error]:
+    found = []
+    for model, index in _declared(apps):
+        if app_configs is None or model._meta.app_config in app_configs:
+            found += [(model, error) for error in index.errors(model)]
+            for alias in databases or ():
+                if router.allow_migrate_model(alias, model):
+                    try:
+                        index._allowed(model, connections[alias])
+                    except InvalidInputError as error:
+                        found.append((model, str(error)))
+    return [checks.Error(error, obj=model, id="hashindex.E001") for model, error in found]
+
+
+def _drop_leftovers(using: str, plan: Any = (), apps: Any = apps, **_: Any) -> None:
+    """Drop the indexes of migrations whose table and declaration are gone."""
+    if not plan or connections[using].vendor != "postgresql":
+        return
+    loader = MigrationLoader(None, load=False)
+    loader.load_disk()
+    operations = [each for found in loader.disk_migrations.values() for each in found.operations]
+    indexes = [getattr(each, "index", None) for each in operations]
+    for each in operations:
+        indexes += getattr(each, "options", {}).get("indexes", ())
+    names = {index.name for index in indexes if isinstance(index, HashIndex)}
+    names -= {index.name for _, index in _declared(apps)}
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('hashindex.index') IS NOT NULL")
+        if names and cursor.fetchone() == (True,):
+            cursor.execute(DROP_LEFT.format(_literal(sorted(names))))
+
+
+checks.register(_check, checks.Tags.models)
+post_migrate.connect(_drop_leftovers)

@@ -1,0 +1,203 @@
+"""Searches as querysets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
+
+import numpy as np
+from django.core.exceptions import EmptyResultSet, FieldDoesNotExist, FullResultSet
+from django.db import models
+from django.db.models.expressions import Col
+from django.db.models.sql.constants import INNER
+from numpy.typing import ArrayLike
+from pgvector import Bit, HalfVector, Vector
+from pgvector.django import HalfVectorField, VectorField
+
+from ...errors import InvalidInputError
+from ...index.search import as_count, as_query
+from .indexes import HashIndex, refuse_vendor
+
+__all__ = ["NearestQuerySet"]
+
+# The column of a search's answers; of no model.
+_DISTANCE: Any = models.FloatField()
+_DISTANCE.column = "distance"
+
+
+class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
+    """A queryset that searches: ``objects = NearestQuerySet.as_manager()`` in a model."""
+
+    def nearest(
+        self,
+        column: str,
+        query: ArrayLike | Vector | HalfVector,
+        k: int = 10,
+        *,
+        index: str | None = None,
+        key: str | None = None,
+        candidates: int | None = None,
+        probes: int | None = None,
+        code: Bit | None = None,
+    ) -> Self:
+        """Return the rows nearest to a query, by an index: the nearest first.
+
+        The filters of the queryset are applied before the k nearest rows are chosen, so there are k
+        rows if k match. Filters that are added afterwards are applied to the answers.
+
+        Parameters
+        ----------
+        column : str
+            The indexed field, a ``VectorField`` or ``HalfVectorField``.
+        query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
+        k : int
+            Answers wanted.
+        index : str, optional
+            The index; the one that the model declares on the field by default.
+        key : str, optional
+            The key field of the index; by default the declared one, or the primary key.
+        candidates, probes
+            As `pg_hashindex.HashIndex.search`.
+        code : pgvector.Bit, optional
+            The query's code, if Python evaluates the index's model.
+
+        Returns
+        -------
+        django.db.models.QuerySet
+            Each row has its ``distance``, as pgvector's operator returns it.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument cannot be used, the field is not of the model's own table, none or
+            several indexes are declared on it, the key has several columns, or the queryset is
+            sliced or combined.
+        """
+        model: Any = self.model._meta.concrete_model
+        meta, label = model._meta, model._meta.label
+        searched = _own_field(meta, column)
+        if not isinstance(searched, VectorField | HalfVectorField):
+            raise InvalidInputError(
+                f"field {column!r} of {label} is a {type(searched).__name__}; a search needs a "
+                "VectorField or HalfVectorField"
+            )
+        if self.query.is_sliced or self.query.combinator:
+            raise InvalidInputError(
+                "a queryset that is sliced or combined cannot be searched; filter it instead, and "
+                "give the number of answers as k"
+            )
+        declared = {
+            each.name: each
+            for each in meta.indexes
+            if isinstance(each, HashIndex) and each.fields == [searched.name]
+        }
+        if index is None and len(declared) != 1:
+            raise InvalidInputError(
+                f"{len(declared)} hash indexes are declared on {label}.{column}"
+                f"{': ' * bool(declared)}{', '.join(declared)}; name the one to search with index="
+            )
+        name = index or next(iter(declared))
+        if key is None and name in declared:
+            key = declared[name].options.get("key")
+        if key is None and len(getattr(meta, "pk_fields", ())) > 1:
+            raise InvalidInputError(
+                f"{label} has a composite primary key; name the key field of the index with key="
+            )
+        values = query.to_numpy() if isinstance(query, Vector | HalfVector) else query
+        search = _Search(
+            name=name,
+            key=meta.pk if key is None else _own_field(meta, key),
+            arguments=[
+                as_query(values, searched.dimensions or np.size(values)).to_text(),
+                as_count("k", k),
+                *(
+                    None if value is None else as_count(what, value)
+                    for what, value in (("candidates", candidates), ("probes", probes))
+                ),
+            ],
+            code=None if code is None else code.to_text(),
+            filtered=self.query.clone(),
+        )
+        found: Any = self.all()
+        search = replace(search, parent_alias=found.query.get_initial_alias())
+        alias = found.query.join(search, reuse=set())
+        found = found.annotate(distance=Col(alias, _DISTANCE)).order_by("distance", search.key.name)
+        return cast(Self, found)
+
+
+def _own_field(meta: Any, name: str) -> Any:
+    """Find a field of a model's own table, or refuse its name."""
+    try:
+        found = meta.get_field(name)
+    except FieldDoesNotExist:
+        found = None
+    if found not in meta.local_concrete_fields:
+        raise InvalidInputError(f"{meta.label} has no field {name!r} in its own table")
+    return found
+
+
+@dataclass(eq=False)
+class _Search:
+    """The join of a table with the answers of a search, in the form of Django's ``sql.Join``."""
+
+    name: str
+    key: Any
+    arguments: list[Any]
+    code: str | None
+    filtered: Any
+    parent_alias: str = ""
+    table_alias: str | None = None
+    table_name: str = "hashindex_near"
+    join_type: str = INNER
+    nullable: bool = False
+    filtered_relation: None = None
+
+    def relabeled_clone(self, change_map: Mapping[str | None, str]) -> Self:
+        """Return the same with other aliases."""
+        parent, alias = self.parent_alias, self.table_alias
+        return replace(
+            self,
+            parent_alias=change_map.get(parent, parent),
+            table_alias=change_map.get(alias, alias),
+        )
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        """Write the join."""
+        refuse_vendor(connection, f"a search by hash index {self.name!r}")
+        quote = connection.ops.quote_name
+        near = compiler.quote_name_unless_alias(self.table_alias)
+        key = f"{compiler.quote_name_unless_alias(self.parent_alias)}.{quote(self.key.column)}"
+        wanted = self._filter(connection)
+        values = [*self.arguments, self.code]
+        if wanted is None:
+            call, kind = f"{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)", ""
+        else:
+            call = "search(%s, %s, %s, %s, %s, query_code => %s, filter => %s)"
+            kind = f"::{self.key.rel_db_type(connection)}"
+            values = [self.name, *values, wanted]
+        condition = f"{key} = {near}.id{kind}"
+        return f"{self.join_type} hashindex.{call} AS {near}(id, distance) ON ({condition})", values
+
+    def _filter(self, connection: Any) -> str | None:
+        """Write the filters of the queryset as SQL on the searched table."""
+        query = self.filtered.clone()
+        base = query.get_initial_alias()
+        where = query.where
+        try:
+            if (
+                [alias for alias, count in query.alias_refcount.items() if count] == [base]
+                and query.group_by is None
+                and not (query.extra_tables or where.contains_aggregate)
+                and not where.contains_over_clause
+            ):
+                text, values = query.get_compiler(connection=connection).compile(where)
+            else:
+                queryset = models.QuerySet(self.key.model, query).order_by()
+                inner = queryset.values(self.key.name).query
+                text, values = inner.get_compiler(connection=connection).as_sql()
+                quote = connection.ops.quote_name
+                text = f"{quote(base)}.{quote(self.key.column)} IN ({text})"
+        except EmptyResultSet:
+            return "false"
+        except FullResultSet:
+            return None
+        return str(connection.ops.compose_sql(text, values))

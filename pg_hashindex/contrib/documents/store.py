@@ -1,0 +1,139 @@
+"""The base of vector stores: it makes their table, and trains their index."""
+
+import shlex
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+from ... import training
+from ...db.connection import outside_transactions
+from ...errors import DuplicateNameError
+from ...index.catalog import Access
+from ...index.handle import HashIndex
+from ...models import store
+from ...models.model import Model
+from ...training import sampling
+from ...training.sampling import SAMPLE_ROWS
+from .connections import Connections, Source
+from .indexed import IndexedDocuments
+from .table import COLUMN, DocumentTable
+
+__all__ = ["DocumentStore"]
+
+_MOST_BITS = 256
+
+
+class DocumentStore:
+    """The base of vector stores on a table of documents."""
+
+    _TABLE: ClassVar[str]
+    _documents: IndexedDocuments
+
+    @classmethod
+    def create_table(
+        cls, connection: Source, dimension: int, *, table: str | None = None, schema: str = "public"
+    ) -> None:
+        """Create a table of documents, unless it is there.
+
+        Parameters
+        ----------
+        connection : str, sqlalchemy.Engine or psycopg.Connection
+        dimension : int
+            The dimension of the embeddings.
+        table, schema : str
+            As they are, without quotes.
+        """
+        with ExitStack() as stack:
+            connections = Connections.of(connection)
+            if connections is not connection:
+                stack.callback(connections.close)
+            with connections.lent() as lent:
+                DocumentTable.create(lent, schema, table or cls._TABLE, dimension)
+
+    def close(self) -> None:
+        """Close the connections that were opened for a URL; else do nothing."""
+        self._documents.connections.close()
+
+    def train_index(
+        self,
+        name: str | None = None,
+        *,
+        method: str = "itq",
+        n_bits: int | None = None,
+        rows: int = SAMPLE_ROWS,
+        parameters: dict[str, Any] | None = None,
+        access: Access = "scan",
+        random_state: int = 0,
+        force: bool = False,
+        progress: bool = False,
+    ) -> Model:
+        """Train a model on the documents, and index them by it.
+
+        Searches and writers do not wait; every store on this table uses the index as soon as
+        all documents are encoded.
+
+        Parameters
+        ----------
+        name : str, optional
+            The name of the index and of the model; by default the table's name with ``_idx``.
+        method : str
+            A method that learns from vectors only.
+        n_bits : int, optional
+            By default 256, or the number of dimensions if that is less; ``sign`` takes none.
+        rows, parameters, random_state, force, progress
+            As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
+        access : {"scan", "lookup", "landmarks", "hnsw"}
+            As `pg_hashindex.HashIndex.create`.
+
+        Returns
+        -------
+        Model
+            The saved model; ``training`` has its recall on held-back documents.
+
+        Raises
+        ------
+        DuplicateNameError
+            If the table has an index already; `pg_hashindex.HashIndex.swap` gives it another model.
+        InvalidInputError
+            If there are too few documents, or the connection is inside a transaction.
+        """
+        documents = self._documents
+        why = "an index is trained and encoded in many transactions"
+        with documents.connections.lent() as lent, outside_transactions(lent, why):
+            table = documents.table.as_sql(lent)
+            index = documents.index(lent)
+            if index is not None:
+                raise DuplicateNameError(
+                    f"table {table} has index {index.name!r} already; train another model for it, "
+                    f"and run: pg-hashindex index swap {shlex.quote(index.name)} --model MODEL"
+                )
+            store.check_may_save(lent)
+            name = name or f"{documents.table.name}_idx"
+            drawn = sampling.sample_table(
+                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
+            )
+            if n_bits is None and method != "sign":
+                n_bits = min(_MOST_BITS, drawn.X.shape[1])
+            model = training.train(
+                drawn.X,
+                name,
+                method,
+                n_bits=n_bits,
+                metric=documents.metric,
+                random_state=random_state,
+                parameters=parameters,
+                force=force,
+                progress=progress,
+            )
+            with lent.transaction():
+                model = store.save(lent, model)
+                made = HashIndex.create(
+                    lent,
+                    name,
+                    table=table,
+                    column=COLUMN,
+                    model=f"{name}:{model.version}",
+                    id_column="id",
+                    access=access,
+                )
+            made.encode(progress=progress)
+        return model

@@ -1,0 +1,12 @@
+"""A vector store for LlamaIndex; needs the extra ``llama-index``."""
+
+try:
+    import llama_index.core  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "pg_hashindex.contrib.llama_index needs: pip install 'pg_hashindex[llama-index]'"
+    ) from error
+
+from .vectorstore import HashIndexVectorStore
+
+__all__ = ["HashIndexVectorStore"]

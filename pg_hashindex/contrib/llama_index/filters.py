@@ -1,0 +1,103 @@
+"""LlamaIndex's filters as SQL."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from ...errors import InvalidInputError
+from ..documents.filters import expression_of
+
+__all__ = ["filtered"]
+
+# Operators that the dictionaries of `expression_of` have too.
+_NAMES = {
+    FilterOperator.EQ: "$eq",
+    FilterOperator.NE: "$ne",
+    FilterOperator.GT: "$gt",
+    FilterOperator.GTE: "$gte",
+    FilterOperator.LT: "$lt",
+    FilterOperator.LTE: "$lte",
+    FilterOperator.IN: "$in",
+    FilterOperator.NIN: "$nin",
+    FilterOperator.CONTAINS: "$contains",
+}
+
+
+def filtered(
+    columns: Any,
+    filters: MetadataFilters | None,
+    node_ids: list[str] | None = None,
+    doc_ids: list[str] | None = None,
+) -> sa.ColumnElement[bool] | None:
+    """Write filters as an SQLAlchemy expression; None if there are none.
+
+    Parameters
+    ----------
+    columns : sqlalchemy.ColumnCollection
+        The columns id and metadata.
+    filters : MetadataFilters, optional
+    node_ids, doc_ids : list of str, optional
+        Keep these nodes, and nodes of these documents.
+
+    Raises
+    ------
+    InvalidInputError
+        If an operator is unknown, or does not take a value.
+    """
+    terms = [] if filters is None else [_combined(columns.metadata, filters)]
+    if node_ids is not None:
+        terms.append(columns.id == sa.any_(sa.cast(node_ids, sa.ARRAY(sa.Text()))))
+    if doc_ids is not None:
+        terms.append(_term(columns.metadata, {"ref_doc_id": {"$in": doc_ids}}))
+    return sa.and_(*terms) if terms else None
+
+
+def _combined(metadata: sa.Column[Any], filters: MetadataFilters) -> sa.ColumnElement[bool]:
+    terms = [
+        _combined(metadata, each) if isinstance(each, MetadataFilters) else _one(metadata, each)
+        for each in filters.filters
+    ]
+    if filters.condition == FilterCondition.OR:
+        return sa.or_(*terms) if terms else sa.true()
+    if filters.condition == FilterCondition.NOT:
+        return sa.and_(sa.true(), *(term.is_not(sa.true()) for term in terms))
+    return sa.and_(sa.true(), *terms)
+
+
+def _one(metadata: sa.Column[Any], given: MetadataFilter) -> sa.ColumnElement[bool]:
+    key, value = given.key, given.value
+    if given.operator in _NAMES:
+        return _term(metadata, {key: {_NAMES[given.operator]: value}})
+    if given.operator == FilterOperator.IS_EMPTY:
+        return _term(metadata, {"$or": [{key: None}, {key: ""}, {key: []}]})
+    if given.operator in (FilterOperator.ANY, FilterOperator.ALL):
+        if not isinstance(value, list):
+            raise InvalidInputError(f"{given.operator.value} takes a list, got {value!r}")
+        terms = [_term(metadata, {key: {"$contains": each}}) for each in value]
+        if given.operator == FilterOperator.ALL:
+            return sa.and_(sa.true(), *terms)
+        return sa.or_(sa.false(), *terms)
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{given.operator.value} takes text, got {value!r}")
+    found = metadata.op("->", return_type=JSONB())(sa.literal(key, sa.Text()))
+    text: Any = metadata.op("->>", return_type=sa.Text())(sa.literal(key, sa.Text()))
+    if given.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
+        text, value = sa.func.lower(text), value.lower()
+    # No LIKE, in which some characters stand for others.
+    return sa.and_(
+        sa.func.jsonb_typeof(found) == "string",
+        sa.func.strpos(text, sa.literal(value, sa.Text())) > 0,
+    )
+
+
+def _term(metadata: sa.Column[Any], given: dict[str, Any]) -> sa.ColumnElement[bool]:
+    found = expression_of(given, metadata)
+    assert found is not None  # noqa: S101
+    return found

@@ -1,0 +1,288 @@
+"""A vector store for LlamaIndex: nodes in a table, searched by an index of pg_hashindex."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from ...errors import InvalidInputError
+from ...index.search import Asked
+from ...models.model import Metric
+from ...models.vectors import as_vector
+from ..documents.connections import Connections, Source
+from ..documents.filters import shallow
+from ..documents.indexed import IndexedDocuments
+from ..documents.store import DocumentStore
+from ..documents.table import Entry, Row
+from .filters import filtered
+
+__all__ = ["HashIndexVectorStore"]
+
+# What a search takes beside its query, by ``vector_store_kwargs`` of a retriever.
+_OPTIONS = ("candidates", "probes", "configuration", "fetch_k", "mmr_threshold")
+
+
+class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
+    """A vector store for LlamaIndex on a table of nodes.
+
+    The table has columns ``id text``, ``content text``, ``metadata jsonb`` and ``embedding
+    vector``. Searches go by an index of pg_hashindex once there is one that has encoded every node
+    (`train_index` makes it), and compare the query with all nodes until then. Rows that others
+    write to the table are found too. Asynchronous methods use the database in a thread.
+
+    Parameters
+    ----------
+    connection : str, sqlalchemy.Engine or psycopg.Connection
+        A URL is made into a pool of connections. A single connection serves one search at a time,
+        inside the caller's transaction if there is one.
+    table, schema : str
+        As they are, without quotes.
+    metric : {"cosine", "l2", "ip"}
+        The distance of searches and of the index.
+    index : str, optional
+        The index to search by, where the table has several.
+
+    Raises
+    ------
+    InvalidInputError
+        If the table is missing (see `create_table`), has other columns, or several indexes.
+    UnknownIndexError
+        If there is no index of that name.
+    ConnectionFailedError, MissingExtensionError
+    """
+
+    _TABLE = "llama_index_nodes"
+
+    stores_text: bool = True
+    _documents: IndexedDocuments = PrivateAttr()
+
+    def __init__(
+        self,
+        connection: Source,
+        *,
+        table: str = "llama_index_nodes",
+        schema: str = "public",
+        metric: Metric = "cosine",
+        index: str | None = None,
+    ) -> None:
+        super().__init__(stores_text=True)
+        self._documents = IndexedDocuments(
+            Connections.of(connection), table=table, schema=schema, metric=metric, index=index
+        )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class, as LlamaIndex writes it."""
+        return "HashIndexVectorStore"
+
+    @property
+    def client(self) -> Connections:
+        """What lends connections to the database."""
+        return self._documents.connections
+
+    def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
+        """Write nodes with their embeddings; those whose ids are there already are replaced.
+
+        Parameters
+        ----------
+        nodes : sequence of BaseNode
+
+        Returns
+        -------
+        list of str
+            The ids.
+
+        Raises
+        ------
+        InvalidInputError
+            If a text, id, vector or metadata cannot be stored; nothing is written then.
+        """
+        self._documents.write(
+            [
+                Entry(
+                    node.node_id,
+                    node.get_content(metadata_mode=MetadataMode.NONE),
+                    node_to_metadata_dict(node, remove_text=True),
+                    node.get_embedding(),
+                )
+                for node in nodes
+            ]
+        )
+        return [node.node_id for node in nodes]
+
+    def delete(self, ref_doc_id: str, **_: Any) -> None:
+        """Delete the nodes of a document."""
+        self._delete(self._where(None, doc_ids=[ref_doc_id]))
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **_: Any,
+    ) -> None:
+        """Delete nodes that match all that is given; none if nothing is."""
+        if node_ids is not None or filters is not None:
+            self._delete(self._where(filters, node_ids))
+
+    def _delete(self, where: sa.ColumnElement[bool] | None) -> None:
+        with shallow():
+            self._documents.delete(self._documents.matching(where))
+
+    def clear(self) -> None:
+        """Delete all nodes; table and index stay."""
+        self._documents.delete(None)
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return the nodes that match all that is given, by their ids."""
+        with shallow():
+            found = self._documents.matching(self._where(filters, node_ids))
+        return [_node_of(row) for row in self._documents.read(found)]
+
+    def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
+        """Return the nodes that a query finds, the best first.
+
+        Parameters
+        ----------
+        query : VectorStoreQuery
+            Of mode DEFAULT, MMR, HYBRID (vector and words: ``alpha`` is the share of the vector's
+            list, .5 by default), SPARSE or TEXT_SEARCH (words). Filters, node_ids and doc_ids are
+            applied before the best nodes are chosen.
+        **options
+            ``candidates`` and ``probes``: as `pg_hashindex.HashIndex.search`. ``configuration``:
+            that of text search. ``fetch_k``: the nearest nodes that MMR chooses from, by default
+            4 k and at least 20. ``mmr_threshold``: for MMR, from 0 for the most diversity to 1.
+
+        Raises
+        ------
+        InvalidInputError
+            If the mode or an option is unknown, or something that the mode needs is missing.
+        """
+        unknown = set(options) - set(_OPTIONS)
+        if unknown:
+            raise InvalidInputError(
+                f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
+                f"queries take {', '.join(_OPTIONS)}"
+            )
+        with shallow():
+            # Retrievers give empty lists where they have none.
+            where = self._where(query.filters, query.node_ids or None, query.doc_ids or None)
+            found = self._found(query, where, options)
+        return VectorStoreQueryResult(
+            nodes=[_node_of(row) for row, _ in found],
+            similarities=[score for _, score in found],
+            ids=[row.id for row, _ in found],
+        )
+
+    def _found(
+        self,
+        query: VectorStoreQuery,
+        where: sa.ColumnElement[bool] | None,
+        options: dict[str, Any],
+    ) -> list[tuple[Row, float]]:
+        k, mode, modes = query.similarity_top_k, query.mode, VectorStoreQueryMode
+        vector, words = query.query_embedding, query.query_str
+        configuration = options.get("configuration")
+        if vector is None and mode in (modes.DEFAULT, modes.MMR, modes.HYBRID):
+            raise InvalidInputError(f"a query of mode {mode.value} needs query_embedding")
+        if words is None and mode in (modes.HYBRID, modes.SPARSE, modes.TEXT_SEARCH):
+            raise InvalidInputError(f"a query of mode {mode.value} needs query_str")
+        if mode in (modes.SPARSE, modes.TEXT_SEARCH):
+            top = query.sparse_top_k or k
+            return self._documents.by_words(words or "", top, where, configuration)
+        if mode == modes.HYBRID:
+            best = query.hybrid_top_k or k
+            return self._documents.hybrid(
+                vector or [],
+                words or "",
+                best,
+                where,
+                vector_weight=0.5 if query.alpha is None else query.alpha,
+                depth=max(best, k, query.sparse_top_k) if query.sparse_top_k else None,
+                configuration=configuration,
+            )
+        asked = Asked(
+            where=where, candidates=options.get("candidates"), probes=options.get("probes")
+        )
+        if mode == modes.DEFAULT:
+            found = self._documents.search(vector or [], k, asked)
+            return [(row, self._similarity(distance)) for row, distance in found]
+        if mode != modes.MMR:
+            raise InvalidInputError(f"a HashIndexVectorStore has no queries of mode {mode.value}")
+        fetched = max(options.get("fetch_k") or max(4 * k, 20), k)
+        near = self._documents.search(vector or [], fetched, asked, with_embedding=True)
+        rows = {row.id: row for row, _ in near}
+        threshold = query.mmr_threshold
+        scores, chosen = get_top_k_mmr_embeddings(
+            vector or [],
+            [as_vector(row.embedding).to_list() for row in rows.values()],  # type: ignore[arg-type]
+            similarity_top_k=k,
+            embedding_ids=list(rows),
+            mmr_threshold=options.get("mmr_threshold") if threshold is None else threshold,
+        )
+        return [(rows[each], score) for each, score in zip(chosen, scores, strict=True)]
+
+    def _similarity(self, distance: float) -> float:
+        """Return a score that is greater for nearer nodes, at most 1 but for inner products."""
+        if self._documents.metric == "l2":
+            return 1 / (1 + distance)
+        return 1 - distance if self._documents.metric == "cosine" else -distance
+
+    def _where(
+        self,
+        filters: MetadataFilters | None,
+        node_ids: list[str] | None = None,
+        doc_ids: list[str] | None = None,
+    ) -> sa.ColumnElement[bool] | None:
+        return filtered(self._documents.table.columns, filters, node_ids, doc_ids)
+
+    async def async_add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
+        """As `add`."""
+        return await asyncio.to_thread(self.add, nodes)
+
+    async def adelete(self, ref_doc_id: str, **_: Any) -> None:
+        """As `delete`."""
+        await asyncio.to_thread(self.delete, ref_doc_id)
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **_: Any,
+    ) -> None:
+        """As `delete_nodes`."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+
+    async def aclear(self) -> None:
+        """As `clear`."""
+        await asyncio.to_thread(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """As `get_nodes`."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
+        """As `query`."""
+        return await asyncio.to_thread(self.query, query, **options)
+
+
+def _node_of(row: Row) -> BaseNode:
+    """Return a row as a node; one that others wrote has text and metadata alone."""
+    if "_node_content" in row.metadata:
+        return metadata_dict_to_node(row.metadata, text=row.content)
+    return TextNode(id_=row.id, text=row.content, metadata=row.metadata)

@@ -1,0 +1,465 @@
+"""Django: migrations that its own autodetector writes, and searches beside brute force."""
+
+import asyncio
+import importlib
+import pickle
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+import numpy as np
+import psycopg
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections, models
+from numpy.typing import NDArray
+from pgvector import Bit, HalfVector, Vector
+from pgvector.django import VectorField
+
+from pg_hashindex import HashIndex as Handle
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import InUseError, InvalidInputError, UnknownIndexError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.models.model import Model
+
+pytestmark = pytest.mark.newest
+
+if not settings.configured:
+    settings.configure(
+        INSTALLED_APPS=["fixtures.shop"],
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        DATABASES={
+            "default": {"ENGINE": "django.db.backends.postgresql"},
+            "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+        },
+        USE_TZ=True,
+    )
+    django.setup()
+
+from fixtures.filters import look_codes_up  # noqa: E402
+from fixtures.shop.models import Item, Maker  # noqa: E402
+
+from pg_hashindex.contrib.django import (  # noqa: E402
+    HashIndex,
+    NearestQuerySet,
+)
+
+ROWS = 300
+
+
+class Project:
+    """A project whose migrations are in an empty folder."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.use(url)
+
+    def use(self, url: str) -> None:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+        connections["default"].close()
+        for name in ("dbname", "user", "host", "port"):
+            key = "NAME" if name == "dbname" else name.upper()
+            connections["default"].settings_dict[key] = str(parts.get(name, ""))
+
+    def declare(self, *indexes: HashIndex) -> None:
+        Item._meta.indexes = list(indexes)
+
+    def run(self, command: str, *arguments: str, **options: Any) -> str:
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.startswith("shop_migrations")]:
+            del sys.modules[name]
+        out: list[str] = []
+
+        class Out:
+            def write(self, text: str) -> None:
+                out.append(text)
+
+            def flush(self) -> None: ...
+
+        call_command(command, *arguments, stdout=Out(), no_color=True, **options)
+        return "".join(out)
+
+    def migrate(self, to: str | None = None) -> str:
+        return self.run("migrate", "shop", *([to] if to else []))
+
+    def makemigrations(self, name: str) -> str:
+        self.run("makemigrations", "shop", name=name)
+        (written,) = self.folder.glob(f"*_{name}.py")
+        return written.read_text()
+
+
+@pytest.fixture
+def project(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lsh_model: Model,
+    connection: Connection,
+) -> Iterator[Project]:
+    folder = tmp_path / "shop_migrations"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(settings, "MIGRATION_MODULES", {"shop": "shop_migrations"}, raising=False)
+    monkeypatch.setattr(Item._meta, "indexes", Item._meta.indexes)
+    store.save(connection, lsh_model)
+    yield Project(folder, url)
+    connections["default"].close()
+
+
+@pytest.fixture
+def shop(project: Project, vectors: NDArray[np.float32]) -> Project:
+    """300 items with prices 0 to 6 in turn, of two makers, and their index."""
+    project.makemigrations("first")
+    project.migrate()
+    Maker.objects.bulk_create([Maker(id=1, name="a%'"), Maker(id=2, name="b")])
+    Item.objects.bulk_create(
+        Item(
+            id=i + 1,
+            name=f"item {i}",
+            code=i + 1000,
+            price=i % 7,
+            maker_id=1 + i % 2,
+            embedding=vector,
+            half=vector,
+        )
+        for i, vector in enumerate(vectors)
+    )
+    return project
+
+
+def exact(
+    vectors: NDArray[np.float32], query: NDArray[Any], keep: Callable[[int], bool], k: int
+) -> list[int]:
+    """The ids of the nearest rows that Python lets through, by brute force."""
+    order = np.argsort(((vectors - query) ** 2).sum(axis=1), kind="stable")
+    return [int(i) + 1 for i in order if keep(int(i))][:k]
+
+
+def test_migrations_make_swap_and_drop_an_index(
+    shop: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    def check(model: str, version: int) -> None:
+        index = Handle.open(connection, "items_idx")
+        assert (index.model, index.model_version, index.waiting()) == (model, version, 0)
+        found = Item.objects.nearest("embedding", vectors[3], 5, candidates=ROWS)
+        assert [item.pk for item in found] == exact(vectors, vectors[3], lambda i: True, 5)
+
+    check("lsh", 1)
+    store.save(connection, LSH(n_bits=16, random_state=9).fit(vectors).to_model("sharper"))
+    shop.declare(HashIndex(fields=["embedding"], model="sharper", name="items_idx", candidates=90))
+    text = shop.makemigrations("sharper")
+    assert "RemoveIndex" in text
+    assert "pg_hashindex.contrib.django.HashIndex(candidates=90, fields=['embedding'], " in text
+    sql = shop.run("sqlmigrate", "shop", "0002")
+    assert "hashindex.swap_model(index_name => 'items_idx', model => 'sharper')" in sql
+    assert "drop_index" not in sql
+    shop.migrate()
+    check("sharper", 1)
+    assert Handle.open(connection, "items_idx").candidates == 90
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint "
+        "LANGUAGE plpgsql AS $$ BEGIN RAISE 'nothing is encoded again'; END $$"
+    )
+    shop.migrate("0001")  # by the codes that were kept
+    check("lsh", 1)
+    shop.migrate()
+    check("sharper", 1)
+
+
+def test_an_index_is_dropped_and_made_again(
+    shop: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    shop.declare()
+    shop.makemigrations("none")
+    shop.migrate()
+    with pytest.raises(UnknownIndexError):
+        Handle.open(connection, "items_idx")
+    shop.migrate("0001")
+    assert Handle.open(connection, "items_idx").waiting() == 0
+    # Another field needs another index, and so does another name.
+    shop.migrate()
+    shop.declare(HashIndex(fields=["half"], model="lsh:1", name="items_idx"))
+    shop.makemigrations("half")
+    shop.migrate()
+    assert Handle.open(connection, "items_idx").column_name == "half"
+    shop.declare(HashIndex(fields=["half"], model="lsh:1", name="renamed_idx"))
+    assert "RenameIndex" not in shop.makemigrations("renamed")
+    shop.migrate()
+    assert [row[0] for row in connection.execute("SELECT name FROM hashindex.index")] == [
+        "renamed_idx"
+    ]
+    found = Item.objects.nearest("half", vectors[3], 5, candidates=ROWS)
+    assert [item.pk for item in found] == exact(vectors, vectors[3], lambda i: True, 5)
+    # A table that Django drops takes its index along.
+    shop.migrate("zero")
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+    assert shop.run("makemigrations", "shop", check_changes=True) != ""
+    shop.migrate()
+    assert Handle.open(connection, "renamed_idx").column_name == "half"
+
+
+Q, F = models.Q, models.F
+
+# A queryset, which rows Python keeps of it, and whether they are chosen by a subquery.
+FILTERED: list[tuple[Any, Callable[[int], bool], bool]] = [
+    (Item.objects.filter(price=3), lambda i: i % 7 == 3, False),
+    (Item.objects.exclude(price__in=[1, 2]), lambda i: i % 7 not in (1, 2), False),
+    (
+        Item.objects.filter(Q(price__lt=2) | ~Q(name__endswith="7")),
+        lambda i: i % 7 < 2 or i % 10 != 7,
+        False,
+    ),
+    (Item.objects.filter(name__contains="%"), lambda i: False, False),
+    (Item.objects.annotate(two=F("price") * 2).filter(two__gt=8), lambda i: i % 7 > 4, False),
+    (Item.objects.filter(~Q(pk__in=[])), lambda i: True, False),
+    (Item.objects.filter(pk__in=[]), lambda i: False, False),
+    (Item.objects.none(), lambda i: False, False),
+    (Item.objects.extra(where=["price %% 2 = %s"], params=[1]), lambda i: i % 7 % 2 == 1, False),
+    (Item.objects.filter(maker__name="a%'"), lambda i: i % 2 == 0, True),
+    (Item.objects.filter(pk__in=Item.objects.filter(price=4)), lambda i: i % 7 == 4, False),
+    (
+        Item.objects.annotate(n=models.Count("maker__items")).filter(n=ROWS // 2, price=1),
+        lambda i: i % 7 == 1,
+        True,
+    ),
+    (Item.objects.filter(maker__items__price=6).distinct(), lambda i: True, True),
+]
+
+
+def test_filters_restrict_the_search(
+    shop: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    query = vectors[3] + np.float32(0.1)
+    for _ in range(2):  # rows that match are compared at once, and then looked up
+        for queryset, keep, by_subquery in FILTERED:
+            found = queryset.nearest("embedding", query, 7, candidates=ROWS)
+            assert [item.pk for item in found] == exact(vectors, query, keep, 7), queryset.query
+            values = found.query.get_compiler("default", elide_empty=False).as_sql()[1]
+            (text,) = [v for v in values if isinstance(v, str) and "shop_item" in v] or [""]
+            subquery = re.match(r'"shop_item"."id" IN \(SELECT (DISTINCT )?"shop_item"', text)
+            assert bool(subquery) == by_subquery
+        look_codes_up(connection)
+
+
+async def test_a_search_is_a_queryset_like_any_other(
+    shop: Project, vectors: NDArray[np.float32]
+) -> None:
+    wanted = exact(vectors, vectors[3], lambda i: i % 7 == 3, 10)
+    distances = np.sqrt(((vectors - vectors[3]) ** 2).sum(axis=1))
+
+    def check() -> None:
+        found = Item.objects.filter(price=3).nearest("embedding", vectors[3], candidates=ROWS)
+        assert [item.distance for item in found] == pytest.approx(
+            [distances[i - 1] for i in wanted], abs=1e-5
+        )
+        # Later filters are of the answers.
+        assert found.filter(distance__lt=distances[wanted[4] - 1]).count() == 4
+        assert [item.pk for item in found.filter(maker=1)] == [i for i in wanted if i % 2]
+        assert [item.pk for item in found[2:5]] == wanted[2:5]
+        assert list(found.values_list("pk", flat=True)) == wanted
+        assert found.select_related("maker").first().maker.pk == 2 - wanted[0] % 2
+        assert [item.pk for item in found.iterator()] == wanted
+        again = Item.objects.all()
+        again.query = pickle.loads(pickle.dumps(found.query))
+        assert [item.pk for item in again] == wanted
+        assert found.exists()
+        assert not found.none().exists()
+        assert found.aggregate(most=models.Max("distance"))["most"] == pytest.approx(
+            distances[wanted[-1] - 1], abs=1e-5
+        )
+        makers = Maker.objects.filter(items__in=found[:3]).distinct()
+        assert {maker.pk for maker in makers} == {2 - i % 2 for i in wanted[:3]}
+        other = Item.objects.filter(pk__in=found).nearest("embedding", vectors[3], 3)
+        assert [item.pk for item in other] == wanted[:3]
+        # Vectors of pgvector's own types, and as Django reads them.
+        for query in (Vector(vectors[3]), HalfVector(vectors[3]), Item.objects.get(pk=4).embedding):
+            assert Item.objects.nearest("embedding", query, 1).get().pk == 4
+        code = Bit("0" * 12)
+        with pytest.raises(django.db.Error, match="query_code"):
+            list(Item.objects.nearest("embedding", vectors[3], code=code))
+        assert found.update(price=8) == 10
+        assert set(Item.objects.filter(price=8).values_list("pk", flat=True)) == set(wanted)
+        assert found.delete()[0] == 10  # those that are the nearest now
+        assert Item.objects.count() == ROWS - 10
+        connections["default"].close()
+
+    await asyncio.to_thread(check)
+    found = Item.objects.filter(price=8).nearest("embedding", vectors[3])
+    assert {item.pk async for item in found} == set(wanted)
+    await sync_to_async(connections.close_all)()
+
+
+def test_another_key_and_columns_beside_the_codes(
+    shop: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    given = {"fields": ["embedding"], "model": "lsh", "name": "it's", "metric": "l2"}
+    shop.declare(HashIndex(**given, key="code", filter_columns=["price", "name"]))
+    shop.makemigrations("kept")
+    shop.migrate()
+    row = connection.execute("SELECT id_column, filter_columns FROM hashindex.index").fetchone()
+    assert row == ("sku", ["price", "called"])
+    Item.objects.filter(price=2).update(price=9)
+    look_codes_up(connection)
+    for asked in (Item.objects.all(), Item.objects.filter(price=9, name__startswith="item 2")):
+        kept = [int(item.name[5:]) for item in asked]
+        found = asked.nearest("embedding", vectors[3], 5, candidates=ROWS)
+        assert [item.pk for item in found] == exact(vectors, vectors[3], kept.__contains__, 5)
+
+
+def test_a_table_of_another_schema_with_uuid_keys(
+    project: Project, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    class Far(models.Model):
+        id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+        number = models.IntegerField()
+        embedding = VectorField()
+        objects = NearestQuerySet.as_manager()
+
+        class Meta:
+            app_label = "far"
+            db_table = '"other"."Far"'
+            indexes = [HashIndex(fields=["embedding"], model="lsh")]  # noqa: RUF012
+
+    connection.execute("CREATE SCHEMA other")
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(Far)
+    Far.objects.bulk_create(Far(number=i, embedding=v) for i, v in enumerate(vectors[:50], 1))
+    for asked, keep in (
+        (Far.objects.all(), lambda i: True),
+        (Far.objects.filter(number__gt=20), lambda i: i >= 20),
+        (Far.objects.filter(number__gt=20).distinct("number"), lambda i: i >= 20),
+    ):
+        if asked.query.distinct:
+            asked = Far.objects.filter(pk__in=asked)
+        found = asked.nearest("embedding", vectors[3], 5, candidates=50)
+        assert [far.number for far in found] == exact(vectors[:50], vectors[3], keep, 5)
+
+
+def test_the_schema_is_installed_and_indexes_wait_for_their_model(
+    project: Project,
+    make_database: Callable[[str], str],
+    vector_template: str,
+    lsh_model: Model,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    project.use(url := make_database(vector_template))
+    shutil.rmtree(project.folder)
+    project.folder.mkdir()
+    (project.folder / "__init__.py").touch()
+    index = HashIndex(fields=["embedding"], model="lsh", name="later_idx", defer=True)
+    project.declare(index)
+    project.makemigrations("first")
+    (path,) = project.folder.glob("0001_*.py")
+    path.write_text(
+        path.read_text()
+        .replace("import ", "from pg_hashindex.contrib.django import InstallHashindex\nimport ", 1)
+        .replace("operations = [", "operations = [InstallHashindex(),", 1)
+    )
+    assert "CREATE TABLE hashindex.model" in project.run("sqlmigrate", "shop", "0001")
+    project.migrate()
+    assert 'index "later_idx" is not made: model "lsh" does not exist' in caplog.text
+    with connect(url) as session:
+        store.save(session, lsh_model)
+        for _ in range(2):
+            with connections["default"].schema_editor() as editor:
+                editor.add_index(Item, index)
+        assert Handle.open(session, "later_idx").waiting() == 0
+    with pytest.raises(InUseError, match="there are models: lsh:1"):
+        project.migrate("zero")
+    with connect(url) as session:
+        assert Handle.open(session, "later_idx").waiting() == 0
+    project.declare()
+    project.makemigrations("none")
+    project.migrate()
+    with connect(url) as session:
+        session.execute("DELETE FROM hashindex.model")
+    project.migrate("0001")  # deferred again
+    project.migrate("zero")
+    with connect(url) as session:
+        assert session.execute("SELECT to_regnamespace('hashindex')").fetchone() == (None,)
+
+
+def test_what_cannot_work_is_refused_by_name(
+    shop: Project, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = vectors[0]
+
+    def refused(message: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        with pytest.raises(InvalidInputError, match=message):
+            call(*arguments, **options)
+
+    def declare(**options: Any) -> HashIndex:
+        return HashIndex(**{"fields": ["embedding"], "model": "lsh", "name": "i", **options})
+
+    refused("'i' takes no expressions", HashIndex, F("embedding"), model="lsh", name="i")
+    refused("takes no condition", declare, condition=Q(price=1))
+    refused("takes no opclasses", declare, opclasses=["vector_l2_ops"])
+    refused(
+        "one field of vectors, got \\['embedding', 'half'\\]", declare, fields=["embedding", "half"]
+    )
+    refused("one field of vectors, got \\['-half'\\]", declare, fields=["-half"])
+    refused("access 'trees' of index 'i' is unknown", declare, access="trees")
+    refused("not a name or name:version", declare, model="")
+    for index, message in (
+        (declare(fields=["name"]), "on field 'name', a TextField; it needs a VectorField"),
+        (declare(fields=["none"]), "names 'none', which is no field"),
+        (declare(key="uid"), "names 'uid', which is no field"),
+        (declare(filter_columns=["price", "colour"]), "names 'colour', which is no field"),
+    ):
+        shop.declare(index)
+        found = [each for each in checks.run_checks() if each.id == "hashindex.E001"]
+        assert [message in each.msg and "shop.Item" in each.msg for each in found] == [True]
+        refused(message, index.spec, Item)
+    shop.declare(declare())
+    (error,) = [
+        each for each in checks.run_checks(databases=["lite"]) if each.id == "hashindex.E001"
+    ]
+    assert "'i' of shop.Item needs PostgreSQL, and database 'lite' is SQLite" in error.msg
+    with connections["lite"].schema_editor() as editor:
+        refused("hash index 'i' of shop.Item needs PostgreSQL", editor.add_index, Item, declare())
+    with connections["default"].schema_editor() as editor:
+        refused(
+            "cannot be made .* concurrently", editor.add_index, Item, declare(), concurrently=True
+        )
+    refused(
+        "database 'lite' is SQLite", list, Item.objects.using("lite").nearest("embedding", query)
+    )
+    refused("has no field 'colour'", Item.objects.nearest, "colour", query)
+    refused("has no field 'maker__name'", Item.objects.nearest, "maker__name", query)
+    refused("'name' of shop.Item is a TextField", Item.objects.nearest, "name", query)
+    refused("0 hash indexes are declared on shop.Item.half", Item.objects.nearest, "half", query)
+    refused("sliced or combined", Item.objects.all()[:5].nearest, "embedding", query)
+    refused(
+        "sliced or combined", Item.objects.union(Item.objects.all()).nearest, "embedding", query
+    )
+    refused("k is 0", Item.objects.nearest, "embedding", query, 0)
+    refused("7", Item.objects.nearest, "embedding", query[:7])
+    shop.declare(declare(), declare(name="j"))
+    refused("2 hash indexes .*: i, j; name the one", Item.objects.nearest, "embedding", query)
+    found = Item.objects.nearest("embedding", query, 1, index="items_idx")
+    assert found.get().pk == 1
+
+    class Pair(models.Model):
+        pk = models.CompositePrimaryKey("a", "b")
+        a = models.IntegerField()
+        b = models.IntegerField()
+        embedding = VectorField(dimensions=8)
+
+        class Meta:
+            app_label = "pairs"
+            indexes = [declare()]  # noqa: RUF012
+
+    refused("composite primary key; name a unique field", declare().spec, Pair)
+    refused(
+        "pairs.Pair has a composite primary key", NearestQuerySet(Pair).nearest, "embedding", query
+    )
