@@ -8,11 +8,12 @@ import sys
 import time
 import traceback
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from pg_hashindex.db.connection import Connection
+    from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
 
 __all__ = [
@@ -31,18 +33,32 @@ __all__ = [
     "CatchingGroup",
     "LateGroup",
     "Share",
+    "answer",
+    "candidates_option",
     "confirm",
     "connected",
     "database_option",
     "echo",
     "escaped",
+    "filter_columns_option",
     "json_option",
+    "k_option",
     "note",
+    "of_database",
+    "of_index",
+    "opened",
     "parameter",
+    "plot_option",
     "print_evaluation",
     "print_json",
     "print_table",
     "progress",
+    "queries_option",
+    "seed_option",
+    "table_options",
+    "together",
+    "trust_option",
+    "words",
 ]
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
@@ -66,6 +82,82 @@ database_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Return one decorator that adds several options, in their order."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def words(context: click.Context, option: click.Parameter, value: str | None) -> list[str] | None:
+    """Split a list at its commas, as the callback of an option."""
+    return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
+
+
+of_database = together(database_option, json_option)
+of_index = together(click.argument("name"), of_database)
+
+table_options = together(
+    click.option("--table", required=True, help="Table to search, as SQL writes it."),
+    click.option("--column", required=True, help="Its column of type vector or halfvec."),
+)
+filter_columns_option = click.option(
+    "--filter-columns",
+    default="",
+    callback=words,
+    metavar="COLUMN,...",
+    help="Columns to copy beside the codes: filters on them drop rows before these are read.",
+)
+trust_option = click.option(
+    "--trust-owner",
+    is_flag=True,
+    help="Accept a table of another role, which can then run code as the administrator.",
+)
+k_option = click.option(
+    "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
+)
+queries_option = click.option(
+    "--queries", type=int, default=200, show_default=True, help="Rows to search for."
+)
+seed_option = click.option(
+    "--seed",
+    "random_state",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of all random draws.",
+)
+
+
+def candidates_option(default: Sequence[int], more: str) -> Callable[[_Command], _Command]:
+    """Return the option for several numbers of candidates."""
+    return click.option(
+        "--candidates",
+        type=int,
+        multiple=True,
+        default=default,
+        show_default=True,
+        help=f"A number of candidates to try; may be given again. {more}",
+    )
+
+
+def plot_option(what: str) -> Callable[[_Command], _Command]:
+    """Return the option for the file of a picture."""
+    return click.option(
+        "--plot",
+        "plot_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE.png",
+        help=f"Draw {what}; .pdf and .svg work too.",
+    )
 
 
 # Any of these says which database libpq is to connect to.
@@ -220,6 +312,15 @@ def connected(url: str) -> "Iterator[Connection]":
         yield connection
 
 
+@contextmanager
+def opened(url: str, name: str) -> "Iterator[HashIndex]":
+    """Open an index on a connection for one command."""
+    from pg_hashindex.index.handle import HashIndex
+
+    with connected(url) as connection:
+        yield HashIndex.open(connection, name)
+
+
 def _warn(diagnosis: "Diagnostic") -> None:
     if diagnosis.severity_nonlocalized == "WARNING":
         parts = [diagnosis.message_primary, diagnosis.message_hint]
@@ -295,19 +396,31 @@ def print_json(value: Any) -> None:
     click.echo("\n".join(lines))
 
 
+def answer(as_json: bool, value: Any, *notes: str) -> None:
+    """Print what was done: as JSON, or as notes."""
+    if as_json:
+        print_json(value)
+    else:
+        for text in notes:
+            note(text)
+
+
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere."""
+    """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere.
+
+    None is printed as an empty cell.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [
         max(len(line[position]) for line in [list(headings), *cells])
         for position in range(len(headings))
     ]
     to_the_right = [
-        bool(rows) and all(isinstance(row[position], int | float) for row in rows)
+        bool(rows) and all(isinstance(row[position], int | float | None) for row in rows)
         for position in range(len(headings))
     ]
     if sys.stdout.isatty():
@@ -350,6 +463,8 @@ def print_evaluation(result: "Evaluation") -> None:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, datetime):

@@ -14,7 +14,13 @@ from ..index.catalog import Access, HasRow, IndexRow, Ranking
 from ..index.search import as_count
 from .measuring import Measured
 
-__all__ = ["HistoryPoint", "history", "obstacle", "record"]
+__all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "record"]
+
+#: What the fields of a `HistoryPoint` are called in tables.
+HEADINGS = (
+    *("measured", "set", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
+    *("recall", "p50 ms", "p95 ms"),
+)
 
 _OBSTACLE: LiteralString = """
     SELECT CASE
@@ -52,13 +58,13 @@ class HistoryPoint:
 
     measured_at: datetime
     query_set: str | None
+    queries: int
     model: str
     access: Access
     ranking: Ranking
     candidates: int
     probes: int | None
     k: int
-    queries: int
     recall: float
     p50_ms: float
     p95_ms: float
