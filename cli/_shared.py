@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
@@ -265,14 +265,17 @@ class LateGroup(CatchingGroup):
 
     Parameters
     ----------
-    late : mapping of str to (str, str)
-        Module in ``cli`` and line of help by the name of a command, which is also its name in the
-        module.
+    late : dict of str to str
+        Line of help by the name of a command, which is also its name in its module.
+    modules : dict of str to str
+        Module in ``cli`` by the name of a command, where it is another.
     """
 
-    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **others: Any) -> None:
+    def __init__(
+        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
+    ) -> None:
         super().__init__(*args, **others)
-        self.late = late
+        self.late, self.modules = late, modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -281,25 +284,17 @@ class LateGroup(CatchingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
-            module = import_module(f".{self.late[cmd_name][0]}", __package__)
+            module = import_module(f".{self.modules.get(cmd_name, cmd_name)}", __package__)
             self.add_command(getattr(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command."""
-        width = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        here = {name: self.commands[name].get_short_help_str(width) for name in self.commands}
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (
-                        name,
-                        self.late[name][1]
-                        if name in self.late
-                        else self.commands[name].get_short_help_str(width),
-                    )
-                    for name in self.list_commands(ctx)
-                ]
-            )
+            formatter.write_dl([(name, (here | self.late)[name]) for name in names])
 
 
 @contextmanager

@@ -71,28 +71,20 @@ patience_option = click.option(
 
 
 _OTHERS = {
-    "check": ("check", "Check index NAME, and print findings with advice."),
-    "swap": ("swap", "Give index NAME another model, while it is searched and written to."),
-    "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
-    "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
-    "repair": ("repair", "Repair index NAME, and print what was done."),
-    "rebind": (
-        "repair",
-        "Name the table or columns of index NAME after a renaming, and repair it.",
-    ),
-    "grant": ("grant", "Let roles search index NAME by its codes."),
-    "revoke": (
-        "grant",
-        "Take the codes of index NAME from roles; rights on the table stay as they are.",
-    ),
-    "distribute": (
-        "distribute",
-        "Bring index NAME to the shards of its table, which Citus distributes.",
-    ),
+    "check": "Check index NAME, and print findings with advice.",
+    "swap": "Give index NAME another model, while it is searched and written to.",
+    "rollback": "Return to the codes that index NAME had before the last swap.",
+    "prune": "Drop the codes that index NAME had before the last swap.",
+    "repair": "Repair index NAME, and print what was done.",
+    "rebind": "Name the table or columns of index NAME after a renaming, and repair it.",
+    "grant": "Let roles search index NAME by its codes.",
+    "revoke": "Take the codes of index NAME from roles; rights on the table stay as they are.",
+    "distribute": "Bring index NAME to the shards of its table, which Citus distributes.",
 }
+_MODULES = {"rollback": "swap", "prune": "swap", "rebind": "repair", "revoke": "grant"}
 
 
-@click.group(cls=LateGroup, late=_OTHERS)
+@click.group(cls=LateGroup, late=_OTHERS, modules=_MODULES)
 def index() -> None:
     """Create, encode, configure, swap, check, repair and drop indexes."""
 

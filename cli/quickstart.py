@@ -94,7 +94,7 @@ def quickstart(
     anyway: bool,
     yes: bool,
 ) -> None:
-    """Make an index of a table: install the schema, train a model, encode the rows, measure.
+    """Make an index of a table: install the schema, train a model, encode, measure.
 
     Asks before it changes anything. If a run was cut off, run it again: it continues where it
     stopped, and changes nothing where all is there. Exit code 1 if pgvector's HNSW suits the table

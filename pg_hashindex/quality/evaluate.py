@@ -1,7 +1,7 @@
 """Recall of a live index, against exact search in the database, and its latency."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -46,6 +46,8 @@ class Evaluation:
         Queries that were left out, since the index's model has no code for them.
     recorded : bool
         Whether it was added to the history.
+    milliseconds : mapping of int to sequence of float
+        The time of each query, by the number of candidates.
     """
 
     index: str
@@ -57,10 +59,13 @@ class Evaluation:
     query_set: str | None = None
     skipped: int = 0
     recorded: bool = False
+    milliseconds: Mapping[int, Sequence[float]] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
+        """Return the fields as JSON values, but for the time of each query."""
+        fields = asdict(self)
+        del fields["milliseconds"]
+        return fields
 
 
 def evaluate(
@@ -130,7 +135,10 @@ def evaluate(
         total=steps, unit="query", desc="evaluating", disable=None if progress else True
     ) as bar:
         exact = measuring.find_truth(bar.update)
-        points = [measuring.measure(index, count, bar.update) for count in counts]
+        points, milliseconds = [], {}
+        for count in counts:
+            points.append(measuring.measure(index, count, bar.update))
+            milliseconds[count] = measuring.milliseconds
     if record:
         recall_history.record(index, asked.name, points)
     return Evaluation(
@@ -142,6 +150,7 @@ def evaluate(
         query_set=asked.name,
         skipped=measuring.skipped,
         recorded=record,
+        milliseconds=milliseconds,
     )
 
 

@@ -9,15 +9,13 @@ from typing import LiteralString, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ...db.connection import execute, translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
-from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates
-from ...quality.measuring import Measuring, OperatingPoint
-from ...quality.query_sets import QuerySet, draw, load
+from ...quality.evaluate import CANDIDATES, Evaluation, OperatingPoint, default_candidates, evaluate
+from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
 from ...quality.tuning import Advice
 from ..health import Health, check
@@ -64,21 +62,15 @@ class Missing:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Recall and times of searches.
-
-    Attributes
-    ----------
-    evaluation : Evaluation
-        At each number of candidates.
-    own : int
-        The index's own number of candidates, one of those measured.
-    milliseconds : tuple of float
-        The time of each query, with the index's own candidates.
-    """
+    """Recall and times of searches; ``own`` is the index's own number of candidates."""
 
     evaluation: Evaluation
     own: int
-    milliseconds: tuple[float, ...]
+
+    @property
+    def milliseconds(self) -> Sequence[float]:
+        """The time of each query, with the index's own candidates."""
+        return self.evaluation.milliseconds[self.own]
 
     @property
     def point(self) -> OperatingPoint:
@@ -88,18 +80,10 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Bits:
-    """The bits of codes that were drawn.
+    """The bits of codes that were drawn: in which share of codes each of them is one.
 
-    Attributes
-    ----------
-    codes : int
-        How many were drawn.
-    ones : float64 (b,)
-        The share of codes in which a bit is one.
-    numbers : intp (c,)
-        Bits whose correlations were computed: all, or some if there are many.
-    correlation : float32 (c, c)
-        The correlation of each two of these; NaN if one of them is the same in all codes.
+    ``numbers`` (c,) are the bits whose correlations (c, c) were computed: all, or some if there are
+    many. A correlation is NaN if one of the two bits is the same in all codes.
     """
 
     codes: int
@@ -206,8 +190,16 @@ def gather(
     saved = None if query_set is None else load(row, query_set)
 
     def measured() -> Measurement:
-        asked = saved or draw(row, queries, random_state)
-        return _measured(row, asked, k, candidates, progress)
+        own = default_candidates(row, k)
+        found = evaluate(
+            row,
+            queries=saved or draw(row, queries, random_state),
+            k=k,
+            candidates=(*candidates, own),
+            record=False,
+            progress=progress,
+        )
+        return Measurement(found, own)
 
     return Report(
         index=row,
@@ -231,36 +223,6 @@ def _found(find: Callable[[], T]) -> T | Missing:
         raise
     except HashIndexError as error:
         return Missing(str(error))
-
-
-def _measured(
-    index: IndexRow, asked: QuerySet, k: int, candidates: Sequence[int], progress: bool
-) -> Measurement:
-    own = default_candidates(index, k)
-    counts = sorted({*candidates, own})
-    measuring = Measuring([index], asked, k)
-    milliseconds: tuple[float, ...] = ()
-    points = []
-    steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(
-        total=steps, unit="query", desc="measuring", disable=None if progress else True
-    ) as bar:
-        exact = measuring.find_truth(bar.update)
-        for count in counts:
-            point = measuring.measure(index, count, bar.update)
-            points.append(OperatingPoint(count, point.recall, point.p50_ms, point.p95_ms))
-            if count == own:
-                milliseconds = tuple(measuring.milliseconds)
-    evaluation = Evaluation(
-        index.name,
-        len(measuring.asked),
-        k,
-        points,
-        *exact,
-        query_set=asked.name,
-        skipped=measuring.skipped,
-    )
-    return Measurement(evaluation, own, milliseconds)
 
 
 def _lists(index: IndexRow) -> Lists | None:
