@@ -145,12 +145,10 @@ def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[lis
                 "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
                 "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
             ).format(
+                **index.names,
                 columns=sql.SQL(", ").join(
                     sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
                 ),
-                table=index.table,
-                id=sql.Identifier(index.id_column),
-                type=sql.SQL(index.key_type),
             ),
             [[str(hit.id) for hit in hits]],
         ).fetchall()

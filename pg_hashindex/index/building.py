@@ -70,8 +70,8 @@ _LEAVES: LiteralString = """
     SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind <> 'p' AND (
-        c.oid = {name}::regclass::oid
-        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({name}) t)
+        c.oid = {table_name}::regclass::oid
+        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({table_name}) t)
     )
     ORDER BY c.oid
 """
@@ -202,13 +202,8 @@ class _Build:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
-        self._names: dict[str, sql.Composable] = {
-            "name": sql.Literal(index.qualified_table),
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "staged": sql.Identifier("hashindex", f"{index.storage}_staged"),
-        }
+        staged = sql.Identifier("hashindex", f"{index.storage}_staged")
+        self._names = index.names | {"staged": staged}
 
     def run(self) -> int | None:
         """Train landmarks, put codes in their order, and have searches use them.

@@ -275,6 +275,18 @@ class IndexRow:
         return self.table.as_string(self.connection)
 
     @property
+    def names(self) -> dict[str, sql.Composable]:
+        """The names of the table and of its columns, as statements have them in brackets."""
+        return {
+            "table": self.table,
+            "table_name": sql.Literal(self.qualified_table),
+            "id": sql.Identifier(self.id_column),
+            "type": sql.SQL(self.key_type),
+            "column": sql.Identifier(self.column_name),
+            "code": sql.Identifier(self.code_column),
+        }
+
+    @property
     def search_function(self) -> str:
         """The index's own search function as SQL writes it."""
         return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
@@ -384,7 +396,9 @@ class IndexRow:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             row = self.connection.execute(
-                sql.SQL(_WAITING[self.layout]).format(**self._names(codes), part=part)
+                sql.SQL(_WAITING[self.layout]).format(
+                    **self.names, codes=codes or self.codes, part=part
+                )
             ).fetchone()
         assert row is not None  # noqa: S101
         count: int = row[0]
@@ -392,7 +406,7 @@ class IndexRow:
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
-        names = self._names()
+        names = self.names | {"codes": self.codes}
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
@@ -438,15 +452,6 @@ class IndexRow:
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
-
-    def _names(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
-        return {
-            "table": self.table,
-            "id": sql.Identifier(self.id_column),
-            "column": sql.Identifier(self.column_name),
-            "codes": codes or self.codes,
-            "code": sql.Identifier(self.code_column),
-        }
 
 
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:

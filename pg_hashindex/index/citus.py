@@ -87,11 +87,7 @@ class _Shards:
 
     def __init__(self, index: IndexRow, *, coming: sql.Identifier | None = None) -> None:
         self.index, self.connection = index, index.connection
-        self._names: dict[str, sql.Composable] = {
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "code": sql.Identifier(index.code_column),
+        self._names = index.names | {
             "codes": coming or index.codes,
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }

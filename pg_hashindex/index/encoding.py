@@ -211,14 +211,8 @@ class _Encoder:
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
         )
         in_sql = index.encoded_in == "sql"
-        self.names = {
-            "table": index.table,
-            "table_name": sql.Literal(index.qualified_table),
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "type": sql.SQL(index.key_type),
+        self.names = index.names | {
             "codes": sql.Identifier(index.code_schema, index.code_table),
-            "code": sql.Identifier(index.code_column),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),

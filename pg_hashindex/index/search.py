@@ -127,12 +127,8 @@ class _Question:
         query = sql.SQL(
             "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
         ).format(
-            id=sql.Identifier(row.id_column),
-            column=sql.Identifier(row.column_name),
             # Not every reader may read codes.
-            code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
-            table=row.table,
-            type=sql.SQL(row.key_type),
+            **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL}
         )
         options = _Options(prepare=None, binary=row.binary_ids)
         return Statement((query, [str(self.row_id)]), options)

@@ -20,7 +20,7 @@ from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
 from .encoding import PRUNE
 
-__all__ = ["Verifier", "as_bits", "differing"]
+__all__ = ["Verifier", "as_bits", "differing", "draw_codes", "percent_of_codes"]
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
@@ -65,17 +65,8 @@ class Verifier:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
         self.model = index.loaded_model
-        self.names: dict[str, sql.Composable] = {
-            "table": index.table,
-            "table_name": sql.Literal(index.qualified_table),
-            "id": sql.Identifier(index.id_column),
-            "type": sql.SQL(index.key_type),
-            "column": sql.Identifier(index.column_name),
-            "codes": index.codes,
-            "code": sql.Identifier(index.code_column),
-            "current": index.is_current,
-            **index.names_of_codes(),
-        }
+        self.names = index.names | index.names_of_codes()
+        self.names |= {"codes": index.codes, "current": index.is_current}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
@@ -154,6 +145,34 @@ class Verifier:
 
     def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(statement).format(**self.names | names)
+
+
+# Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
+# same draw.
+_CODES: LiteralString = """
+    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
+    ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
+"""
+
+
+def percent_of_codes(index: IndexRow, pages: int) -> float:
+    """Return which percentage of the codes' pages so many are."""
+    codes = index.codes.as_string(index.connection)
+    share = "SELECT hashindex._sample_share($1::text::regclass, $2)"
+    row = execute(index.connection, share, [codes, float(pages)]).fetchone()
+    return 100.0 if row is None else 100.0 * float(row[0])
+
+
+def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
+    """Draw codes, as texts of zeros and ones, from a percentage of their pages."""
+    sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(percent, random_state)
+    # If few rows have a code, the drawn pages may have none.
+    for pages in (sample, sql.SQL("")):
+        statement = sql.SQL(_CODES).format(**index.names, codes=index.codes, sample=pages)
+        rows = execute(index.connection, statement, [random_state, most]).fetchall()
+        if rows:
+            break
+    return [row[0] for row in rows]
 
 
 def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:

@@ -39,19 +39,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, a sentence about it, and its numbers.
-
-    Attributes
-    ----------
-    key : str
-        Its id in the page.
-    title, description : str
-    figure : matplotlib.figure.Figure
-    headings, rows
-        The table.
-    wide : bool
-        Whether it takes the whole width.
-    """
+    """A figure, a sentence about it, and its numbers as a table; ``key`` is its id in the page."""
 
     key: str
     title: str

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import execute, translated_errors
+from ...db.connection import translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
+from ...index.verifying import as_bits, draw_codes, percent_of_codes
 from ...quality.evaluate import CANDIDATES, Evaluation, OperatingPoint, default_candidates, evaluate
 from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
@@ -45,12 +46,6 @@ _MOST_BITS = 8_000_000
 _PAGES = 2_000
 # A picture of more bits would need more points than it has.
 _MOST_CORRELATED = 512
-
-# Ordered by a hash of the place, so that unchanged codes give the same draw.
-_CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
-    ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
-"""
 
 
 @dataclass(frozen=True)
@@ -266,11 +261,12 @@ def _versions(index: IndexRow) -> str:
 
 def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     """Draw codes, and look at their bits; None where there are no codes."""
-    drawn = _draw_codes(index, random_state)
+    most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
+    with translated_errors():
+        drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
     if not drawn:
         return None
-    codes = np.frombuffer("".join(drawn).encode(), dtype=np.uint8).reshape(len(drawn), -1)
-    codes = (codes == ord("1")).astype(np.float32)
+    codes = as_bits(drawn).astype(np.float32)
     ones = codes.mean(axis=0, dtype=np.float64)
     n_shown = min(len(ones), _MOST_CORRELATED)
     numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
@@ -280,27 +276,3 @@ def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     unit = centred / np.where(length > 0, length, np.nan)
     correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
     return Bits(len(codes), ones, numbers, correlation)
-
-
-def _draw_codes(index: IndexRow, random_state: int) -> list[str]:
-    """Return codes as texts of zeros and ones."""
-    connection, codes = index.connection, index.codes
-    most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
-    with translated_errors():
-        row = connection.execute(
-            "SELECT hashindex._sample_share(%s::regclass, %s)",
-            [codes.as_string(connection), _PAGES],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(
-            100 * row[0], random_state
-        )
-        # If few rows have a code, the drawn pages may have none.
-        for pages in (sample, sql.SQL("")):
-            statement = sql.SQL(_CODES).format(
-                code=sql.Identifier(index.code_column), codes=codes, sample=pages
-            )
-            rows = execute(connection, statement, [random_state, most]).fetchall()
-            if rows:
-                break
-    return [row[0] for row in rows]
