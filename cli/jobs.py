@@ -38,7 +38,7 @@ def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
                 job.state,
                 job.phase,
                 _rows(job),
-                job.rows_per_second and round(job.rows_per_second),
+                f"{job.rows_per_second:.0f}" if job.rows_per_second else "",
                 job.time_left and timedelta(seconds=round(job.time_left.total_seconds())),
                 job.started_at,
                 f"{job.heartbeat_at:%H:%M:%S}",

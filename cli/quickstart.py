@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, create_engine, translated_errors
+from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
 from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -146,14 +146,14 @@ def quickstart(
 
 
 def _refuse_read_only(connection: Connection) -> None:
-    row = connection.execute(
-        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
-    ).fetchone()
-    if row is not None and row[0]:
+    standby, read_only = one_row(
+        connection, "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+    )
+    if standby:
         raise DatabaseStateError(
             "nothing can be made here; a standby only reads: connect to the primary server"
         )
-    if row is not None and row[1] == "on":
+    if read_only == "on":
         raise DatabaseStateError(
             "sessions only read here (default_transaction_read_only is on): connect to a server, "
             "or as a role, that may write"
@@ -172,7 +172,7 @@ _RIGHTS = """
     FROM pg_class c
     LEFT JOIN pg_namespace n ON n.nspname = 'hashindex'
     JOIN pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole)
-    WHERE c.oid = %s::regclass
+    WHERE c.oid = $1::regclass
 """
 
 
@@ -181,8 +181,7 @@ def _refuse_rights(
 ) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
-    row = connection.execute(_RIGHTS, [table]).fetchone()
-    assert row is not None  # noqa: S101
+    row = one_row(connection, _RIGHTS, [table])
     role, database, installed, may_create, administrator, administers = row[:6]
     kind, missing, owner, trusted, has_key = row[6:]
     if installed and not administers:

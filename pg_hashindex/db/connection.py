@@ -47,6 +47,7 @@ __all__ = [
     "execute",
     "is_distributed",
     "needs_types",
+    "one_row",
     "outside_transactions",
     "prepare",
     "refuse_kind",
@@ -257,19 +258,22 @@ def execute(
     return cursor.execute(statement, values, binary=binary)
 
 
+def one_row(
+    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+) -> tuple[Any, ...]:
+    """Run a statement as `execute` does, and return the row that it always has."""
+    row = execute(connection, statement, values).fetchone()
+    assert row is not None  # noqa: S101
+    return row
+
+
 def is_distributed(connection: Connection, table: str) -> bool:
     """Return whether Citus distributes a table; False if Citus or our schema is not installed."""
-    row = execute(
-        connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
-    ).fetchone()
-    if row is None or not row[0]:
+    there = "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
+    method = "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d"
+    if not one_row(connection, there)[0]:
         return False
-    row = execute(
-        connection,
-        "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d",
-        [table],
-    ).fetchone()
-    return row is not None and row[0] == "hash"
+    return ("hash",) in execute(connection, method, [table])
 
 
 def check_idle(connection: Connection, why: str) -> None:

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
-from .connection import Connection, is_distributed
+from .connection import Connection, is_distributed, one_row
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 
@@ -38,17 +38,17 @@ class TableRow(NamedTuple):
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
     try:
-        row = connection.execute(
+        schema, table, kind, rows = one_row(
+            connection,
             "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.oid = %s::regclass::oid",
+            "WHERE c.oid = $1::regclass::oid",
             [name],
-        ).fetchone()
+        )
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         reason = error.diag.message_primary or str(error)
         raise InvalidInputError(f"{name!r} is no table: {reason}") from error
-    assert row is not None  # noqa: S101
-    return sql.Identifier(row[0], row[1]), row[2], row[3]
+    return sql.Identifier(schema, table), kind, rows
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,11 @@ class TableSource:
 
     def with_key(self, column: str | None) -> "TableSource":
         """Read the key too: a unique column that is never NULL, the primary key by default."""
-        row = self.connection.execute(
-            "SELECT id_column FROM hashindex._find_key(%s::regclass, %s)", [self.name, column]
-        ).fetchone()
-        assert row is not None  # noqa: S101
+        statement = "SELECT id_column FROM hashindex._find_key($1::regclass, $2)"
+        (key,) = one_row(self.connection, statement, [self.name, column])
         # Without a length: a cast to varchar(4) could make two keys equal.
-        key_type, _ = self._type_of(row[0])
-        return replace(
-            self, key=row[0], key_type=key_type, key_collation=self._collation_of(row[0])
-        )
+        key_type, _ = self._type_of(key)
+        return replace(self, key=key, key_type=key_type, key_collation=self._collation_of(key))
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""
@@ -190,10 +186,8 @@ class TableSource:
 
     def count(self, condition: sql.Composable) -> int:
         """Count the rows for which a condition holds."""
-        row = self.connection.execute(
-            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
-        ).fetchone()
-        return row[0] if row else 0
+        statement = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
+        return int(one_row(self.connection, statement)[0])
 
     def read(
         self, condition: sql.Composable, share: float = 1, seed: int = 0

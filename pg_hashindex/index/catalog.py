@@ -12,7 +12,14 @@ from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, dict_row
 
-from ..db.connection import Connection, execute, is_distributed, prepare, translated_errors
+from ..db.connection import (
+    Connection,
+    execute,
+    is_distributed,
+    one_row,
+    prepare,
+    translated_errors,
+)
 from ..db.locks import patiently
 from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from ..models import store
@@ -370,8 +377,8 @@ class IndexRow:
     def check_current(self) -> None:
         """Check that the index was not dropped or made again since this row was read."""
         with translated_errors():
-            row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
-        if row is None or not row[0]:
+            (is_current,) = one_row(self.connection, sql.SQL("SELECT ") + self.is_current)
+        if not is_current:
             raise DatabaseStateError(
                 f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
             )
@@ -395,14 +402,9 @@ class IndexRow:
         if percent is not None:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
-            row = self.connection.execute(
-                sql.SQL(_WAITING[self.layout]).format(
-                    **self.names, codes=codes or self.codes, part=part
-                )
-            ).fetchone()
-        assert row is not None  # noqa: S101
-        count: int = row[0]
-        return count
+            names = self.names | {"codes": codes or self.codes, "part": part}
+            (count,) = one_row(self.connection, sql.SQL(_WAITING[self.layout]).format(**names))
+        return int(count)
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""

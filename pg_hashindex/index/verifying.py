@@ -13,7 +13,7 @@ from psycopg import sql
 from tqdm import tqdm
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import execute
+from ..db.connection import execute, one_row
 from ..db.jobs import Job
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
@@ -159,8 +159,7 @@ def percent_of_codes(index: IndexRow, pages: int) -> float:
     """Return which percentage of the codes' pages so many are."""
     codes = index.codes.as_string(index.connection)
     share = "SELECT hashindex._sample_share($1::text::regclass, $2)"
-    row = execute(index.connection, share, [codes, float(pages)]).fetchone()
-    return 100.0 if row is None else 100.0 * float(row[0])
+    return 100.0 * float(one_row(index.connection, share, [codes, float(pages)])[0])
 
 
 def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:

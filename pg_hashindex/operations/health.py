@@ -19,7 +19,7 @@ from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 
 from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
-from ..db.connection import execute, translated_errors
+from ..db.connection import execute, one_row, translated_errors
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.verifying import as_bits, differing, draw_codes, percent_of_codes
@@ -393,13 +393,8 @@ class CodeChecks:
         index = self.index
         column = sql.Identifier(index.column_name).as_string(index.connection)
         wanted = _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS
-        row = execute(
-            index.connection,
-            _SAMPLED_IDS,
-            [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        ids: list[str] = row[0]
+        values = [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted]
+        ids: list[str] = one_row(index.connection, _SAMPLED_IDS, values)[0]
         return ids
 
     def _percent(self, pages: int) -> float:

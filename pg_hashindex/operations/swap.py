@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
-from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.connection import execute, one_row, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
@@ -178,8 +178,7 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
 def _call(index: IndexRow, function: LiteralString, values: list[str | None]) -> str:
     places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
     statement = f"SELECT hashindex.{function}({places})::text".encode()
-    row = execute(index.connection, statement, values).fetchone()
-    assert row is not None  # noqa: S101
+    row = one_row(index.connection, statement, values)
     result: str = row[0]
     return result
 

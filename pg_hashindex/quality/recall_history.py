@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 from psycopg import RawCursor
 from psycopg.rows import class_row
 
-from ..db.connection import translated_errors
+from ..db.connection import one_row, translated_errors
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow, Ranking
 from ..index.search import as_count
@@ -77,9 +77,7 @@ class HistoryPoint:
 def obstacle(index: HasRow) -> str | None:
     """Return why this session cannot record, or None."""
     with translated_errors():
-        row = index.row.connection.execute(_OBSTACLE).fetchone()
-    assert row is not None  # noqa: S101
-    reason: str | None = row[0]
+        reason: str | None = one_row(index.row.connection, _OBSTACLE)[0]
     return reason
 
 

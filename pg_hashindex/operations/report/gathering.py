@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import translated_errors
+from ...db.connection import EXTENSION, one_row, translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
@@ -25,7 +25,7 @@ __all__ = ["Bits", "Lists", "Measurement", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
 
-_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = %s"
+_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = $1"
 
 _LENGTHS: LiteralString = """
     SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
@@ -34,7 +34,7 @@ _LENGTHS: LiteralString = """
 
 _SAME_TABLE: LiteralString = """
     SELECT coalesce(
-        to_regclass(%(one)s)::oid = to_regclass(%(other)s)::oid, %(one)s::text = %(other)s::text
+        to_regclass($1::text)::oid = to_regclass($2::text)::oid, $1::text = $2::text
     )
 """
 
@@ -225,11 +225,10 @@ def _lists(index: IndexRow) -> Lists | None:
     if summary is None:
         return None
     with translated_errors():
-        table = index.connection.execute(_LANDMARKS, [index.name]).fetchone()
-        assert table is not None  # noqa: S101
+        (table,) = one_row(index.connection, _LANDMARKS, [index.name])
         rows = index.connection.execute(
             sql.SQL(_LENGTHS).format(
-                landmarks=sql.Identifier("hashindex", table[0]), codes=index.codes
+                landmarks=sql.Identifier("hashindex", table), codes=index.codes
             )
         ).fetchall()
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
@@ -237,10 +236,7 @@ def _lists(index: IndexRow) -> Lists | None:
 
 def _check_advice(index: IndexRow, advice: Advice) -> None:
     with translated_errors():
-        row = index.connection.execute(
-            _SAME_TABLE, {"one": advice.table, "other": index.qualified_table}
-        ).fetchone()
-    same = row is not None and row[0]
+        (same,) = one_row(index.connection, _SAME_TABLE, [advice.table, index.qualified_table])
     if not same or (advice.column, advice.metric) != (index.column_name, index.metric):
         raise InvalidInputError(
             f"the advice is about {advice.table}.{advice.column} by {advice.metric}, and index "
@@ -251,12 +247,9 @@ def _check_advice(index: IndexRow, advice: Advice) -> None:
 
 def _versions(index: IndexRow) -> str:
     with translated_errors():
-        row = index.connection.execute(
-            "SELECT current_setting('server_version'), "
-            "(SELECT x.extversion FROM pg_catalog.pg_extension x WHERE x.extname = 'vector')"
-        ).fetchone()
-    assert row is not None  # noqa: S101
-    return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"
+        (server,) = one_row(index.connection, "SELECT current_setting('server_version')")
+        _, pgvector = one_row(index.connection, EXTENSION)
+    return f"pg_hashindex {version('pg_hashindex')}, pgvector {pgvector}, PostgreSQL {server}"
 
 
 def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
