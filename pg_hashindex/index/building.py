@@ -19,10 +19,9 @@ from typing import Any, LiteralString, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import EXTENSION, execute, outside_transactions, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one, patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
@@ -300,9 +299,7 @@ class _Build:
             return self._read(query, coded=False).vectors
 
     def _trained(self, sample: NDArray[np.float32], n_landmarks: int) -> NDArray[np.float32]:
-        with tqdm(
-            unit="round", desc="training landmarks", disable=None if self.progress else True
-        ) as bar:
+        with progress_bar("training landmarks", None, self.progress, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -394,13 +391,7 @@ class _Build:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            tqdm(
-                total=rows,
-                unit="row",
-                unit_scale=True,
-                desc="reading",
-                disable=None if self.progress else True,
-            ) as bar,
+            progress_bar("reading", rows, self.progress) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)

@@ -13,10 +13,9 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import EXTENSION, execute, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import InUseError, InvalidInputError
@@ -96,13 +95,7 @@ class _Shards:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
-        with tqdm(
-            total=missing,
-            unit="row",
-            unit_scale=True,
-            desc="encoding",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar("encoding", missing, progress) as bar:
             while missing:
                 passes += 1
                 if passes > _MOST_PASSES:

@@ -32,11 +32,10 @@ from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
-from tqdm import tqdm
 
 from ..db.batches import RowBatch, read_batch
 from ..db.connection import check_idle, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError
@@ -235,13 +234,7 @@ class _Encoder:
             self.job.phase("encoding")
             missing = self._count_missing(exactly=progress)
             self.job.expect(missing)
-        with tqdm(
-            total=missing,
-            unit="row",
-            unit_scale=True,
-            desc="encoding",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar("encoding", missing, progress) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):

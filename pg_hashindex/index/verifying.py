@@ -10,11 +10,10 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.batches import RowBatch, read_batch
 from ..db.connection import execute, one_row
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
@@ -83,13 +82,7 @@ class Verifier:
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = 0, None
-        with tqdm(
-            total=rows,
-            unit="row",
-            unit_scale=True,
-            desc="verifying",
-            disable=None if self.progress else True,
-        ) as bar:
+        with progress_bar("verifying", rows, self.progress) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(

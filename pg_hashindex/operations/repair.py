@@ -12,14 +12,7 @@ from typing import Any, LiteralString
 
 from psycopg import Rollback
 
-from ..db.connection import (
-    Connection,
-    execute,
-    one_row,
-    outside_transactions,
-    prepare,
-    translated_errors,
-)
+from ..db.connection import Connection, execute, outside_transactions, prepare, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
@@ -219,8 +212,9 @@ class _Repairer:
 
     def _rebind(self, names: tuple[str | None, str | None, str | None]) -> None:
         for index in self._rows():
-            row = one_row(self.connection, _REBIND, [index.name, *names])
+            row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
             self._refuse_faults(index)
+            assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])
             # The codes may be those of another table or column.
             execute(self.connection, _MARK_TRIGGERS, [index.name, row[0], False])

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
+from ..db.jobs import progress_bar
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count
@@ -131,9 +131,7 @@ def evaluate(
     counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
     measuring = Measuring([index], asked, k)
     steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(
-        total=steps, unit="query", desc="evaluating", disable=None if progress else True
-    ) as bar:
+    with progress_bar("evaluating", steps, progress, "query") as bar:
         exact = measuring.find_truth(bar.update)
         points, milliseconds = [], {}
         for count in counts:
@@ -166,9 +164,7 @@ def measure_defaults(
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
-    with tqdm(
-        total=steps, unit="query", desc="comparing", disable=None if progress else True
-    ) as bar:
+    with progress_bar("comparing", steps, progress, "query") as bar:
         measuring.find_truth(bar.update)
         return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 
