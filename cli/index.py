@@ -236,7 +236,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "table": found.qualified_table,
         "column": found.column_name,
         "id": f"{found.id_column} {found.id_type}",
-        "model": f"{found.model}:{found.model_version}",
+        "model": found.model_name,
         "method": found.method,
         "bits": found.n_bits,
         "levels": found.levels,
@@ -286,7 +286,7 @@ def _note_swap(found: IndexRow) -> None:
     for row in read_rows(found.connection, "ORDER BY i.name"):
         if row.swap_of != found.name:
             continue
-        model = f"{row.model}:{row.model_version}"
+        model = row.model_name
         if row.swap_state == "previous":
             note(
                 f"the codes of model {model} are kept up to date as {row.name}; return to them: "

@@ -438,5 +438,5 @@ Search, with your query's vector in place of the subquery:
 Undo all of it:
 
   pg-hashindex index drop {name} --yes
-  pg-hashindex model drop {shlex.quote(f"{index.model}:{index.model_version}")}
+  pg-hashindex model drop {shlex.quote(index.model_name)}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""

@@ -233,12 +233,9 @@ class _Build:
 
     def count_landmarks(self) -> int:
         """Count the landmarks that the index uses."""
-        row = self._execute(
-            "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [self.index.name]
-        ).fetchone()
-        if row is None or row[0] is None:
+        table = self.index.landmarks
+        if table is None:
             return 0
-        table = sql.Identifier("hashindex", row[0])
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 

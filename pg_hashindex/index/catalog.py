@@ -136,7 +136,7 @@ _CODE_TABLE: LiteralString = """
 """
 
 _LANDMARKS: LiteralString = """
-    SELECT i.landmark_table, i.trained_rows FROM hashindex.index i WHERE i.name = $1
+    SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1
 """
 
 _LISTS: LiteralString = """
@@ -144,7 +144,7 @@ _LISTS: LiteralString = """
            coalesce(sum(l.codes), 0)::bigint AS codes,
            coalesce(pg_catalog.max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
            coalesce(sum(l.codes) FILTER (WHERE l.landmark IS NULL), 0)::bigint AS unlisted,
-           $1::bigint AS trained_rows
+           (SELECT i.trained_rows FROM hashindex.index i WHERE i.name = $1) AS trained_rows
     FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l
 """
 
@@ -436,17 +436,12 @@ class IndexRow:
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""
         with translated_errors(self), self.connection.transaction():
-            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
-            if row is None or row[0] is None:
+            landmarks = self.landmarks
+            if landmarks is None:
                 return None
-            landmarks, trained_rows = row
             cursor = RawCursor(self.connection, row_factory=class_row(ListSummary))
-            return cursor.execute(
-                sql.SQL(_LISTS).format(
-                    landmarks=sql.Identifier("hashindex", landmarks), codes=self.codes
-                ),
-                [trained_rows],
-            ).fetchone()
+            lists = sql.SQL(_LISTS).format(landmarks=landmarks, codes=self.codes)
+            return cursor.execute(lists, [self.name]).fetchone()
 
     @property
     def codes(self) -> sql.Identifier:
@@ -454,6 +449,13 @@ class IndexRow:
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
+
+    @property
+    def landmarks(self) -> sql.Identifier | None:
+        """The current table of landmarks, if there is one: a build gives an index another one."""
+        with translated_errors(self), self.connection.transaction():
+            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
+        return None if row is None or row[0] is None else sql.Identifier("hashindex", row[0])
 
 
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:

@@ -88,13 +88,14 @@ def swap(
         if before and after and after.recall < before.recall - tolerance and not force:
             raise LowerRecallError(
                 f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
-                f"the tolerance of {tolerance:g}: index {index.name!r} keeps model {_model(now)}; "
-                f"the codes of {_model(coming)} stay beside: take them by running the swap again "
-                f"with --force, or drop them: pg-hashindex index repair {index.name} --undo"
+                f"the tolerance of {tolerance:g}: index {index.name!r} keeps model "
+                f"{now.model_name}; the codes of {coming.model_name} stay beside: take them by "
+                "running the swap again with --force, or drop them: pg-hashindex index repair "
+                f"{index.name} --undo"
             )
         job.phase("switching")
         _exchange(now, "ready")
-        return Swapped(_model(now), _model(coming), before, after)
+        return Swapped(now.model_name, coming.model_name, before, after)
 
 
 def rollback(index: IndexRow) -> str:
@@ -105,7 +106,7 @@ def rollback(index: IndexRow) -> str:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(read_row(index.connection, name))
         _exchange(index, "previous")
-        return _model(read_row(index.connection, index.name))
+        return read_row(index.connection, index.name).model_name
 
 
 def prune(index: IndexRow) -> str:
@@ -133,7 +134,7 @@ def resume(
     if name is None:
         return None
     coming = read_row(index.connection, name)
-    return swap(index, _model(coming), rows_per_second=rows_per_second, progress=progress)
+    return swap(index, coming.model_name, rows_per_second=rows_per_second, progress=progress)
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> str | None:
@@ -172,19 +173,13 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
         return None
     dropped = read_row(index.connection, name)
     drop_index(dropped)
-    return _model(dropped)
+    return dropped.model_name
 
 
 def _call(index: IndexRow, function: LiteralString, values: list[str | None]) -> str:
     places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
     statement = f"SELECT hashindex.{function}({places})::text".encode()
-    row = one_row(index.connection, statement, values)
-    result: str = row[0]
-    return result
-
-
-def _model(index: IndexRow) -> str:
-    return f"{index.model}:{index.model_version}"
+    return str(one_row(index.connection, statement, values)[0])
 
 
 @contextmanager

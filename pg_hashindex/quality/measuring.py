@@ -200,7 +200,7 @@ class Measuring:
             p50_ms=answers.p50_ms,
             p95_ms=answers.p95_ms,
             index=index.name,
-            model=f"{index.model}:{index.model_version}",
+            model=index.model_name,
             access=index.access,
             ranking=index.ranking,
             probes=index.probes,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION, one_row, translated_errors
+from ...db.connection import EXTENSION, execute, one_row, translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
@@ -24,8 +24,6 @@ from ..health import Health, check
 __all__ = ["Bits", "Lists", "Measurement", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
-
-_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = $1"
 
 _LENGTHS: LiteralString = """
     SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
@@ -221,16 +219,12 @@ def _found(find: Callable[[], T]) -> T | Missing:
 
 
 def _lists(index: IndexRow) -> Lists | None:
-    summary = index.lists()
-    if summary is None:
+    summary, landmarks = index.lists(), index.landmarks
+    if summary is None or landmarks is None:
         return None
+    lengths = sql.SQL(_LENGTHS).format(landmarks=landmarks, codes=index.codes)
     with translated_errors():
-        (table,) = one_row(index.connection, _LANDMARKS, [index.name])
-        rows = index.connection.execute(
-            sql.SQL(_LENGTHS).format(
-                landmarks=sql.Identifier("hashindex", table), codes=index.codes
-            )
-        ).fetchall()
+        rows = execute(index.connection, lengths).fetchall()
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
 
 
