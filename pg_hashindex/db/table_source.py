@@ -81,7 +81,7 @@ class TableSource:
         if kind not in ("r", "p", "m"):
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
         found = cls(connection, name, table, estimate, vector)
-        column_type, _ = found._type_of(vector)
+        column_type, *_ = found._type_of(vector)
         vector_type = column_type.rpartition(".")[2]
         if vector_type not in ("vector", "halfvec"):
             raise InvalidInputError(
@@ -98,12 +98,12 @@ class TableSource:
         statement = "SELECT id_column FROM hashindex._find_key($1::regclass, $2)"
         (key,) = one_row(self.connection, statement, [self.name, column])
         # Without a length: a cast to varchar(4) could make two keys equal.
-        key_type, _ = self._type_of(key)
-        return replace(self, key=key, key_type=key_type, key_collation=self._collation_of(key))
+        key_type, _, collation = self._type_of(key)
+        return replace(self, key=key, key_type=key_type, key_collation=collation)
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""
-        full_type, category = self._type_of(column)
+        full_type, category, _ = self._type_of(column)
         element = full_type.removesuffix("[]")
         if element not in (*_INTEGERS, *_NAMES) and category != "E":
             raise InvalidInputError(
@@ -114,39 +114,34 @@ class TableSource:
             self, labels=column, several=element != full_type, numbered=element in _INTEGERS
         )
 
-    def _type_of(self, column: str) -> tuple[str, str]:
-        """Return the type of a column, domains resolved, and the category of its elements."""
+    def _type_of(self, column: str) -> tuple[str, str, sql.Identifier | None]:
+        """Return a column's type, domains resolved, its elements' category, and its collation."""
         row = self.connection.execute(
             """
             WITH RECURSIVE type AS (
-                SELECT t.* FROM pg_catalog.pg_attribute a
+                SELECT t.*, a.attcollation FROM pg_catalog.pg_attribute a
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
                 WHERE a.attrelid = %s::regclass::oid AND a.attname = %s
                   AND a.attnum > 0 AND NOT a.attisdropped
                 UNION ALL
-                SELECT base.* FROM type JOIN pg_catalog.pg_type base ON base.oid = type.typbasetype
+                SELECT base.*, type.attcollation
+                FROM type JOIN pg_catalog.pg_type base ON base.oid = type.typbasetype
             )
-            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory)
+            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory),
+                   n.nspname, c.collname
             FROM type
             LEFT JOIN pg_catalog.pg_type element
                 ON element.oid = type.typelem AND type.typcategory = 'A'
+            LEFT JOIN pg_catalog.pg_collation c ON c.oid = type.attcollation
+            LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
             WHERE type.typbasetype = 0::oid
             """,
             [self.name, column],
         ).fetchone()
         if row is None:
             raise InvalidInputError(f"table {self.name} has no column {column!r}")
-        return row[0], row[1]
-
-    def _collation_of(self, column: str) -> sql.Identifier | None:
-        row = self.connection.execute(
-            "SELECT n.nspname, c.collname FROM pg_catalog.pg_attribute a "
-            "JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation "
-            "JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace "
-            "WHERE a.attrelid = %s::regclass::oid AND a.attname = %s AND NOT a.attisdropped",
-            [self.name, column],
-        ).fetchone()
-        return None if row is None else sql.Identifier(*row)
+        name, category, *collation = row
+        return name, category, None if None in collation else sql.Identifier(*collation)
 
     def has_label(self) -> sql.Composable:
         """Return the condition that a row has a label; true or false, never NULL."""
