@@ -161,11 +161,7 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
-    patiently(
-        index.connection,
-        lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
-        table=index.qualified_table,
-    )
+    index.change("SELECT hashindex.drop_unused($1)", [index.name])
 
 
 class _Leaf(NamedTuple):

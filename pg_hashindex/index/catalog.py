@@ -383,6 +383,17 @@ class IndexRow:
                 f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
             )
 
+    def change(
+        self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
+    ) -> tuple[Any, ...]:
+        """Change parts of the index in use by a statement, as `patiently` does; return its row."""
+        return patiently(
+            self.connection,
+            lambda: one_row(self.connection, statement, values),
+            table=self.qualified_table,
+            patience=patience,
+        )
+
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
         """Raise an error that says so if the block fails since the index itself is gone."""
@@ -461,12 +472,7 @@ class IndexRow:
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
     """Drop an index with its codes and triggers; see `HashIndex.drop`."""
     with translated_errors(table=row.qualified_table):
-        patiently(
-            row.connection,
-            lambda: row.connection.execute("SELECT hashindex.drop_index(%s)", [row.name]),
-            table=row.qualified_table,
-            patience=patience,
-        )
+        row.change("SELECT hashindex.drop_index($1)", [row.name], patience=patience)
 
 
 def read_rows(

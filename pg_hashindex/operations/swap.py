@@ -12,7 +12,7 @@ from typing import LiteralString
 
 from ..db.connection import execute, one_row, outside_transactions, translated_errors
 from ..db.jobs import Job
-from ..db.locks import only_one, patiently
+from ..db.locks import only_one
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.access import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
@@ -70,16 +70,11 @@ def swap(
         Job(index.connection, "swap", index.name) as job,
     ):
         job.phase("preparing")
-        coming = read_row(
-            index.connection,
-            patiently(
-                index.connection,
-                lambda: _call(index, "begin_swap", [index.name, model, access]),
-                table=index.qualified_table,
-            ),
-        )
+        begin = "SELECT hashindex.begin_swap($1, $2, $3)"
+        (name,) = index.change(begin, [index.name, model, access])
+        coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, progress=progress)
-        _call(index, "swap_is_ready", [index.name])
+        one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
         with now.noticing_drops(), coming.noticing_drops():
@@ -94,7 +89,7 @@ def swap(
                 f"{index.name} --undo"
             )
         job.phase("switching")
-        _exchange(now, "ready")
+        now.change("SELECT hashindex.exchange($1, $2)", [now.name, "ready"])
         return Swapped(now.model_name, coming.model_name, before, after)
 
 
@@ -105,7 +100,7 @@ def rollback(index: IndexRow) -> str:
         if name is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(read_row(index.connection, name))
-        _exchange(index, "previous")
+        index.change("SELECT hashindex.exchange($1, $2)", [index.name, "previous"])
         return read_row(index.connection, index.name).model_name
 
 
@@ -159,14 +154,6 @@ def _compare(
     return before, after
 
 
-def _exchange(index: IndexRow, state: SwapState) -> None:
-    patiently(
-        index.connection,
-        lambda: _call(index, "exchange", [index.name, state]),
-        table=index.qualified_table,
-    )
-
-
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
     name = beside(index, states)
     if name is None:
@@ -174,12 +161,6 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
     dropped = read_row(index.connection, name)
     drop_index(dropped)
     return dropped.model_name
-
-
-def _call(index: IndexRow, function: LiteralString, values: list[str | None]) -> str:
-    places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
-    statement = f"SELECT hashindex.{function}({places})::text".encode()
-    return str(one_row(index.connection, statement, values)[0])
 
 
 @contextmanager
