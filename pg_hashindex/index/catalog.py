@@ -385,11 +385,11 @@ class IndexRow:
 
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
-    ) -> tuple[Any, ...]:
-        """Change parts of the index in use by a statement, as `patiently` does; return its row."""
+    ) -> list[tuple[Any, ...]]:
+        """Change parts of the index in use by a statement, as `patiently` does; return its rows."""
         return patiently(
             self.connection,
-            lambda: one_row(self.connection, statement, values),
+            lambda: execute(self.connection, statement, values).fetchall(),
             table=self.qualified_table,
             patience=patience,
         )

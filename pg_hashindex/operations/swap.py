@@ -71,7 +71,7 @@ def swap(
     ):
         job.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3)"
-        (name,) = index.change(begin, [index.name, model, access])
+        [(name,)] = index.change(begin, [index.name, model, access])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, progress=progress)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
