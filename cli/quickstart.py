@@ -23,9 +23,9 @@ from pg_hashindex.errors import (
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 from pg_hashindex.quality import doctor_advice as sizes
+from pg_hashindex.quality import evaluate
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_findings import Diagnosis
-from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.tuning import Goal, apply, tune_table
 from pg_hashindex.training import train
 from pg_hashindex.training.sampling import sample_rows, sample_table
@@ -392,7 +392,7 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
     while True:
         index = HashIndex.open(connection, name)
         with progress(f"measuring index {name}") as bars:
-            tried = evaluate(
+            tried = evaluate.evaluate(
                 index,
                 queries=_QUERIES,
                 candidates=sorted({*_CANDIDATES, index.candidates}),

@@ -157,11 +157,12 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
         functions.
     """
     with translated_errors():
+        if not status(connection).installed:
+            return
         # This waits for an upgrade or another downgrade, and only the owner may do it.
         _run(
             connection,
-            "DO $$ BEGIN IF pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL THEN "
-            "COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; END IF; "
+            "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
             "EXCEPTION WHEN invalid_schema_name THEN END $$",
         )
         found = status(connection)

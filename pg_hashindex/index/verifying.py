@@ -144,7 +144,7 @@ class Verifier:
 # same draw.
 _CODES: LiteralString = """
     SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
-    ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
+    ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
 """
 
 
