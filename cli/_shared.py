@@ -26,41 +26,6 @@ if TYPE_CHECKING:
     from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
 
-__all__ = [
-    "COULD_NOT",
-    "LANGUAGES",
-    "NO",
-    "CatchingGroup",
-    "LateGroup",
-    "Share",
-    "answer",
-    "candidates_option",
-    "confirm",
-    "connected",
-    "database_option",
-    "echo",
-    "escaped",
-    "filter_columns_option",
-    "json_option",
-    "k_option",
-    "note",
-    "of_database",
-    "of_index",
-    "opened",
-    "parameter",
-    "plot_option",
-    "print_evaluation",
-    "print_json",
-    "print_table",
-    "progress",
-    "queries_option",
-    "seed_option",
-    "table_options",
-    "together",
-    "trust_option",
-    "words",
-]
-
 #: Exit code: the answer is no. Wrong usage is 2, by click.
 NO = 1
 #: Exit code: the command could not do its work, and the message says why.
