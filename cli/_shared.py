@@ -1,4 +1,4 @@
-"""Parts that commands share: the database option, errors without tracebacks, tables and JSON."""
+"""Parts that commands share: options, errors without tracebacks, tables and JSON."""
 
 import json
 import math
