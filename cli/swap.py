@@ -27,6 +27,7 @@ __all__ = ["prune", "rollback", "swap"]
 
 @click.command()
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
+@click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @access_option(None)
 @click.option(
     "--tolerance",
@@ -35,7 +36,11 @@ __all__ = ["prune", "rollback", "swap"]
     show_default=True,
     help="How much recall may fall.",
 )
-@click.option("--force", is_flag=True, help="Take the new codes even if recall falls by more.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take the new codes even if recall falls by more, or the new column lacks vectors.",
+)
 @k_option
 @queries_option
 @click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
@@ -53,6 +58,9 @@ def swap(
     **options: Any,
 ) -> None:
     """Give index NAME another model, while it is searched and written to.
+
+    With --column, also the vectors of another embedding model, which the application has written
+    into a column of their own.
 
     Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
     both on the same queries, and switches at once unless recall would fall. The old codes are kept

@@ -47,8 +47,8 @@ BEGIN
     IF column_dimension <> dimension THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column; an index of '
-                'vectors of another dimension has to be dropped, and created again with it.';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column. If the index '
+                'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.';
     END IF;
 END
 $$;

@@ -1,4 +1,4 @@
--- Gives an index another model while it is searched. A second index with a name of its own is made beside it, and encoded,
+-- Gives an index another model, and another column if wanted, while it is searched. A second index with a name of its own is made beside it, and encoded,
 -- built and kept fresh like any other. Then the two exchange everything but their names: two rows of the catalog, and the
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
@@ -20,7 +20,9 @@ $$;
 COMMENT ON FUNCTION hashindex._find_swap IS
     'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
-CREATE OR REPLACE FUNCTION hashindex.begin_swap(name text, model text, access text DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex.begin_swap(
+    name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL
+) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -31,6 +33,7 @@ DECLARE
     beside hashindex.index;
     next_name text;
     wanted text;
+    vectors text;
 BEGIN
     -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);
@@ -43,7 +46,8 @@ BEGIN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
-    IF used.dimension <> before.dimension THEN
+    vectors := coalesce(begin_swap.column_name, i.column_name);
+    IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
         );
@@ -55,14 +59,14 @@ BEGIN
     END IF;
     wanted := coalesce(begin_swap.access, i.building, i.access);
     beside := hashindex._find_swap(i.name, '{next,ready}');
-    IF beside.model_id = used.id
+    IF beside.model_id = used.id AND beside.column_name = vectors
         AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
         -- A former run was cut off; this one continues it.
         RETURN beside.name;
     ELSIF beside.name IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" is being swapped to model % by access path %', i.name,
+        RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
-            coalesce(beside.building, beside.access)
+            beside.column_name, coalesce(beside.building, beside.access)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
@@ -72,7 +76,7 @@ BEGIN
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
-                                CASE WHEN beside.model_id <> used.id THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
+                                CASE WHEN beside.model_id <> used.id OR beside.column_name <> vectors THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.
@@ -81,7 +85,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage))
     ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
-        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
+        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
         -- The owner is trusted if he was when the index was made.
         (SELECT has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE')
@@ -100,8 +104,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.begin_swap(text, text, text) IS
-    'makes a second index with another model beside an index, to be encoded and then exchanged with it; returns its name';
+COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text) IS
+    'makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged with it; returns its name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
@@ -161,9 +165,9 @@ BEGIN
     END IF;
     -- One statement, since storage is unique.
     UPDATE hashindex.index x
-    SET (model_id, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
+    SET (model_id, column_name, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
          probes, trained_rows, chunks, storage, landmark_table, next_generation, built_pages, built_from, generation)
-        = (o.model_id, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
+        = (o.model_id, o.column_name, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
            o.ranking, o.candidates, o.probes, o.trained_rows, o.chunks, o.storage, o.landmark_table,
            o.next_generation, o.built_pages, o.built_from, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o

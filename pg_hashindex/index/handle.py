@@ -359,6 +359,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         self,
         model: str,
         *,
+        column: str | None = None,
         access: Access | None = None,
         tolerance: float = 0.01,
         force: bool = False,
@@ -368,7 +369,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         random_state: int = 0,
         progress: bool = False,
     ) -> Swapped:
-        """Give the index another model, while it is searched and its table is written to.
+        """Give the index another model, or another column too, while it is in use.
 
         The new codes are made beside the old ones, which takes as long as `encode`; call it again
         to continue an interrupted run. Then the recall of both is measured on the same queries, and
@@ -378,13 +379,17 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Parameters
         ----------
         model : str
-            ``name`` or ``name:version``, of the same dimension.
+            ``name`` or ``name:version``, of the dimension of the column.
+        column : str, optional
+            The vectors of another embedding model, in a column of their own: searches take and
+            compare these from then on. By default, the column stays.
         access : {"scan", "lookup", "landmarks", "hnsw"}, optional
             How searches will find candidates; unchanged by default.
         tolerance : float
             How much recall may fall, 0 to 1.
         force : bool
-            Whether to take the new codes even if recall falls by more.
+            Whether to take the new codes even if recall falls by more, or the new column lacks
+            vectors.
         k : int
             Answers that are compared.
         queries : int or QuerySet
@@ -408,6 +413,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
         UnknownModelError, InvalidInputError
             If the model cannot serve the index.
+        DatabaseStateError
+            If rows have a vector in the column of today, and none in the new one.
         InUseError
             If another session is swapping it, a swap to another model is under way, the codes of
             the swap before are still there, or transactions kept the table in use for a minute.
@@ -417,6 +424,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return swapping.swap(
             self.row,
             model,
+            column=column,
             access=access,
             tolerance=tolerance,
             force=force,

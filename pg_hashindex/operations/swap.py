@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
 
+from psycopg import sql
+
 from ..db.connection import execute, one_row, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one
@@ -52,6 +54,7 @@ def swap(
     index: IndexRow,
     model: str,
     *,
+    column: str | None = None,
     access: Access | None = None,
     tolerance: float = 0.01,
     force: bool = False,
@@ -61,7 +64,12 @@ def swap(
     random_state: int = 0,
     progress: bool = False,
 ) -> Swapped:
-    """Give an index another model; see `HashIndex.swap`."""
+    """Give an index another model, or another column too; see `HashIndex.swap`."""
+    if column not in (None, index.column_name) and isinstance(queries, QuerySet):
+        raise InvalidInputError(
+            f"saved queries are vectors of column {index.column_name}; without them, rows of both "
+            "columns are drawn"
+        )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     with (
@@ -70,14 +78,16 @@ def swap(
         Job(index.connection, "swap", index.name) as job,
     ):
         job.phase("preparing")
-        begin = "SELECT hashindex.begin_swap($1, $2, $3)"
-        [(name,)] = index.change(begin, [index.name, model, access])
+        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
+        [(name,)] = index.change(begin, [index.name, model, access, column])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, progress=progress)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
         with now.noticing_drops(), coming.noticing_drops():
+            if not force:
+                _check_filled(now, coming)
             job.phase("comparing")
             before, after = _compare(now, coming, queries, k, random_state, progress)
         if before and after and after.recall < before.recall - tolerance and not force:
@@ -129,7 +139,13 @@ def resume(
     if name is None:
         return None
     coming = read_row(index.connection, name)
-    return swap(index, coming.model_name, rows_per_second=rows_per_second, progress=progress)
+    return swap(
+        index,
+        coming.model_name,
+        column=coming.column_name,
+        rows_per_second=rows_per_second,
+        progress=progress,
+    )
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> str | None:
@@ -147,11 +163,35 @@ def _compare(
     random_state: int,
     progress: bool,
 ) -> tuple[Measured | None, Measured | None]:
-    asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
-    if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
+    both = [now, coming]
+    if not isinstance(queries, int):
+        before, after = measure_defaults(both, queries, k=k, progress=progress)
+        return before, after
+    asked = draw(now, queries, random_state)
+    if len(asked.queries) < min(queries, 2):
         return None, None
-    before, after = measure_defaults([now, coming], asked, k=k, progress=progress)
+    if now.column_name == coming.column_name:
+        before, after = measure_defaults(both, asked, k=k, progress=progress)
+        return before, after
+    # Vectors of two columns cannot be compared: each finds its own exact neighbours, or not.
+    (before,) = measure_defaults([now], asked, k=k, progress=progress)
+    asked = draw(coming, queries, random_state)
+    (after,) = measure_defaults([coming], asked, k=k, progress=progress)
     return before, after
+
+
+def _check_filled(now: IndexRow, coming: IndexRow) -> None:
+    """Refuse another column while rows have no vector in it yet."""
+    query = sql.SQL(
+        "SELECT pg_catalog.count(*) FROM {} b WHERE b.{} IS NOT NULL AND b.{} IS NULL"
+    ).format(now.table, sql.Identifier(now.column_name), sql.Identifier(coming.column_name))
+    (unfilled,) = one_row(now.connection, query)
+    if unfilled:
+        raise DatabaseStateError(
+            f"{unfilled} rows of {now.qualified_table} have a vector in column {now.column_name} "
+            f"and none in {coming.column_name}, and no search would find them: fill the column, and "
+            "run the swap again; --force takes the new column as it is"
+        )
 
 
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:

@@ -1,0 +1,146 @@
+"""An index moves to the vectors of another embedding model, in a column of their own."""
+
+import numpy as np
+import pytest
+from fixtures.checks import assert_fresh
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.errors import DatabaseStateError, HashIndexError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.query_sets import draw
+
+WIDE = 20
+
+
+@pytest.fixture
+def wide(index: HashIndex) -> NDArray[np.float32]:
+    """Other vectors of the rows 1 to 300, in a column that is still empty, and a model of them."""
+    rows = np.random.default_rng(8).standard_normal((300, WIDE)).astype(np.float32)
+    index.connection.execute(f"ALTER TABLE items ADD COLUMN wide vector({WIDE})".encode())
+    store.save(index.connection, LSH(n_bits=24, random_state=5).fit(rows).to_model("wide"))
+    return rows
+
+
+def fill(index: HashIndex, rows: NDArray[np.float32]) -> None:
+    with index.connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE items SET wide = %s WHERE id = %s",
+            [(Vector(row), i + 1) for i, row in enumerate(rows)],
+        )
+
+
+def nearest(rows: NDArray[np.float32], query: NDArray[np.float32]) -> list[int]:
+    return (np.argsort(np.linalg.norm(rows - query, axis=1), kind="stable")[:10] + 1).tolist()
+
+
+def found(index: HashIndex, query: NDArray[np.float32]) -> list[int]:
+    return [hit.id for hit in index.search(query, 10, candidates=300)]
+
+
+@pytest.mark.parametrize("access", ["scan", "lookup"])
+def test_searches_move_to_the_other_column_and_back(
+    index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32], access: str
+) -> None:
+    fill(index, wide)
+    done = index.swap("wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
+    assert done.before is not None
+    assert done.after is not None
+    assert index.row.column_name == "wide"
+    assert found(index, wide[3]) == nearest(wide, wide[3])
+    with pytest.raises(InvalidInputError, match="8 dimensions"):
+        index.search(vectors[3])
+    # Both columns are written on, and codes of both follow.
+    other = np.full(WIDE, 9, np.float32)
+    index.connection.execute(
+        "UPDATE items SET wide = %s, embedding = embedding * '[2,2,2,2,2,2,2,2]' WHERE id = 7",
+        [Vector(other)],
+    )
+    assert found(index, other)[0] == 7
+    for name in ("items_idx", "items_idx~2"):
+        assert_fresh(HashIndex.open(index.connection, name))
+    index.rollback()
+    assert index.row.column_name == "embedding"
+    changed = vectors.copy()
+    changed[6] *= 2
+    assert found(index, vectors[3]) == nearest(changed, vectors[3])
+    index.rollback()
+    index.prune()
+    assert found(index, other)[0] == 7
+    assert index.check().status == "ok"
+
+
+def test_recall_is_that_of_each_column_by_its_own_vectors(
+    index: HashIndex, wide: NDArray[np.float32]
+) -> None:
+    fill(index, wide)
+    done = index.swap("wide", column="wide", force=True, queries=300)
+    assert done.after is not None
+    hits = 0
+    for i, row in enumerate(wide):
+        order = np.argsort(np.linalg.norm(wide - row, axis=1), kind="stable")
+        true = [int(key) + 1 for key in order if key != i][:10]
+        hits += len(set(true) & {hit.id for hit in index.search_like(i + 1, 10, candidates=200)})
+    assert done.after.recall == pytest.approx(hits / 3000)
+
+
+def test_a_column_that_lacks_vectors_is_refused(
+    index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32]
+) -> None:
+    fill(index, wide[:297])
+    with pytest.raises(DatabaseStateError, match="3 rows of .*items.* have a vector in column"):
+        index.swap("wide", column="wide")
+    assert index.row.column_name == "embedding"
+    assert found(index, vectors[3]) == nearest(vectors, vectors[3])
+    fill(index, wide)
+    # The run goes on where it was cut off, and the triggers have written the last three codes.
+    index.swap("wide", column="wide", tolerance=1)
+    assert found(index, wide[299])[0] == 300
+
+
+def test_rows_without_the_new_vector_are_left_out_if_forced(
+    index: HashIndex, wide: NDArray[np.float32]
+) -> None:
+    fill(index, wide[:297])
+    index.swap("wide", column="wide", force=True)
+    assert len(index.search(wide[0], 300, candidates=300)) == 297
+
+
+@pytest.mark.parametrize(
+    ("taken", "column", "says"),
+    [
+        ("wide", None, "index swap --column"),
+        ("wide", "embedding", "index swap --column"),
+        ("wide", "missing", 'column "missing"'),
+        ("wide", "category", "category"),
+        ("lsh", "wide", "dimension"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    index: HashIndex, wide: NDArray[np.float32], taken: str, column: str | None, says: str
+) -> None:
+    fill(index, wide)
+    before = index.row
+    with pytest.raises(HashIndexError, match=says):
+        index.swap(taken, column=column)
+    assert index.row == before
+    rows = index.connection.execute("SELECT name FROM hashindex.index").fetchall()
+    assert rows == [("items_idx",)]
+
+
+def test_saved_queries_are_of_the_old_column(index: HashIndex, wide: NDArray[np.float32]) -> None:
+    fill(index, wide)
+    with pytest.raises(InvalidInputError, match="saved queries are vectors of column embedding"):
+        index.swap("wide", column="wide", queries=draw(index, 5))
+
+
+def test_a_swap_that_is_under_way_keeps_its_column(
+    index: HashIndex, wide: NDArray[np.float32]
+) -> None:
+    fill(index, wide)
+    index.connection.execute("ALTER TABLE items ADD COLUMN wider vector(20)")
+    index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', NULL, 'wide')")
+    with pytest.raises(HashIndexError, match="is being swapped to model wide:1 of column wide"):
+        index.swap("wide", column="wider")
