@@ -189,8 +189,8 @@ def _check_filled(now: IndexRow, coming: IndexRow) -> None:
     if unfilled:
         raise DatabaseStateError(
             f"{unfilled} rows of {now.qualified_table} have a vector in column {now.column_name} "
-            f"and none in {coming.column_name}, and no search would find them: fill the column, and "
-            "run the swap again; --force takes the new column as it is"
+            f"and none in {coming.column_name}, and no search would find them: fill the column, "
+            "and run the swap again; --force takes the new column as it is"
         )
 
 
