@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import psycopg
 from hashing import ROOT, machine
 from numpy.typing import NDArray
 from packages import DATA
@@ -26,9 +25,10 @@ from pgvector import Vector
 from retrieval_server import QUICK_SETTINGS, running
 from semi_supervised_runs import write
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.server.demo import new_database
 from pg_hashindex.training import train
 
 OUTPUT = ROOT / "benchmarks/results/hybrid.json"
@@ -77,7 +77,7 @@ def main() -> None:
         words = {"text": " ".join(rarest), "name": family(names[number])}
         queries.append((number, set(families[i]) - {number}, words))
     with running(QUICK_SETTINGS) as server:
-        results = measure(server.uri(), X, names, texts, queries)
+        results = measure(new_database(server, "hybrid"), X, names, texts, queries)
     for kind, systems in results.items():
         for name, row in systems.items():
             print(
@@ -99,12 +99,6 @@ def measure(
     queries: list[tuple[int, set[int], dict[str, str]]],
 ) -> dict[str, Any]:
     """Load the packages, and ask every system the same."""
-    with psycopg.connect(url, autocommit=True) as bare:
-        bare.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    engine = create_engine(url)
-    with engine.begin() as transaction:
-        schema.upgrade(transaction)
-    engine.dispose()
     with connect(url) as connection:
         connection.execute(
             "CREATE TABLE items (id int PRIMARY KEY, name text, text text, embedding vector(384))"

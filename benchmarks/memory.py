@@ -32,18 +32,15 @@ which are halfvec: pgvector's indexes take a vector of up to 2,000.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from hashing import ROOT
 from memory_report import DATA, RESULTS, check_bars, lines
-from retrieval import TARGET, about
+from retrieval import TARGET, about, common_parser, measure_all
 from retrieval_data import FILTERS, SEED, Drawn, Truth, draw
 from retrieval_held import (
     LEAST_MEMORY,
@@ -166,25 +163,14 @@ def measure(args: argparse.Namespace, data: str) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
     names = tuple(compared("vector", 1))
-    parser.add_argument(
-        "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
-    )
-    parser.add_argument("--output", type=Path, help="folder of the results")
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--systems", nargs="+", choices=names, default=list(names))
+    parser = common_parser(__doc__, DATA, names, f"{QUICK.rows} rows, few queries")
     parser.add_argument(
         "--memory", nargs="+", type=int, default=list(SHARES), help="1/N of table + HNSW"
     )
     parser.add_argument("--rows", type=int, help="rows at most")
     parser.add_argument(
         "--patience", type=float, default=150, help="seconds until VACUUM is stopped"
-    )
-    parser.add_argument("--report", action="store_true", help="only show saved results")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK.rows} rows, few queries, another folder"
     )
     args = parser.parse_args()
     args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (EXTENT, SETTINGS)
@@ -212,13 +198,7 @@ def main() -> None:
     failed = []
     if not args.report:
         refuse(args)
-        for data in args.data:
-            try:
-                measure(args, data)
-            # A failure with one data set must not end hours of work on others.
-            except Exception:
-                traceback.print_exc()
-                failed.append(data)
+        failed = measure_all(args, measure)
     for data in args.data:
         if whole := read(args.output / f"memory_{data}.json"):
             print("\n".join(["", *lines(whole)]))

@@ -21,12 +21,12 @@ NAMES = {
     "ivfflat": "IVFFlat",
     OURS: "pg_hashindex",
 }
-#: #: The share of memory that the bars are about.
+#: The share of memory that the bars are about.
 BAR_SHARE = "4"
 PHASES = {"cold": 0.2, "steady": 0.5}
-#: #: Ours over an HNSW that fits into memory, at most.
+#: Ours over an HNSW that fits into memory, at most.
 FITTING = 1.25
-#: #: Ours over every HNSW, at least.
+#: Ours over every HNSW, at least.
 BUILD_AND_WRITES = 5.0
 COLUMNS = (
     "system", "build s", "MB", "memory", "recall", "setting", "cold ms", "steady ms",

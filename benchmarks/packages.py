@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Answers, ask
 from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.server.demo import new_database
 from pg_hashindex.training import train
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -161,12 +161,7 @@ def served() -> Iterator[str]:
     server = EmbeddedServer(folder / "data")
     server.start(until_exit=True, settings=SETTINGS)
     try:
-        with psycopg.connect(server.uri(), autocommit=True) as admin:
-            admin.execute("CREATE EXTENSION vector")
-        engine = create_engine(server.uri())
-        with engine.begin() as transaction:
-            schema.upgrade(transaction)
-        yield server.uri()
+        yield new_database(server, "packages")
     finally:
         server.stop()
         shutil.rmtree(folder)

@@ -18,7 +18,7 @@ from pg_hashindex.server import EmbeddedServer
 CLIENTS = 4
 QUERIES = 500
 K = 10
-#: #: Scripts of pgbench: name, weight, statement. Keys above the first rows come and go.
+#: Scripts of pgbench: name, weight, statement. Keys above the first rows come and go.
 SCRIPTS = {
     "search": (
         6,
@@ -51,7 +51,7 @@ class Soaked:
 
     seconds: float
     rows: int
-    #: #: By script: its runs and longest milliseconds, overall and near a swap.
+    #: By script: its runs and longest milliseconds, overall and near a swap.
     scripts: dict[str, dict[str, float]] = field(default_factory=dict)
     client_errors: list[str] = field(default_factory=list)
     reader_errors: list[str] = field(default_factory=list)

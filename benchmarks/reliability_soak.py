@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
 from reliability_clients import (
@@ -27,13 +26,13 @@ from reliability_clients import (
     read_from_python,
 )
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer, demo
 
-#: #: Seconds before and after a swap in which a statement counts as near it.
+#: Seconds before and after a swap in which a statement counts as near it.
 BESIDE = 0.25
 
 
@@ -64,11 +63,7 @@ def _server() -> Iterator[EmbeddedServer]:
 
 
 def _prepare(server: EmbeddedServer, rows: int) -> str:
-    url = server.uri()
-    with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute("CREATE EXTENSION vector")
-    with create_engine(url).begin() as transaction:
-        schema.upgrade(transaction)
+    url = demo.new_database(server, "soak")
     sample = _sample()
     rng = np.random.default_rng(0)
     vectors, queries = _like(sample, rows, rng), _like(sample, QUERIES, rng)

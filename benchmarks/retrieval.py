@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,15 +198,25 @@ def show(args: argparse.Namespace) -> None:
                 print(line)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def common_parser(
+    about: str, data: Sequence[str], systems: Sequence[str], quick: str
+) -> argparse.ArgumentParser:
+    """Return the options that `memory.py` takes too."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
     parser.add_argument(
         "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
     )
     parser.add_argument("--output", type=Path, help="folder of the results")
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--data", nargs="+", choices=data, default=list(data))
+    parser.add_argument("--systems", nargs="+", choices=systems, default=list(systems))
+    parser.add_argument("--report", action="store_true", help="only show saved results")
+    parser.add_argument("--quick", action="store_true", help=f"{quick}, another folder")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    parser = common_parser(__doc__, DATA, tuple(SYSTEMS), f"{QUICK.rows} rows, one build")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -215,10 +225,6 @@ def arguments() -> argparse.Namespace:
         help="parts to measure; builds always run",
     )
     parser.add_argument("--builds", type=int, help=f"how often to build  [default: {BUILDS}]")
-    parser.add_argument("--report", action="store_true", help="only show saved results")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK.rows} rows, one build, another folder"
-    )
     args = parser.parse_args()
     args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (Extent(), SETTINGS)
     args.builds = args.builds or (1 if args.quick else BUILDS)
@@ -227,19 +233,33 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def refuse(args: argparse.Namespace) -> None:
+    """End the program where it cannot do its work."""
+    if not (args.folder / "packages.npz").exists():
+        sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
+
+
+def measure_all(
+    args: argparse.Namespace, measure: Callable[[argparse.Namespace, str], None]
+) -> list[str]:
+    """Measure every data set; print what goes wrong, and return the data sets that failed."""
+    failed = []
+    for data in args.data:
+        try:
+            measure(args, data)
+        # A failure with one data set must not end hours of work on others.
+        except Exception:
+            traceback.print_exc()
+            failed.append(data)
+    return failed
+
+
 def main() -> None:
     args = arguments()
     failed = []
     if not args.report:
-        if not (args.folder / "packages.npz").exists():
-            sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
-        for data in args.data:
-            try:
-                measure(args, data)
-            # A failure with one data set must not end hours of work on others.
-            except Exception:
-                traceback.print_exc()
-                failed.append(data)
+        refuse(args)
+        failed = measure_all(args, measure)
     show(args)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -8,9 +8,9 @@ from typing import Any
 HNSW, OURS, FILTER_COLUMNS = "hnsw", "ours", "ours-filter-columns"
 
 Parts = Mapping[str, Any]
-#: #: A figure of a system, one for each build.
+#: A figure of a system, one for each build.
 Figures = Sequence[float]
-#: #: By data set: the bar, and the goal beyond it.
+#: By data set: the bar, and the goal beyond it.
 Bounds = Mapping[str, tuple[float, float]]
 
 

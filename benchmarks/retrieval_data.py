@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEED = 20
-#: #: Factor of the difference that a synthetic row adds to its package.
+#: Factor of the difference that a synthetic row adds to its package.
 STEP = 0.35
 #: Rows of each data set.
 ROWS = {
@@ -26,10 +26,10 @@ MOST_OF_VECTOR = 2_000
 NEW_ROWS = 2_500
 _PACKAGES = ROWS["packages"]
 
-#: #: Filters: the column that is 0 for this percentage of rows.
+#: Filters: the column that is 0 for this percentage of rows.
 FILTERS = {10: "tenth", 50: "half"}
 
-#: #: Parameters of `clustered`: clusters, spread of rows around a centre, decay of the spectrum.
+#: Parameters of `clustered`: clusters, spread of rows around a centre, decay of the spectrum.
 CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
 # Further rows found in float32, among which float64 then finds the nearest k.

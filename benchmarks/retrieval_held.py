@@ -15,12 +15,12 @@ from retrieval_measures import TURN, Entry, Extent, answered, percentiles, setti
 from retrieval_server import DROP_CACHES, Database
 from retrieval_systems import System
 
-#: #: A server with eight clients needs most of this.
+#: A server with eight clients needs most of this.
 LEAST_MEMORY = 96 << 20
-#: #: Queries that count as cold and as steady, at most.
+#: Queries that count as cold and as steady, at most.
 COLD, STEADY = 50, 300
 CLIENTS = 8
-#: #: Turns of each setting, of which the cheapest is taken.
+#: Turns of each setting, of which the cheapest is taken.
 TRIALS = 4
 _ROOTS = (
     # The folder of groups and the file of the limit, in version 1 and 2 of cgroups.

@@ -17,12 +17,12 @@ from retrieval_server import Database, Statement, filter_values
 from retrieval_systems import Line, Setting, System
 
 WARM_UP = 20
-#: #: Queries of one system in a row before the next system's turn.
+#: Queries of one system in a row before the next system's turn.
 TURN = 25
 ROUNDS = 2
 BATCH = 100
 FIRST = 3
-#: #: Queries that a series of a slow system has at least.
+#: Queries that a series of a slow system has at least.
 LEAST = 20
 
 Entry = dict[str, Any]

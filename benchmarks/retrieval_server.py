@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from psycopg import RawCursor
 from retrieval_data import FILTERS, Drawn
 
-from pg_hashindex import schema
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.server.demo import new_database
 
 # The graph of HNSW over a million rows of 384 dimensions takes about 2 GB while it is built.
 SETTINGS = {
@@ -164,19 +164,13 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
 def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
     """Make a database with a data set, and drop it afterwards."""
     name = f"retrieval_{drawn.name.replace('-', '_')}"
-    _as_admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
     try:
-        with psycopg.connect(server.uri(name), autocommit=True) as admin:
-            admin.execute("CREATE EXTENSION vector")
-        engine = create_engine(server.uri(name))
-        with engine.begin() as transaction:
-            schema.upgrade(transaction)
-        engine.dispose()
+        new_database(server, name)
         opened = Database(server, name, drawn)
         _load(opened)
         yield opened
     finally:
-        _as_admin(server, f"DROP DATABASE {name} WITH (FORCE)")
+        _as_admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @contextlib.contextmanager

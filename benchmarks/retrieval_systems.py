@@ -17,7 +17,7 @@ from retrieval_server import Database
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
 
-#: #: Projections of every model; each gives one bit with 2 levels and two bits with 4.
+#: Projections of every model; each gives one bit with 2 levels and two bits with 4.
 BITS = 256
 # With fewer rows training has to be forced; only quick trials have so few.
 _ENOUGH_ROWS = 10_000
@@ -50,7 +50,7 @@ _EF_SEARCH = (
     *(400, 480, 560, 640, 800, 1000),
 )
 _CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
-# Of an HNSW over signs; the first re-ranks all that it finds.
+# Candidates that an HNSW over signs re-ranks; the first number is all that it finds.
 _RE_RANKED = (1000, 400, 200, 100, 60, 40, 25)
 _PROBES = (
     *(4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224),
@@ -123,7 +123,7 @@ class System(ABC):
         That of the column.
     """
 
-    #: #: Whether each line reaches a recall no earlier than the line before.
+    #: Whether each line reaches a recall no earlier than the line before.
     nested: ClassVar[bool] = False
 
     def __init__(self, name: str, type: str = "vector") -> None:  # noqa: A002

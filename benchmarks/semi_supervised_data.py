@@ -28,7 +28,7 @@ class Drawn:
     """The rows of one seed; `split` trains on the whole database and names the labelled rows."""
 
     split: Split
-    #: #: Names of the database, then of the queries; images have none.
+    #: Names of the database, then of the queries; images have none.
     names: Sequence[str] = ()
 
 

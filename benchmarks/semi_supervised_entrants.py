@@ -74,9 +74,9 @@ class Entrant:
     name: str
     hasher: str
     variant: Literal["inductive", "transductive"] | None = None
-    #: #: "words" of names, "both" words and landmarks, or None for the method's own graph.
+    #: "words" of names, "both" words and landmarks, or None for the method's own graph.
     graph: Literal["words", "both"] | None = None
-    #: #: DPSH and SDH learn only from labelled rows.
+    #: DPSH and SDH learn only from labelled rows.
     rows: Literal["all", "labelled"] = "all"
 
     @property

@@ -26,7 +26,7 @@ from semi_supervised_runs import write
 
 OUTPUT = ROOT / "benchmarks/results/size.json"
 QUICK_ROWS = 5_000
-#: #: Greatest peaks in MB, by a word of the command.
+#: Greatest peaks in MB, by a word of the command.
 BARS = {"train": 2_000, "encode": 1_000, "swap": 1_000}
 
 COMMANDS: tuple[tuple[str, ...], ...] = (

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 from hashing import ROOT, machine
 from pgvector import Vector
 from retrieval_server import QUICK_SETTINGS, running
 from semi_supervised_runs import write
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.server.demo import new_database
 
 OUTPUT = ROOT / "benchmarks/results/writes.json"
 DIMENSION, BITS = 384, 128
@@ -128,16 +128,7 @@ def main() -> None:
     results = []
     with running(QUICK_SETTINGS) as server:
         for access in ("scan", "landmarks"):
-            with psycopg.connect(server.uri(), autocommit=True) as admin:
-                admin.execute(f"CREATE DATABASE {access}".encode())
-            uri = server.uri(access)
-            with psycopg.connect(uri, autocommit=True) as bare:
-                bare.execute("CREATE EXTENSION vector")
-            engine = create_engine(uri)
-            with engine.begin() as connection:
-                schema.upgrade(connection)
-            engine.dispose()
-            with connect(uri) as session:
+            with connect(new_database(server, access)) as session:
                 set_up(session, access, args.rows)
                 results += [{"access": access} | one for one in measure(session, args.rounds)]
     print("| access | insert | no index, us of CPU a row | invoker | definer | definer / invoker |")

@@ -1,4 +1,4 @@
-"""Parts that commands share: the database option, errors without tracebacks, tables and JSON."""
+"""Parts that commands share: options, errors without tracebacks, tables and JSON."""
 
 import json
 import math
@@ -8,11 +8,12 @@ import sys
 import time
 import traceback
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,28 +23,8 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from pg_hashindex.db.connection import Connection
+    from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
-
-__all__ = [
-    "COULD_NOT",
-    "LANGUAGES",
-    "NO",
-    "CatchingGroup",
-    "LateGroup",
-    "Share",
-    "confirm",
-    "connected",
-    "database_option",
-    "echo",
-    "escaped",
-    "json_option",
-    "note",
-    "parameter",
-    "print_evaluation",
-    "print_json",
-    "print_table",
-    "progress",
-]
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
 NO = 1
@@ -66,6 +47,82 @@ database_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Return one decorator that adds several options, in their order."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def words(context: click.Context, option: click.Parameter, value: str | None) -> list[str] | None:
+    """Split a list at its commas, as the callback of an option."""
+    return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
+
+
+of_database = together(database_option, json_option)
+of_index = together(click.argument("name"), of_database)
+
+table_options = together(
+    click.option("--table", required=True, help="Table to search, as SQL writes it."),
+    click.option("--column", required=True, help="Its column of type vector or halfvec."),
+)
+filter_columns_option = click.option(
+    "--filter-columns",
+    default="",
+    callback=words,
+    metavar="COLUMN,...",
+    help="Columns to copy beside the codes: filters on them drop rows before these are read.",
+)
+trust_option = click.option(
+    "--trust-owner",
+    is_flag=True,
+    help="Accept a table of another role, which can then run code as the administrator.",
+)
+k_option = click.option(
+    "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
+)
+queries_option = click.option(
+    "--queries", type=int, default=200, show_default=True, help="Rows to search for."
+)
+seed_option = click.option(
+    "--seed",
+    "random_state",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of all random draws.",
+)
+
+
+def candidates_option(default: Sequence[int], more: str) -> Callable[[_Command], _Command]:
+    """Return the option for several numbers of candidates."""
+    return click.option(
+        "--candidates",
+        type=int,
+        multiple=True,
+        default=default,
+        show_default=True,
+        help=f"A number of candidates to try; may be given again. {more}",
+    )
+
+
+def plot_option(what: str) -> Callable[[_Command], _Command]:
+    """Return the option for the file of a picture."""
+    return click.option(
+        "--plot",
+        "plot_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE.png",
+        help=f"Draw {what}; .pdf and .svg work too.",
+    )
 
 
 # Any of these says which database libpq is to connect to.
@@ -173,14 +230,17 @@ class LateGroup(CatchingGroup):
 
     Parameters
     ----------
-    late : mapping of str to (str, str)
-        Module in ``cli`` and line of help by the name of a command, which is also its name in the
-        module.
+    late : dict of str to str
+        Line of help by the name of a command, which is also its name in its module.
+    modules : dict of str to str
+        Module in ``cli`` by the name of a command, where it is another.
     """
 
-    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **others: Any) -> None:
+    def __init__(
+        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
+    ) -> None:
         super().__init__(*args, **others)
-        self.late = late
+        self.late, self.modules = late, modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -189,25 +249,17 @@ class LateGroup(CatchingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
-            module = import_module(f".{self.late[cmd_name][0]}", __package__)
+            module = import_module(f".{self.modules.get(cmd_name, cmd_name)}", __package__)
             self.add_command(getattr(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command."""
-        width = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        here = {name: self.commands[name].get_short_help_str(width) for name in self.commands}
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (
-                        name,
-                        self.late[name][1]
-                        if name in self.late
-                        else self.commands[name].get_short_help_str(width),
-                    )
-                    for name in self.list_commands(ctx)
-                ]
-            )
+            formatter.write_dl([(name, (here | self.late)[name]) for name in names])
 
 
 @contextmanager
@@ -218,6 +270,15 @@ def connected(url: str) -> "Iterator[Connection]":
     with connect(url) as connection:
         connection.add_notice_handler(_warn)
         yield connection
+
+
+@contextmanager
+def opened(url: str, name: str) -> "Iterator[HashIndex]":
+    """Open an index on a connection for one command."""
+    from pg_hashindex.index.handle import HashIndex
+
+    with connected(url) as connection:
+        yield HashIndex.open(connection, name)
 
 
 def _warn(diagnosis: "Diagnostic") -> None:
@@ -295,19 +356,31 @@ def print_json(value: Any) -> None:
     click.echo("\n".join(lines))
 
 
+def answer(as_json: bool, value: Any, *notes: str) -> None:
+    """Print what was done: as JSON, or as notes."""
+    if as_json:
+        print_json(value)
+    else:
+        for text in notes:
+            note(text)
+
+
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere."""
+    """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere.
+
+    None is printed as an empty cell.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [
         max(len(line[position]) for line in [list(headings), *cells])
         for position in range(len(headings))
     ]
     to_the_right = [
-        bool(rows) and all(isinstance(row[position], int | float) for row in rows)
+        bool(rows) and all(isinstance(row[position], int | float | None) for row in rows)
         for position in range(len(headings))
     ]
     if sys.stdout.isatty():
@@ -350,6 +423,8 @@ def print_evaluation(result: "Evaluation") -> None:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, datetime):

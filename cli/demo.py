@@ -11,13 +11,14 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
+from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.data import Packages
 from pg_hashindex.server.demo import DATABASE, TABLE, create_database
 from pg_hashindex.training import train
 from pg_hashindex.training.sampling import sample_table
 
 from ._shared import echo, note, print_evaluation, progress
+from .server import find_server, server_options
 
 _BITS = 128
 _METHODS = ("sgh", "itq")
@@ -26,30 +27,17 @@ _CANDIDATES = (25, 50, 100, 200)
 
 
 @click.command()
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    envvar="PG_HASHINDEX_SERVER_DIR",
-    show_envvar=True,
-    help="Folder of the embedded server's data.",
-)
-@click.option(
-    "--pg-version",
-    type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
-    default=str(DEFAULT_VERSION),
-    show_default=True,
-    help="Major version of PostgreSQL.",
-)
+@server_options
 @click.option("--stop", is_flag=True, help="Stop the server at the end.")
-def demo(data_dir: Path | None, pg_version: str, stop: bool) -> None:
+def demo(data_dir: Path | None, pg_version: str | None, stop: bool) -> None:
     """Train, index, search and evaluate 5,000 package descriptions.
 
     Starts the embedded PostgreSQL, drops and creates database pg_hashindex_demo, and leaves the
     server running for you to try more.
     """
     started = time.perf_counter()
-    server = EmbeddedServer(data_dir, version=int(pg_version))
-    note(f"starting PostgreSQL {pg_version} in {server.data_dir}")
+    server = find_server(data_dir, pg_version)
+    note(f"starting PostgreSQL {server.version} in {server.data_dir}")
     # If the demo fails, the server stops with it.
     server.start(until_exit=True)
     note(f"making database {DATABASE}, and loading the packages")

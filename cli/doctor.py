@@ -9,12 +9,14 @@ from ._shared import (
     NO,
     Share,
     connected,
-    database_option,
     echo,
-    json_option,
+    k_option,
     note,
+    of_database,
     print_json,
     print_table,
+    seed_option,
+    table_options,
 )
 
 if TYPE_CHECKING:
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--table", required=True, help="Table to look at, as SQL writes it.")
-@click.option("--column", required=True, help="Its column of type vector or halfvec.")
-@click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers compared.")
+@table_options
+@k_option
 @click.option(
     "--sample",
     type=int,
@@ -58,30 +59,22 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="After so many nothing more is measured.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
-)
+@seed_option
 @click.option(
     "--fail-under",
     type=Share(),
     metavar="RECALL",
     help="Exit code 1 where an index finds less with the settings of now, also under a filter.",
 )
-@database_option
-@json_option
+@of_database
 def doctor(
     database_url: str,
-    table: str,
-    column: str,
-    k: int,
     sample: int,
     queries: str | None,
-    filters: tuple[str, ...],
-    metric: str | None,
-    timeout: float,
-    seed: int,
+    random_state: int,
     fail_under: float | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Say whether pgvector's indexes serve a table, and what to do where they do not.
 
@@ -94,21 +87,16 @@ def doctor(
     if queries is not None and queries.endswith((".npy", ".npz")):
         from pg_hashindex.training.files import load_sample
 
-        asked = load_sample(Path(queries), rows=sample, random_state=seed).X
+        asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
     with connected(database_url) as connection:
         found = diagnose(
             connection,
-            table,
-            column,
-            k=k,
             sample=sample,
             queries=asked,
-            filters=filters,
-            metric=metric,
             goal=0.95 if fail_under is None else fail_under,
-            timeout=timeout,
-            random_state=seed,
+            random_state=random_state,
             on_step=note,
+            **options,
         )
     if as_json:
         print_json(found.as_dict())
@@ -216,11 +204,11 @@ def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:
     return [
         index.name,
         f"{index.method} {index.operator_class}",
-        f"{index.bytes / 1e6:.1f}",
+        index.bytes / 1e6,
         fits if index.valid else "not valid",
-        str(index.scans),
-        "" if index.cached_share is None else f"{index.cached_share:.1%}",
-        "" if index.first_p50_ms is None else f"{index.first_p50_ms:.4g}",
+        index.scans,
+        None if index.cached_share is None else f"{index.cached_share:.1%}",
+        index.first_p50_ms,
     ]
 
 

@@ -1,13 +1,12 @@
 """``pg-hashindex evaluate``: recall and latency of a live index, now and over time."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
 
 import click
 
-from pg_hashindex.index.catalog import IndexRow, read_row
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.quality import query_sets, recall_history
 from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.quality.comparison import Scores
@@ -20,21 +19,25 @@ from pg_hashindex.quality.recall_history import HistoryPoint
 from ._shared import (
     NO,
     Share,
-    connected,
-    database_option,
+    candidates_option,
     echo,
-    json_option,
+    k_option,
     note,
+    of_database,
+    opened,
+    plot_option,
     print_evaluation,
     print_json,
     print_table,
     progress,
+    queries_option,
+    seed_option,
 )
 
 
 @click.command()
 @click.argument("index")
-@click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
+@queries_option
 @click.option(
     "--queries-from",
     metavar="TABLE|QUERY",
@@ -42,15 +45,10 @@ from ._shared import (
 )
 @click.option("--set", "set_name", metavar="NAME", help="Use the queries saved under this name.")
 @click.option("--save", metavar="NAME", help="Save the queries under this name, then use them.")
-@click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
-@click.option(
-    "--candidates",
-    type=int,
-    multiple=True,
-    default=CANDIDATES,
-    show_default=True,
-    help="A number of candidates to try; may be given again. The index's own is tried too if "
-    "none is given, recall is recorded, or --fail-under is given.",
+@k_option
+@candidates_option(
+    CANDIDATES,
+    "The index's own is tried too if none is given, recall is recorded, or --fail-under is given.",
 )
 @click.option(
     "--fail-under",
@@ -78,19 +76,9 @@ from ._shared import (
     metavar="COLUMN",
     help="Measure this ranking by labels: rows that share one are relevant. With --codes, both.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
-)
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    help="Draw recall and times against candidates into a file, or with --history recall over "
-    "time; .pdf and .svg work too.",
-)
-@database_option
-@json_option
+@seed_option
+@plot_option("recall and times against candidates into a file, or with --history recall over time")
+@of_database
 def evaluate(
     database_url: str,
     index: str,
@@ -107,7 +95,7 @@ def evaluate(
     drop_set: str | None,
     codes: bool,
     labels: str | None,
-    seed: int,
+    random_state: int,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -124,64 +112,63 @@ def evaluate(
             )
         check_plot(plot_file)
     scores: dict[str, Scores] = {}
-    with connected(database_url) as connection:
-        opened = read_row(connection, index)
+    with opened(database_url, index) as handle:
+        row = handle.row
         if history:
-            points = recall_history.history(opened, set_name)
+            points = recall_history.history(row, set_name)
             _print_history(points, as_json)
             if plot_file is not None:
-                save_history(opened.name, points, plot_file)
+                save_history(index, points, plot_file)
                 note(f"wrote {plot_file}")
             return
         if sets:
-            _print_sets(opened, as_json)
+            _print_sets(row, as_json)
             return
         if drop_set is not None:
-            query_sets.drop(opened, drop_set)
+            query_sets.drop(row, drop_set)
             note(f"dropped query set {drop_set}; what was measured with it stays in the history")
             return
-        asked = _asked(opened, queries, queries_from, set_name, save, seed)
+        asked = _asked(row, queries, queries_from, set_name, save, random_state)
         if save is not None:
             note(f"saved {len(asked.queries)} queries as {save}")
         truths = [None] * codes + [labels] * (labels is not None)
         own = fail_under is not None or candidates == CANDIDATES
-        judged = (default_candidates(opened, k),) if own else ()
+        judged = (default_candidates(row, k),) if own else ()
         with progress(f"evaluating index {index}") as bars:
             for truth in truths:
                 scores |= score_codes(
-                    opened, labels=truth, queries=queries, random_state=seed, progress=bars
+                    row, labels=truth, queries=queries, random_state=random_state, progress=bars
                 )
             result = measure(
-                opened,
+                row,
                 queries=asked,
                 k=k,
                 candidates=(*candidates, *judged),
                 record=record,
                 progress=bars,
             )
-        _note(opened, result, record)
-    recall = _default_recall(opened, result)
+        _note(row, result, record)
+    own_candidates = default_candidates(row, k)
+    recall = next((p.recall for p in result.points if p.candidates == own_candidates), None)
     passed = None if fail_under is None else recall is not None and recall >= fail_under
     if as_json:
         by_codes = {truth: found.as_dict() for truth, found in scores.items()}
-        fields = {"bits": opened.n_bits, "levels": opened.levels} | result.as_dict()
+        fields = {"bits": row.n_bits, "levels": row.levels} | result.as_dict()
         fields |= {"codes": by_codes} if scores else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
-        note(f"model {opened.model}: {opened.n_bits} bits, {opened.levels} levels of a projection")
+        note(f"model {row.model}: {row.n_bits} bits, {row.levels} levels of a projection")
         print_evaluation(result)
         for name_of_truth, found in scores.items():
             echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
-            print_table(
-                ["measure", "value"], [[name, value] for name, value in found.values.items()]
-            )
+            print_table(["measure", "value"], list(found.values.items()))
     if plot_file is not None:
-        save_evaluation(result, plot_file, own=default_candidates(opened, k))
+        save_evaluation(result, plot_file, own=own_candidates)
         note(f"wrote {plot_file}")
     if passed is False:
         note(
-            f"recall@{k} is {recall:.4f} with the index's own {default_candidates(opened, k)} "
-            f"candidates, less than {fail_under:g}"
+            f"recall@{k} is {recall:.4f} with the index's own {own_candidates} candidates, less "
+            f"than {fail_under:g}"
         )
         raise click.exceptions.Exit(NO)
 
@@ -229,39 +216,14 @@ def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
         note(f"not recorded: {recall_history.obstacle(index)}")
 
 
-def _default_recall(index: IndexRow, result: Evaluation) -> float | None:
-    own = default_candidates(index, result.k)
-    return next((p.recall for p in result.points if p.candidates == own), None)
-
-
 def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:
     if as_json:
         print_json([point.as_dict() for point in points])
         return
     k = {point.k for point in points}
-    recall = f"recall@{k.pop()}" if len(k) == 1 else "recall@k"
-    headings = ["measured", "set", "queries", "model", "access", "ranking", "candidates", "probes"]
-    headings += ["k", recall, "p50 ms", "p95 ms"]
-    print_table(
-        headings,
-        [
-            [
-                point.measured_at,
-                point.query_set or "",
-                point.queries,
-                point.model,
-                point.access,
-                point.ranking,
-                point.candidates,
-                "" if point.probes is None else str(point.probes),
-                point.k,
-                point.recall,
-                point.p50_ms,
-                point.p95_ms,
-            ]
-            for point in points
-        ],
-    )
+    recall = f"recall@{min(k)}" if len(k) == 1 else "recall@k"
+    *first, _, p50, p95 = recall_history.HEADINGS
+    print_table([*first, recall, p50, p95], [astuple(point) for point in points])
 
 
 def _print_sets(index: IndexRow, as_json: bool) -> None:
@@ -269,5 +231,5 @@ def _print_sets(index: IndexRow, as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in found])
         return
-    rows: list[list[Any]] = [[one.name, one.queries, one.rows, one.created_at] for one in found]
+    rows = [[one.name, one.queries, one.rows, one.created_at] for one in found]
     print_table(["name", "queries", "rows of the table", "created"], rows)

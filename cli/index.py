@@ -15,14 +15,19 @@ from pg_hashindex.models.model import Metric
 from ._shared import (
     LANGUAGES,
     LateGroup,
+    answer,
     confirm,
     connected,
-    database_option,
-    json_option,
+    filter_columns_option,
     note,
+    of_database,
+    of_index,
+    opened,
     print_json,
     print_table,
     progress,
+    table_options,
+    trust_option,
 )
 
 
@@ -48,6 +53,7 @@ ranking_option = click.option(
 
 throttle_option = click.option(
     "--throttle",
+    "rows_per_second",
     type=float,
     metavar="ROWS_PER_SECOND",
     help="Encode at most this number of rows a second, and list as many by landmarks.",
@@ -65,36 +71,26 @@ patience_option = click.option(
 
 
 _OTHERS = {
-    "check": ("check", "Check index NAME, and print findings with advice."),
-    "swap": ("swap", "Give index NAME another model, while it is searched and written to."),
-    "rollback": ("swap", "Return to the codes that index NAME had before the last swap."),
-    "prune": ("swap", "Drop the codes that index NAME had before the last swap."),
-    "repair": ("repair", "Repair index NAME, and print what was done."),
-    "rebind": (
-        "repair",
-        "Name the table or columns of index NAME after a renaming, and repair it.",
-    ),
-    "grant": ("grant", "Let roles search index NAME by its codes."),
-    "revoke": (
-        "grant",
-        "Take the codes of index NAME from roles; rights on the table stay as they are.",
-    ),
-    "distribute": (
-        "distribute",
-        "Bring index NAME to the shards of its table, which Citus distributes.",
-    ),
+    "check": "Check index NAME, and print findings with advice.",
+    "swap": "Give index NAME another model, while it is searched and written to.",
+    "rollback": "Return to the codes that index NAME had before the last swap.",
+    "prune": "Drop the codes that index NAME had before the last swap.",
+    "repair": "Repair index NAME, and print what was done.",
+    "rebind": "Name the table or columns of index NAME after a renaming, and repair it.",
+    "grant": "Let roles search index NAME by its codes.",
+    "revoke": "Take the codes of index NAME from roles; rights on the table stay as they are.",
+    "distribute": "Bring index NAME to the shards of its table, which Citus distributes.",
 }
+_MODULES = {"rollback": "swap", "prune": "swap", "rebind": "repair", "revoke": "grant"}
 
 
-@click.group(cls=LateGroup, late=_OTHERS)
+@click.group(cls=LateGroup, late=_OTHERS, modules=_MODULES)
 def index() -> None:
     """Create, encode, configure, swap, check, repair and drop indexes."""
 
 
 @index.command()
-@click.argument("name")
-@click.option("--table", required=True, help="Table to search, as SQL writes it.")
-@click.option("--column", required=True, help="Its column of type vector or halfvec.")
+@table_options
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that makes codes.")
 @click.option("--id", "id_column", help="Key column, unique and NOT NULL.  [default: primary key]")
 @click.option(
@@ -109,57 +105,17 @@ def index() -> None:
 )
 @access_option("scan")
 @ranking_option
-@click.option(
-    "--filter-columns",
-    default="",
-    metavar="COLUMN,...",
-    help="Columns to copy beside the codes: filters on them drop rows before these are read.",
-)
-@click.option(
-    "--trust-owner",
-    is_flag=True,
-    help="Accept a table of another role, which can then run code as the administrator.",
-)
+@filter_columns_option
+@trust_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
 @patience_option
-@database_option
-@json_option
-def create(
-    database_url: str,
-    name: str,
-    table: str,
-    column: str,
-    model: str,
-    id_column: str | None,
-    metric: Metric | None,
-    layout: Layout,
-    access: Access,
-    ranking: Ranking | None,
-    filter_columns: str,
-    trust_owner: bool,
-    encode: bool,
-    patience: float,
-    as_json: bool,
-) -> None:
+@of_index
+def create(database_url: str, name: str, encode: bool, as_json: bool, **options: Any) -> None:
     """Create index NAME: codes, triggers, search function; then encode the rows."""
     with connected(database_url) as connection:
-        created = HashIndex.create(
-            connection,
-            name,
-            table=table,
-            column=column,
-            model=model,
-            id_column=id_column,
-            metric=metric,
-            layout=layout,
-            access=access,
-            ranking=ranking,
-            filter_columns=[name.strip() for name in filter_columns.split(",") if name.strip()],
-            trust_owner=trust_owner,
-            patience=patience,
-        )
+        created = HashIndex.create(connection, name, **options)
         if created.encoded_in == "sql":
             note(f"created index {name}; rows written from now on are encoded at once")
         else:
@@ -174,31 +130,27 @@ def create(
 
 
 @index.command("encode")
-@click.argument("name")
 @throttle_option
-@database_option
-@json_option
-def encode_index(database_url: str, name: str, throttle: float | None, as_json: bool) -> None:
+@of_index
+def encode_index(
+    database_url: str, name: str, rows_per_second: float | None, as_json: bool
+) -> None:
     """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
     Then build the access path that the index is configured for, if it is not in use yet.
     """
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
+    with opened(database_url, name) as found:
         with progress(f"encoding the rows of {found.qualified_table}") as bars:
-            written = found.encode(progress=bars, rows_per_second=throttle)
+            written = found.encode(progress=bars, rows_per_second=rows_per_second)
         waiting, row = found.waiting(), found.row
-    if as_json:
-        print_json({"name": name, "encoded": written, "waiting": waiting, "access": row.access})
-    else:
-        note(f"encoded {written} rows")
+    done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
+    answer(as_json, done, f"encoded {written} rows")
     if waiting:
         note(_what_to_do(row, waiting, encoded=True))
     _note_building(row)
 
 
 @index.command()
-@click.argument("name")
 @access_option(None)
 @ranking_option
 @click.option("--candidates", type=int, help="Rows kept by code before the exact order.")
@@ -210,31 +162,14 @@ def encode_index(database_url: str, name: str, throttle: float | None, as_json: 
     help="Encode rows without a code and build the access path now.",
 )
 @patience_option
-@database_option
-@json_option
-def configure(
-    database_url: str,
-    name: str,
-    access: Access | None,
-    ranking: Ranking | None,
-    candidates: int | None,
-    probes: int | None,
-    build: bool,
-    patience: float,
-    as_json: bool,
-) -> None:
+@of_index
+def configure(database_url: str, name: str, build: bool, as_json: bool, **settings: Any) -> None:
     """Change the defaults of searches of index NAME; other settings stay as they are.
 
     Searches do not wait; they use the previous access path until the new one is built.
     """
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name).configure(
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            patience=patience,
-        )
+    with opened(database_url, name) as found:
+        found.configure(**settings)
         if build and found.building is not None:
             with progress(f"building access by {found.building}") as bars:
                 found.encode(progress=bars)
@@ -242,27 +177,21 @@ def configure(
 
 
 @index.command()
-@click.argument("name")
-@database_option
-@json_option
+@of_index
 def rebalance(database_url: str, name: str, as_json: bool) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
-        with progress(f"building the landmarks of {name}") as bars:
-            done = found.rebalance(progress=bars)
-    if as_json:
-        print_json({"name": name} | done._asdict())
-    else:
-        note(
-            f"put {done.rows} rows in the order of {done.landmarks} landmarks; there were "
-            f"{done.landmarks_before}"
-        )
+    with opened(database_url, name) as found, progress(f"building the landmarks of {name}") as bars:
+        done = found.rebalance(progress=bars)
+    answer(
+        as_json,
+        {"name": name} | done._asdict(),
+        f"put {done.rows} rows in the order of {done.landmarks} landmarks; there were "
+        f"{done.landmarks_before}",
+    )
 
 
 @index.command("list")
-@database_option
-@json_option
+@of_database
 def list_all(database_url: str, as_json: bool) -> None:
     """List every index."""
     with connected(database_url) as connection:
@@ -274,45 +203,31 @@ def list_all(database_url: str, as_json: bool) -> None:
         print_json(rows)
         return
     headings = ["name", "table", "column", "model", "bits", "metric", "layout", "access"]
-    headings += ["encoded in"]
-    headings += ["waiting", "swap", "created"]
-    print_table(
-        headings,
-        [
-            # As text, so that the whole column is aligned to one side.
-            [_shown(heading, row[heading.replace(" ", "_")]) for heading in headings]
-            for row in rows
-        ],
-    )
+    headings += ["encoded in", "waiting", "swap", "created"]
+    for row in rows:
+        row["encoded in"] = LANGUAGES[row["encoded_in"]]
+    print_table(headings, [[row[heading] for heading in headings] for row in rows])
 
 
 @index.command()
-@click.argument("name")
-@database_option
-@json_option
+@of_index
 def show(database_url: str, name: str, as_json: bool) -> None:
     """Show an index: its table and model, how many rows are encoded, and its size."""
-    with connected(database_url) as connection:
-        _print_index(HashIndex.open(connection, name).row, as_json)
+    with opened(database_url, name) as found:
+        _print_index(found.row, as_json)
 
 
 @index.command()
-@click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @patience_option
-@database_option
-@json_option
+@of_index
 def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool) -> None:
     """Drop an index with its codes and triggers; table and model stay."""
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
+    with opened(database_url, name) as found:
         if not yes:
             confirm(f"Drop index {name} of {found.qualified_table}, with its codes?")
         found.drop(patience=patience)
-    if as_json:
-        print_json({"name": name, "dropped": True})
-    else:
-        note(f"dropped index {name}")
+    answer(as_json, {"name": name, "dropped": True}, f"dropped index {name}")
 
 
 def _fields(found: IndexRow) -> dict[str, Any]:
@@ -321,7 +236,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "table": found.qualified_table,
         "column": found.column_name,
         "id": f"{found.id_column} {found.id_type}",
-        "model": f"{found.model}:{found.model_version}",
+        "model": found.model_name,
         "method": found.method,
         "bits": found.n_bits,
         "levels": found.levels,
@@ -350,14 +265,6 @@ def _waiting(found: IndexRow) -> int | None:
         return None  # its table is gone, or we may not read it: list the index all the same
 
 
-def _shown(heading: str, value: Any) -> Any:
-    if heading == "encoded in":
-        return LANGUAGES[value]
-    if heading in {"waiting", "swap"}:
-        return "" if value is None else str(value)
-    return value
-
-
 def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
     if encoded and found.network == "rows":
         return (
@@ -379,7 +286,7 @@ def _note_swap(found: IndexRow) -> None:
     for row in read_rows(found.connection, "ORDER BY i.name"):
         if row.swap_of != found.name:
             continue
-        model = f"{row.model}:{row.model_version}"
+        model = row.model_name
         if row.swap_state == "previous":
             note(
                 f"the codes of model {model} are kept up to date as {row.name}; return to them: "
@@ -415,40 +322,21 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         print_json(fields if lists is None else fields | {"lists": asdict(lists)})
         return
     arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
-    print_table(
-        ["", ""],
-        [
-            *(
-                [heading, str(_shown(heading, value))]
-                for key, value in _fields(found).items()
-                if value is not None
-                for heading in [key.replace("_", " ")]
-            ),
-            ["codes", f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait"],
-            *_lists_row(lists),
-            [
-                "size",
-                f"{summary.code_bytes / 1e6:.1f} MB of codes, "
-                f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
-                f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
-            ],
-            ["search", f"SELECT * FROM {found.search_function}({arguments})"],
-        ],
-    )
+    shown = _fields(found) | {
+        "encoded_in": LANGUAGES[found.encoded_in],
+        "codes": f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait",
+        "lists": lists
+        and f"{lists.landmarks} landmarks, {lists.mean:.0f} codes each, {lists.longest} at most",
+        "size": f"{summary.code_bytes / 1e6:.1f} MB of codes, "
+        f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
+        f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
+        "search": f"SELECT * FROM {found.search_function}({arguments})",
+    }
+    given = {key.replace("_", " "): value for key, value in shown.items() if value is not None}
+    print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
     if summary.waiting:
         note(_what_to_do(found, summary.waiting, encoded=encoded))
     _note_building(found)
     _note_swap(found)
     if lists is not None:
         _note_lists(found, lists, summary.codes)
-
-
-def _lists_row(lists: ListSummary | None) -> list[list[str]]:
-    if lists is None:
-        return []
-    return [
-        [
-            "lists",
-            f"{lists.landmarks} landmarks, {lists.mean:.0f} codes each, {lists.longest} at most",
-        ]
-    ]

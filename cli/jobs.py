@@ -6,7 +6,7 @@ import click
 
 from pg_hashindex.db.jobs import JobRow, end_dead, list_jobs
 
-from ._shared import connected, database_option, json_option, note, print_json, print_table
+from ._shared import connected, note, of_database, print_json, print_table
 
 
 @click.command()
@@ -14,8 +14,7 @@ from ._shared import connected, database_option, json_option, note, print_json, 
 @click.option(
     "--forget", is_flag=True, help="Mark dead jobs as failed, so that they are no longer listed."
 )
-@database_option
-@json_option
+@of_database
 def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
     """List running jobs, and dead ones with the command that continues each.
 
@@ -40,7 +39,7 @@ def jobs(database_url: str, ended: bool, forget: bool, as_json: bool) -> None:
                 job.phase,
                 _rows(job),
                 f"{job.rows_per_second:.0f}" if job.rows_per_second else "",
-                "" if job.time_left is None else _span(job.time_left),
+                job.time_left and timedelta(seconds=round(job.time_left.total_seconds())),
                 job.started_at,
                 f"{job.heartbeat_at:%H:%M:%S}",
             ]
@@ -61,10 +60,6 @@ def _rows(job: JobRow) -> str:
     if job.rows_total is None or job.state == "done":
         return str(job.rows_done or "")
     return f"{job.rows_done} of {job.rows_total}"
-
-
-def _span(left: timedelta) -> str:
-    return str(timedelta(seconds=round(left.total_seconds())))
 
 
 def _how(job: JobRow) -> str:

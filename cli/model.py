@@ -2,6 +2,7 @@
 
 import secrets
 import shlex
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,12 +22,13 @@ from ._shared import (
     LANGUAGES,
     connected,
     database_option,
-    json_option,
     note,
+    of_database,
     parameter,
     print_json,
     print_table,
     progress,
+    seed_option,
 )
 
 #: Below this recall on held-back rows, training warns.
@@ -47,6 +49,7 @@ def model() -> None:
 @click.option("--method", required=True, type=click.Choice(list(HASHERS)), help="How to learn.")
 @click.option(
     "--bits",
+    "n_bits",
     type=int,
     help="Projections to learn, one bit of the code each; 'sign' has one for each dimension.",
 )
@@ -55,6 +58,7 @@ def model() -> None:
     type=click.Choice(["2", "4"]),
     default="2",
     show_default=True,
+    callback=lambda context, option, value: int(value),
     help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
 )
 @click.option(
@@ -128,13 +132,7 @@ def model() -> None:
     metavar="KEY=VALUE",
     help="A parameter of the method; may be repeated.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of all random draws.",
-)
+@seed_option
 @click.option("--force", is_flag=True, help="Train even on too few rows.")
 @click.option(
     "--device",
@@ -142,108 +140,78 @@ def model() -> None:
 )
 @click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(dir_okay=False),
     help="File that deep methods save their training to; if it exists, training continues from it.",
 )
-@database_option
-@json_option
+@of_database
 def train_model(
     database_url: str,
     name: str,
     method: str,
-    bits: int | None,
-    levels: str,
-    codes: RowCodes,
     table: str | None,
     column: str | None,
     file: Path | None,
-    labels: str | None,
-    pairs: str | None,
-    triplets: str | None,
-    graph: str | None,
     id_column: str | None,
-    metric: Metric,
     sample: int | None,
     all_rows: bool,
     parameters: tuple[str, ...],
-    seed: int,
     force: bool,
     device: str | None,
-    checkpoint: Path | None,
+    checkpoint: str | None,
     as_json: bool,
+    **others: Any,
 ) -> None:
     """Train model NAME and store it; a taken name gets the next version."""
-    known = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
-    by_key = (pairs, triplets, graph) != (None, None, None)
-    if id_column is not None and (file is not None or not by_key):
+    known = {what: others.pop(what) for what in ("labels", "pairs", "triplets", "graph")}
+    taught = [what for what, given in known.items() if given is not None]
+    if id_column is not None and (file is not None or not {*taught} - {"labels"}):
         raise click.UsageError(
             "--id is the key for --pairs, --triplets and --graph-query of a table; give it only "
             "with these"
         )
-    if all_rows and (file is not None or any(value is not None for value in known.values())):
+    if all_rows and (file is not None or taught):
         raise click.UsageError(
             "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
             "--triplets and --graph-query"
         )
+    if (table is None) != (column is None) or (table is None) == (file is None):
+        raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
-    _add_of_deep(
-        given, method, device=device, checkpoint=None if checkpoint is None else str(checkpoint)
-    )
-    rows = sample_rows(method) if sample is None else sample
-    options: dict[str, Any] = {
-        "n_bits": bits,
-        "levels": int(levels),
-        "codes": codes,
-        "metric": metric,
-        "random_state": seed,
-        "parameters": given,
+    _add_of_deep(given, method, device=device, checkpoint=checkpoint)
+    options: dict[str, Any] = {**others, "parameters": given}
+    draw: dict[str, Any] = {
+        **known,
+        "rows": sample_rows(method) if sample is None else sample,
+        "random_state": others["random_state"],
     }
     # Refuse what can be refused before the sample is read.
-    hasher = hasher_for(method, [what for what in known if known[what] is not None], **options)
+    hasher = hasher_for(method, taught, **options)
     options["force"] = force
+    drawn = None
     with connected(database_url) as connection:
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
-        if table is not None:
+        if table is None or column is None:
+            drawn = load_sample(file or Path(), **draw)
+        else:
             for (dimension,) in connection.execute(_DIMENSION, [table, column]):
                 hasher.check_dimension(dimension)
-        drawn = None
-        if all_rows and table is not None and column is not None:
-            with progress(f"training {method} on all rows of {table}") as bars:
-                trained = train_on_table(
-                    connection, table, column, name, method, **options, progress=bars
-                )
-        elif file is not None and table is None and column is None:
-            drawn = load_sample(file, **known, rows=rows, random_state=seed)
-        elif table is not None and column is not None and file is None:
-            with progress(f"reading {table}") as bars:
-                drawn = sample_table(
-                    connection,
-                    table,
-                    column,
-                    **known,
-                    id_column=id_column,
-                    rows=rows,
-                    random_state=seed,
-                    progress=bars,
-                )
-        else:
-            raise click.UsageError("give either --table and --column, or --from")
+            if all_rows:
+                with progress(f"training {method} on all rows of {table}") as bars:
+                    trained = train_on_table(
+                        connection, table, column, name, method, **options, progress=bars
+                    )
+            else:
+                with progress(f"reading {table}") as bars:
+                    drawn = sample_table(
+                        connection, table, column, **draw, id_column=id_column, progress=bars
+                    )
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
+        teachers = {what: getattr(drawn, what) for what in ("y", "pairs", "triplets", "graph")}
         with progress(f"training {method} on {shape}") as bars:
-            trained = train(
-                drawn.X,
-                name,
-                method,
-                y=drawn.y,
-                pairs=drawn.pairs,
-                triplets=drawn.triplets,
-                graph=drawn.graph,
-                **options,
-                progress=bars,
-            )
+            trained = train(drawn.X, name, method, **teachers, **options, progress=bars)
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
@@ -259,7 +227,7 @@ def train_model(
             "another row, so the graph has no effect on them"
         )
     # Who teaches labels, pairs or a graph wants other neighbours than the nearest.
-    if not any(value is not None for value in known.values()):
+    if not taught:
         _warn_of_recall(stored, table, column)
     _print_model(stored, as_json)
 
@@ -305,8 +273,7 @@ def _add_of_deep(given: dict[str, Any], method: str, **options: str | None) -> N
 
 
 @model.command("list")
-@database_option
-@json_option
+@of_database
 def list_models(database_url: str, as_json: bool) -> None:
     """List every version of every model."""
     with connected(database_url) as connection:
@@ -314,32 +281,17 @@ def list_models(database_url: str, as_json: bool) -> None:
     if as_json:
         print_json([vars(stored) for stored in models])
         return
-    print_table(
-        [
-            *["name", "version", "method", "dimension", "bits", "metric", "evaluated in"],
-            *["created", "indexes"],
-        ],
-        [
-            [
-                stored.name,
-                stored.version,
-                stored.method,
-                stored.dimension,
-                stored.n_bits,
-                stored.metric,
-                LANGUAGES[stored.evaluated_in],
-                stored.created_at,
-                ", ".join(stored.indexes),
-            ]
-            for stored in models
-        ],
-    )
+    headings = ["name", "version", "method", "dimension", "bits", "metric", "evaluated in"]
+    first = attrgetter("name", "version", "method", "dimension", "n_bits", "metric")
+    rows = [
+        [*first(m), LANGUAGES[m.evaluated_in], m.created_at, ", ".join(m.indexes)] for m in models
+    ]
+    print_table([*headings, "created", "indexes"], rows)
 
 
 @model.command()
 @click.argument("reference", metavar="NAME[:VERSION]")
-@database_option
-@json_option
+@of_database
 def show(database_url: str, reference: str, as_json: bool) -> None:
     """Show what is known about a model."""
     with connected(database_url) as connection:
@@ -350,10 +302,8 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
     if as_json:
         print_json(vars(stored))
         return
-    steps = [
-        *stored.layer_kinds,
-        *([f"network of kind {stored.network}"] if stored.network else []),
-    ]
+    network = [f"network of kind {stored.network}"] if stored.network else []
+    steps = " > ".join([*stored.layer_kinds, *network])
     lines = {
         "model": f"{stored.name}:{stored.version}",
         "method": stored.method,
@@ -363,7 +313,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",
-        "layers": f"{' > '.join(steps)} ({stored.size_bytes / 1024:.0f} kB)",
+        "layers": f"{steps} ({stored.size_bytes / 1024:.0f} kB)",
         "evaluated in": LANGUAGES[stored.evaluated_in],
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},
         "profile": "none"

@@ -5,10 +5,13 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
+from pg_hashindex import schema, store
+from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
+from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
     DatabaseStateError,
     InvalidInputError,
@@ -17,6 +20,15 @@ from pg_hashindex.errors import (
     UnknownIndexError,
     UnknownModelError,
 )
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Metric
+from pg_hashindex.quality import doctor_advice as sizes
+from pg_hashindex.quality import evaluate
+from pg_hashindex.quality.doctor import diagnose
+from pg_hashindex.quality.doctor_findings import Diagnosis
+from pg_hashindex.quality.tuning import Goal, apply, tune_table
+from pg_hashindex.training import train
+from pg_hashindex.training.sampling import sample_rows, sample_table
 
 from ._shared import (
     NO,
@@ -25,16 +37,13 @@ from ._shared import (
     connected,
     database_option,
     echo,
+    filter_columns_option,
     note,
     print_evaluation,
     progress,
+    table_options,
+    trust_option,
 )
-
-if TYPE_CHECKING:
-    from pg_hashindex.db.connection import Connection
-    from pg_hashindex.index.handle import HashIndex
-    from pg_hashindex.models.model import Metric
-    from pg_hashindex.quality.doctor_findings import Diagnosis
 
 _METHOD, _BITS = "itq", 256
 _LEVELS: Literal[4] = 4
@@ -50,8 +59,7 @@ _MOST_NAME = 40
 
 
 @click.command()
-@click.option("--table", required=True, help="Table to search, as SQL writes it.")
-@click.option("--column", required=True, help="Its column of type vector or halfvec.")
+@table_options
 @click.option(
     "--recall",
     type=Share(),
@@ -66,18 +74,9 @@ _MOST_NAME = 40
     type=click.Choice(["l2", "cosine", "ip"]),
     help="Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
-@click.option(
-    "--filter-columns",
-    default="",
-    metavar="COLUMN,...",
-    help="Columns to keep beside the codes: filters on them leave rows out before any is read.",
-)
+@filter_columns_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
-@click.option(
-    "--trust-owner",
-    is_flag=True,
-    help="Take a table of another role, which can then run code as the administrator.",
-)
+@trust_option
 @click.option("--anyway", is_flag=True, help="Go on where pgvector's HNSW suits the table better.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
@@ -88,23 +87,20 @@ def quickstart(
     recall: float,
     name: str | None,
     id_column: str | None,
-    metric: "Metric | None",
-    filter_columns: str,
+    metric: Metric | None,
+    filter_columns: list[str],
     tuned: bool,
     trust_owner: bool,
     anyway: bool,
     yes: bool,
 ) -> None:
-    """Make an index of a table: install the schema, train a model, encode the rows, measure.
+    """Make an index of a table: install the schema, train a model, encode, measure.
 
     Asks before it changes anything. If a run was cut off, run it again: it continues where it
     stopped, and changes nothing where all is there. Exit code 1 if pgvector's HNSW suits the table
     better, or if the recall is not reached.
     """
-    from pg_hashindex.quality.doctor import diagnose
-
-    kept = [word.strip() for word in filter_columns.split(",") if word.strip()]
-    if tuned and kept:
+    if tuned and filter_columns:
         raise click.UsageError("--tune makes an index without --filter-columns")
     with connected(database_url) as connection:
         _refuse_read_only(connection)
@@ -117,18 +113,22 @@ def quickstart(
         if not complete:
             # Tuning measures what this only estimates.
             unasked = index is None and not anyway and not tuned
-            if unasked and (better := _hnsw_suits(found, kept)) is not None:
+            if unasked and (better := _hnsw_suits(found, filter_columns)) is not None:
                 note(better)
                 raise click.exceptions.Exit(NO)
-            note(_plan(connection, database_url, found, name, chosen, tuned))
+            current = _schema_is_current(database_url)
+            note(_plan(found, name, chosen, tuned, current))
             if not yes:
                 confirm("Go on?")
-            _install(database_url)
+            if not current:
+                with translated_errors(), create_engine(database_url).begin() as transaction:
+                    schema.upgrade(transaction)
+                note("installed schema hashindex")
             if index is None:
                 made = _tuned if tuned else _made
                 options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
                 if not tuned:
-                    options |= {"filter_columns": kept, "trust_owner": trust_owner}
+                    options |= {"filter_columns": filter_columns, "trust_owner": trust_owner}
                 index = made(connection, found, name, recall, anyway, **options)
             if not _is_complete(index):
                 with progress(f"encoding the rows of {found.table.name} as {name}") as bars:
@@ -145,15 +145,15 @@ def quickstart(
             raise click.exceptions.Exit(NO)
 
 
-def _refuse_read_only(connection: "Connection") -> None:
-    row = connection.execute(
-        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
-    ).fetchone()
-    if row is not None and row[0]:
+def _refuse_read_only(connection: Connection) -> None:
+    standby, read_only = one_row(
+        connection, "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+    )
+    if standby:
         raise DatabaseStateError(
             "nothing can be made here; a standby only reads: connect to the primary server"
         )
-    if row is not None and row[1] == "on":
+    if read_only == "on":
         raise DatabaseStateError(
             "sessions only read here (default_transaction_read_only is on): connect to a server, "
             "or as a role, that may write"
@@ -172,17 +172,16 @@ _RIGHTS = """
     FROM pg_class c
     LEFT JOIN pg_namespace n ON n.nspname = 'hashindex'
     JOIN pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole)
-    WHERE c.oid = %s::regclass
+    WHERE c.oid = $1::regclass
 """
 
 
 def _refuse_rights(
-    connection: "Connection", found: "Diagnosis", id_column: str | None, trust_owner: bool
+    connection: Connection, found: Diagnosis, id_column: str | None, trust_owner: bool
 ) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
-    row = connection.execute(_RIGHTS, [table]).fetchone()
-    assert row is not None  # noqa: S101
+    row = one_row(connection, _RIGHTS, [table])
     role, database, installed, may_create, administrator, administers = row[:6]
     kind, missing, owner, trusted, has_key = row[6:]
     if installed and not administers:
@@ -215,7 +214,7 @@ def _refuse_rights(
         )
 
 
-def _default_name(found: "Diagnosis") -> str:
+def _default_name(found: Diagnosis) -> str:
     table = found.table.name.replace('"', "").rpartition(".")[2]
     return (
         re.sub(r"[^\w-]", "_", f"{table}_{found.table.column}")
@@ -224,16 +223,13 @@ def _default_name(found: "Diagnosis") -> str:
     )
 
 
-def _metric(found: "Diagnosis") -> "Metric":
+def _metric(found: Diagnosis) -> Metric:
     known: Any = next((i.metric for i in found.indexes if i.metric not in (None, "l1")), "cosine")
     return known  # type: ignore[no-any-return]
 
 
-def _index(connection: "Connection", found: "Diagnosis", name: str) -> "HashIndex | None":
+def _index(connection: Connection, found: Diagnosis, name: str) -> HashIndex | None:
     """Find what an earlier run has left of the index; refuse another one of that name."""
-    from pg_hashindex.db.table_source import find_relation
-    from pg_hashindex.index.handle import HashIndex
-
     try:
         index = HashIndex.open(connection, name)
     except (UnknownIndexError, MissingSchemaError):
@@ -247,14 +243,12 @@ def _index(connection: "Connection", found: "Diagnosis", name: str) -> "HashInde
     return index
 
 
-def _is_complete(index: "HashIndex") -> bool:
+def _is_complete(index: HashIndex) -> bool:
     return index.building is None and not index.waiting()
 
 
-def _hnsw_suits(found: "Diagnosis", filter_columns: list[str]) -> str | None:
+def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
     """Say that pgvector's own index is the better choice, where nothing speaks for codes."""
-    from pg_hashindex.quality import doctor_advice as sizes
-
     table, memory = found.table, found.memory
     hnsw = sizes.hnsw_bytes(table.rows, (4 if table.type == "vector" else 2) * table.dimension)
     seconds = sizes.hnsw_seconds(table.rows, table.dimension)
@@ -288,19 +282,10 @@ def _hnsw_suits(found: "Diagnosis", filter_columns: list[str]) -> str | None:
     )
 
 
-def _plan(
-    connection: "Connection",
-    database_url: str,
-    found: "Diagnosis",
-    name: str,
-    metric: str,
-    tuned: bool,
-) -> str:
-    from pg_hashindex.quality.doctor_advice import expected_bytes, megabytes
-
-    table = found.table
-    steps = []
-    if not _schema_is_current(database_url):
+def _plan(found: Diagnosis, name: str, metric: str, tuned: bool, current: bool) -> str:
+    table, steps = found.table, []
+    size = sizes.megabytes(sizes.expected_bytes(table.rows))
+    if not current:
         steps.append("install schema hashindex, or bring it up to this release")
     if tuned:
         steps.append("try methods and settings on a sample, and train the best model")
@@ -310,8 +295,8 @@ def _plan(
             f"distance {metric}"
         )
     steps += [
-        f"create index {name} of {table.rows} rows, about "
-        f"{megabytes(expected_bytes(table.rows))}, and triggers on {table.name} that keep it fresh",
+        f"create index {name} of {table.rows} rows, about {size}, and triggers on {table.name} "
+        "that keep it fresh",
         "measure its recall",
     ]
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
@@ -319,43 +304,24 @@ def _plan(
 
 
 def _schema_is_current(database_url: str) -> bool:
-    from pg_hashindex import schema
-    from pg_hashindex.db.connection import create_engine, translated_errors
-
     with translated_errors(), create_engine(database_url).connect() as connection:
         return schema.status(connection).up_to_date
 
 
-def _install(database_url: str) -> None:
-    from pg_hashindex import schema
-    from pg_hashindex.db.connection import create_engine, translated_errors
-
-    if _schema_is_current(database_url):
-        return
-    with translated_errors(), create_engine(database_url).begin() as connection:
-        schema.upgrade(connection)
-    note("installed schema hashindex")
-
-
-def _bits(found: "Diagnosis") -> int:
+def _bits(found: Diagnosis) -> int:
     # ITQ has no more projections than there are dimensions, and training asks for 10 rows a bit.
     return max(1, min(_BITS, found.table.dimension, found.table.rows // 10 or 1))
 
 
 def _made(
-    connection: "Connection",
-    found: "Diagnosis",
+    connection: Connection,
+    found: Diagnosis,
     name: str,
     recall: float,
     anyway: bool,
     **options: Any,
-) -> "HashIndex":
+) -> HashIndex:
     """Train a model, unless an earlier run has left one, and create the index."""
-    from pg_hashindex import store
-    from pg_hashindex.index.handle import HashIndex
-    from pg_hashindex.training import train
-    from pg_hashindex.training.sampling import sample_rows, sample_table
-
     table = found.table
     try:
         there = store.describe(connection, name)
@@ -396,15 +362,13 @@ def _made(
 
 
 def _tuned(
-    connection: "Connection",
-    found: "Diagnosis",
+    connection: Connection,
+    found: Diagnosis,
     name: str,
     recall: float,
     anyway: bool,
     **options: Any,
-) -> "HashIndex":
-    from pg_hashindex.quality.tuning import Goal, apply, tune_table
-
+) -> HashIndex:
     table = found.table
     advice = tune_table(connection, table.name, table.column, Goal(recall), on_step=note, **options)
     if advice.applicable is None:
@@ -419,19 +383,16 @@ def _tuned(
         return apply(connection, advice, name=name, progress=bars)
 
 
-def _measured(connection: "Connection", name: str, recall: float) -> "tuple[HashIndex, bool, bool]":
+def _measured(connection: Connection, name: str, recall: float) -> tuple[HashIndex, bool, bool]:
     """Measure, and have searches keep as few candidates as reach the recall.
 
     Returns the index, whether it reaches the recall, and whether it was configured.
     """
-    from pg_hashindex.index.handle import HashIndex
-    from pg_hashindex.quality.evaluate import evaluate
-
     changed = False
     while True:
         index = HashIndex.open(connection, name)
         with progress(f"measuring index {name}") as bars:
-            tried = evaluate(
+            tried = evaluate.evaluate(
                 index,
                 queries=_QUERIES,
                 candidates=sorted({*_CANDIDATES, index.candidates}),
@@ -457,7 +418,7 @@ def _measured(connection: "Connection", name: str, recall: float) -> "tuple[Hash
     return index, enough is not None, changed
 
 
-def _next(index: "HashIndex", found: "Diagnosis") -> str:
+def _next(index: HashIndex, found: Diagnosis) -> str:
     table, name = found.table, shlex.quote(index.name)
     cast = "" if table.type == "vector" else "::vector"
     key = f'"{index.id_column}"' if not re.fullmatch("[a-z_][a-z0-9_]*", index.id_column) else (
@@ -477,5 +438,5 @@ Search, with your query's vector in place of the subquery:
 Undo all of it:
 
   pg-hashindex index drop {name} --yes
-  pg-hashindex model drop {shlex.quote(f"{index.model}:{index.model_version}")}
+  pg-hashindex model drop {shlex.quote(index.model_name)}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""

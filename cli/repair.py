@@ -4,10 +4,9 @@ from dataclasses import asdict
 
 import click
 
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations.repair import Repaired, drop_orphans
 
-from ._shared import NO, connected, database_option, echo, json_option, note, print_json, progress
+from ._shared import NO, connected, echo, note, of_database, of_index, opened, print_json, progress
 
 __all__ = ["rebind", "repair"]
 
@@ -21,8 +20,7 @@ __all__ = ["rebind", "repair"]
     is_flag=True,
     help="Instead of repairing NAME, drop objects that belong to no index.",
 )
-@database_option
-@json_option
+@of_database
 def repair(
     database_url: str, name: str | None, full: bool, undo: bool, orphans: bool, as_json: bool
 ) -> None:
@@ -38,38 +36,25 @@ def repair(
         return
     if name is None:
         raise click.UsageError("name an index to repair, or give --orphans")
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
-        with progress(f"repairing index {name}") as bars:
-            result = found.repair(full=full, undo=undo, progress=bars)
+    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
+        result = found.repair(full=full, undo=undo, progress=bars)
     _print(result, as_json)
 
 
 @click.command()
-@click.argument("name")
 @click.option("--table", help="Table that is searched.  [default: as before]")
 @click.option("--column", help="Its column of vectors.  [default: as before]")
 @click.option("--id", "id_column", help="Its key column.  [default: as before]")
-@database_option
-@json_option
-def rebind(
-    database_url: str,
-    name: str,
-    table: str | None,
-    column: str | None,
-    id_column: str | None,
-    as_json: bool,
-) -> None:
+@of_index
+def rebind(database_url: str, name: str, as_json: bool, **names: str | None) -> None:
     """Name the table or columns of index NAME after a renaming, and repair it.
 
     Compares every code with a fresh encoding of its row.
     """
-    if not (table or column or id_column):
+    if not any(names.values()):
         raise click.UsageError("give --table, --column or --id")
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
-        with progress(f"repairing index {name}") as bars:
-            result = found.rebind(table=table, column=column, id_column=id_column, progress=bars)
+    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
+        result = found.rebind(**names, progress=bars)
     _print(result, as_json)
 
 

@@ -1,7 +1,9 @@
 """``pg-hashindex search`` and ``within``: the rows near a vector, or near a row."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import click
 from psycopg import sql
@@ -12,7 +14,7 @@ from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Hit
 
-from ._shared import connected, database_option, json_option, print_json, print_table
+from ._shared import of_database, opened, print_json, print_table, together, words
 
 # Characters of a column in a table; JSON has all.
 _MOST_SHOWN = 60
@@ -20,78 +22,66 @@ _MOST_SHOWN = 60
 _MOST_COLUMNS = 3
 
 
+_queried = together(
+    click.argument("index"),
+    click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it."),
+    click.option("--like", metavar="ID", help="Search for rows like the one with this key."),
+)
+
+
 @click.command()
-@click.argument("index")
-@click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
-@click.option("--like", metavar="ID", help="Search for the neighbours of the row with this key.")
+@_queried
 @click.option("-k", type=int, default=10, show_default=True, help="Answers wanted.")
 @click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
 @click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
-@click.option(
-    "--filter",
-    "filter_",
-    metavar="SQL",
-    help="Search only rows that match this filter, such as n > 5.",
-)
+@click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
 @click.option(
     "--columns",
+    callback=words,
     metavar="COLUMN,...",
     help="Show these columns of the rows as text.  [default: the first 3 columns of text; none in "
     "JSON]",
 )
-@database_option
-@json_option
+@of_database
 def search(
     database_url: str,
     index: str,
     query: str | None,
     like: str | None,
-    k: int,
-    candidates: int | None,
-    probes: int | None,
-    filter_: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
-    if (query is None) == (like is None):
-        raise click.UsageError("give either --query or --like")
-    with connected(database_url) as connection:
-        opened = HashIndex.open(connection, index)
-        if query is not None:
-            hits = opened.search(
-                _vector(query), k, candidates=candidates, probes=probes, filter=filter_
-            )
+    with _searched(database_url, index, query, like) as (found, vector):
+        if vector is not None:
+            hits = found.search(vector, **options)
         else:
-            hits = opened.search_like(like, k, candidates=candidates, probes=probes, filter=filter_)
-        if columns is not None:
-            names = [name.strip() for name in columns.split(",") if name.strip()]
-        else:
-            names = [] if as_json else _text_columns(opened.row)
-        shown = _columns(opened.row, hits, names)
+            hits = found.search_like(like, **options)
+        if columns is None:
+            columns = [] if as_json else _text_columns(found.row)
+        shown = _columns(found.row, hits, columns)
     if as_json:
         print_json(
             [
-                hit._asdict() | ({"columns": dict(zip(names, row, strict=True))} if names else {})
+                hit._asdict()
+                | ({"columns": dict(zip(columns, row, strict=True))} if columns else {})
                 for hit, row in zip(hits, shown, strict=True)
             ]
         )
     else:
         print_table(
-            ["id", "distance", *names],
+            ["id", "distance", *columns],
             [[*hit, *map(_short, row)] for hit, row in zip(hits, shown, strict=True)],
         )
 
 
 @click.command()
-@click.argument("index")
-@click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
-@click.option("--like", metavar="ID", help="Search for rows like the one with this key.")
+@_queried
 @click.option(
     "--radius", type=int, required=True, help="Bits in which codes may differ from the query's."
 )
-@database_option
-@json_option
+@of_database
 def within(
     database_url: str,
     index: str,
@@ -105,18 +95,28 @@ def within(
     Fast with access path lookup and a small radius; else a scan of all codes. With --like, the row
     itself is left out.
     """
-    if (query is None) == (like is None):
-        raise click.UsageError("give either --query or --like")
-    with connected(database_url) as connection:
-        opened = HashIndex.open(connection, index)
-        if query is not None:
-            hits = opened.within(_vector(query), radius)
+    with _searched(database_url, index, query, like) as (found, vector):
+        if vector is not None:
+            hits = found.within(vector, radius)
         else:
-            hits = opened.within_like(like, radius)
+            hits = found.within_like(like, radius)
     if as_json:
         print_json([hit._asdict() for hit in hits])
     else:
         print_table(["id", "distance"], hits)
+
+
+@contextmanager
+def _searched(
+    url: str, name: str, query: str | None, like: str | None
+) -> Iterator[tuple[HashIndex, list[float] | None]]:
+    """Open an index whose table is there; read the vector to search for, None for a row."""
+    if (query is None) == (like is None):
+        raise click.UsageError("give either --query or --like")
+    with opened(url, name) as found:
+        with translated_errors(row := found.row):
+            execute(found.connection, "SELECT $1::regclass", [row.qualified_table])
+        yield found, None if query is None else _vector(query)
 
 
 def _text_columns(index: IndexRow) -> list[str]:
@@ -145,22 +145,18 @@ def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[lis
                 "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
                 "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
             ).format(
+                **index.names,
                 columns=sql.SQL(", ").join(
                     sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
                 ),
-                table=index.table,
-                id=sql.Identifier(index.id_column),
-                type=sql.SQL(index.key_type),
             ),
             [[str(hit.id) for hit in hits]],
         ).fetchall()
     return [list(row) for row in rows]
 
 
-def _short(text: str | None) -> str:
-    if text is None:
-        return ""
-    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+def _short(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def _vector(text: str) -> list[float]:

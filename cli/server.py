@@ -1,37 +1,35 @@
 """``pg-hashindex server``: the embedded PostgreSQL."""
 
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
 
-from ._shared import NO, json_option, note, print_json, print_table
+from ._shared import NO, json_option, note, print_json, print_table, together
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+__all__ = ["find_server", "server", "server_options"]
 
-
-def _server_options(command: _Command) -> _Command:
-    """Add the options that select a server."""
-    command = click.option(
-        "--pg-version",
-        type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
-        help=f"Major version of PostgreSQL.  [default: the data's, {DEFAULT_VERSION} for new data]",
-    )(command)
-    return click.option(
+server_options = together(
+    click.option(
         "--data-dir",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="PG_HASHINDEX_SERVER_DIR",
         show_envvar=True,
         help="Folder of the server's data.  [default: one of its own for each version]",
-    )(command)
+    ),
+    click.option(
+        "--pg-version",
+        type=click.Choice([str(version) for version in SUPPORTED_VERSIONS]),
+        help=f"Major version of PostgreSQL.  [default: the data's, {DEFAULT_VERSION} for new data]",
+    ),
+)
 
 
-def _find(data_dir: Path | None, pg_version: str | None) -> EmbeddedServer:
+def find_server(data_dir: Path | None, pg_version: str | None) -> EmbeddedServer:
+    """Return the server that the options select."""
     return EmbeddedServer(data_dir, version=int(pg_version) if pg_version else None)
 
 
@@ -41,10 +39,10 @@ def server() -> None:
 
 
 @server.command()
-@_server_options
+@server_options
 def start(data_dir: Path | None, pg_version: str | None) -> None:
     """Start the server, leave it running, and print its URL."""
-    embedded = _find(data_dir, pg_version)
+    embedded = find_server(data_dir, pg_version)
     if embedded.is_running:
         note(f"PostgreSQL {embedded.version} is running already in {embedded.data_dir}")
     else:
@@ -56,20 +54,20 @@ def start(data_dir: Path | None, pg_version: str | None) -> None:
 
 
 @server.command()
-@_server_options
+@server_options
 def stop(data_dir: Path | None, pg_version: str | None) -> None:
     """Stop the server; its data stays."""
-    embedded = _find(data_dir, pg_version)
+    embedded = find_server(data_dir, pg_version)
     stopped = embedded.stop()
     note(f"stopped: {embedded.data_dir}" if stopped else f"not running: {embedded.data_dir}")
 
 
 @server.command()
-@_server_options
+@server_options
 @json_option
 def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None:
     """Say whether the server runs; exit code 1 if it does not."""
-    found = _find(data_dir, pg_version).status
+    found = find_server(data_dir, pg_version).status
     if as_json:
         print_json(asdict(found))
     else:
@@ -77,11 +75,11 @@ def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None
             ["", "server"],
             [
                 ["state", "running" if found.running else "not running"],
-                ["version", str(found.version)],
-                ["process", str(found.pid or "")],
-                ["data", str(found.data_dir)],
-                ["log", str(found.log)],
-                ["url", found.uri or ""],
+                ["version", found.version],
+                ["process", found.pid],
+                ["data", found.data_dir],
+                ["log", found.log],
+                ["url", found.uri],
             ],
         )
     if not found.running:
@@ -89,11 +87,11 @@ def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None
 
 
 @server.command()
-@_server_options
+@server_options
 @click.option("--database", default="postgres", show_default=True, help="Database in the URL.")
 def uri(data_dir: Path | None, pg_version: str | None, database: str) -> None:
     """Print the URL of a database of the running server."""
-    click.echo(_find(data_dir, pg_version).uri(database))
+    click.echo(find_server(data_dir, pg_version).uri(database))
 
 
 def _options(data_dir: Path | None, pg_version: str | None) -> str:

@@ -1,22 +1,24 @@
 """``pg-hashindex index swap``, ``rollback`` and ``prune``: another model for a live index."""
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from pg_hashindex.index.catalog import Access
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.query_sets import load
 
 from ._shared import (
     Share,
-    connected,
-    database_option,
-    json_option,
+    answer,
+    k_option,
     note,
+    of_index,
+    opened,
     print_json,
     print_table,
     progress,
+    queries_option,
+    seed_option,
 )
 from .index import access_option, throttle_option
 
@@ -24,7 +26,6 @@ __all__ = ["prune", "rollback", "swap"]
 
 
 @click.command()
-@click.argument("name")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @access_option(None)
@@ -40,29 +41,21 @@ __all__ = ["prune", "rollback", "swap"]
     is_flag=True,
     help="Take the new codes even if recall falls by more, or the new column lacks vectors.",
 )
-@click.option("--k", "-k", type=int, default=10, show_default=True, help="Answers compared.")
-@click.option("--queries", type=int, default=200, show_default=True, help="Rows to search for.")
+@k_option
+@queries_option
 @click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
 @throttle_option
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
-)
-@database_option
-@json_option
+@seed_option
+@of_index
 def swap(
     database_url: str,
     name: str,
     model: str,
-    column: str | None,
-    access: Access | None,
-    tolerance: float,
-    force: bool,
     k: int,
     queries: int,
     query_set: str | None,
-    throttle: float | None,
-    seed: int,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Give index NAME another model, while it is searched and written to.
 
@@ -73,22 +66,10 @@ def swap(
     both on the same queries, and switches at once unless recall would fall. The old codes are kept
     up to date for 'index rollback' until 'index prune'.
     """
-    with connected(database_url) as connection:
-        found = HashIndex.open(connection, name)
+    with opened(database_url, name) as found:
         asked = queries if query_set is None else load(found, query_set)
         with progress(f"giving index {name} model {model}") as bars:
-            done = found.swap(
-                model,
-                column=column,
-                access=access,
-                tolerance=tolerance,
-                force=force,
-                k=k,
-                queries=asked,
-                rows_per_second=throttle,
-                random_state=seed,
-                progress=bars,
-            )
+            done = found.swap(model, k=k, queries=asked, progress=bars, **options)
     if as_json:
         print_json({"name": name} | asdict(done))
         return
@@ -107,28 +88,19 @@ def swap(
 
 
 @click.command()
-@click.argument("name")
-@database_option
-@json_option
+@of_index
 def rollback(database_url: str, name: str, as_json: bool) -> None:
     """Return to the codes that index NAME had before the last swap."""
-    with connected(database_url) as connection:
-        model = HashIndex.open(connection, name).rollback()
-    if as_json:
-        print_json({"name": name, "model": model})
-    else:
-        note(f"index {name} has model {model} again")
+    with opened(database_url, name) as found:
+        model = found.rollback()
+    answer(as_json, {"name": name, "model": model}, f"index {name} has model {model} again")
 
 
 @click.command()
-@click.argument("name")
-@database_option
-@json_option
+@of_index
 def prune(database_url: str, name: str, as_json: bool) -> None:
     """Drop the codes that index NAME had before the last swap."""
-    with connected(database_url) as connection:
-        model = HashIndex.open(connection, name).prune()
-    if as_json:
-        print_json({"name": name, "pruned": model})
-    else:
-        note(f"dropped the codes of model {model} from index {name}")
+    with opened(database_url, name) as found:
+        model = found.prune()
+    said = f"dropped the codes of model {model} from index {name}"
+    answer(as_json, {"name": name, "pruned": model}, said)

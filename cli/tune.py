@@ -1,7 +1,7 @@
 """``pg-hashindex tune``: which settings reach a recall the fastest, tried on a sample."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -23,13 +23,14 @@ from pg_hashindex.quality.tuning.applying import check_free
 from ._shared import (
     NO,
     connected,
-    database_option,
     echo,
-    json_option,
     note,
+    of_database,
+    plot_option,
     print_json,
     print_table,
     progress,
+    seed_option,
 )
 
 _DEFAULT = Effort()
@@ -73,9 +74,7 @@ _DEFAULT = Effort()
     show_default=True,
     help="Minutes after which nothing more is begun; the most promising settings are tried first.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
-)
+@seed_option
 @click.option(
     "--apply",
     "applied",
@@ -84,15 +83,8 @@ _DEFAULT = Effort()
     "save the model and create the index.",
 )
 @click.option("--name", help="Name of that model and index.")
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    help="Draw the frontier into a file; .pdf and .svg work too.",
-)
-@database_option
-@json_option
+@plot_option("the frontier into a file")
+@of_database
 def tune(
     database_url: str,
     index: str | None,
@@ -104,15 +96,11 @@ def tune(
     k: int,
     max_ms: float | None,
     max_bytes: int | None,
-    sample: int,
-    queries: int,
-    queries_from: str | None,
-    minutes: float,
-    seed: int,
     applied: bool,
     name: str | None,
     plot_file: Path | None,
     as_json: bool,
+    **effort: Any,
 ) -> None:
     """Find the settings of INDEX, or codes for --table, that reach a recall the fastest.
 
@@ -121,28 +109,30 @@ def tune(
     than the sample, recall, times and bytes are estimates. Exit code 1 if nothing reaches the
     recall within the limits.
     """
-    _check_usage(index, table, column, id_column, metric, applied, name)
+    only_table = {"--id": id_column, "--metric": metric, "--name": name}
+    if (index is None) == (table is None):
+        raise click.UsageError("give either the name of an index or --table")
+    if (table is None) != (column is None):
+        raise click.UsageError("--table and --column belong together")
+    for option, value in only_table.items():
+        if index is not None and value is not None:
+            raise click.UsageError(f"{option} is for --table: an index has its own")
+    if index is None and applied and name is None:
+        raise click.UsageError("--apply with --table needs the --name of the index to be created")
     goal = Goal(recall, k, max_ms, max_bytes)
     goal.check()
-    effort = Effort(sample, queries, queries_from, minutes, seed)
+    tried = Effort(**effort)
     if plot_file is not None:
         check_plot(plot_file)
     with connected(database_url) as connection:
-        if index is not None:
-            advice = tune_index(HashIndex.open(connection, index), goal, effort, on_step=note)
-        else:
+        if table is not None and column is not None:
             if applied and name is not None:
                 check_free(connection, name, table)
-            advice = tune_table(
-                connection,
-                table or "",
-                column or "",
-                goal,
-                effort,
-                id_column=id_column,
-                metric=metric or "l2",
-                on_step=note,
-            )
+            of_table: dict[str, Any] = {"id_column": id_column, "metric": metric or "l2"}
+            advice = tune_table(connection, table, column, goal, tried, on_step=note, **of_table)
+        else:
+            found = HashIndex.open(connection, index or "")
+            advice = tune_index(found, goal, tried, on_step=note)
         made = None
         # Print first, so that results are not lost if applying fails or the disk is full.
         if not as_json:
@@ -157,27 +147,6 @@ def tune(
                 note(f"wrote {plot_file}")
     if advice.recommended is None or (applied and made is None):
         raise click.exceptions.Exit(NO)
-
-
-def _check_usage(
-    index: str | None,
-    table: str | None,
-    column: str | None,
-    id_column: str | None,
-    metric: str | None,
-    applied: bool,
-    name: str | None,
-) -> None:
-    if (index is None) == (table is None):
-        raise click.UsageError("give either the name of an index or --table")
-    if (table is None) != (column is None):
-        raise click.UsageError("--table and --column belong together")
-    if index is not None:
-        for option, value in (("--id", id_column), ("--metric", metric), ("--name", name)):
-            if value is not None:
-                raise click.UsageError(f"{option} is for --table: an index has its own")
-    elif applied and name is None:
-        raise click.UsageError("--apply with --table needs the --name of the index to be created")
 
 
 def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIndex | None:

@@ -38,22 +38,20 @@ __all__ = [
     "tuning",
 ]
 
-# The module that each name is in, and the modules among the names.
+# Where each name is: a module, or a name in one.
 _HOMES = {
-    "AsyncHashIndex": "index.async_index",
-    "HashIndex": "index.handle",
-    "HashIndexError": "errors",
-    "Hit": "index.search",
-    "IndexSummary": "index.handle",
-    "Layer": "models.layers",
-    "Model": "models.model",
-    "connect": "db.connection",
-    "list_indexes": "index.handle",
-}
-_MODULES = {
+    "AsyncHashIndex": "index.async_index:AsyncHashIndex",
+    "HashIndex": "index.handle:HashIndex",
+    "HashIndexError": "errors:HashIndexError",
+    "Hit": "index.search:Hit",
+    "IndexSummary": "index.handle:IndexSummary",
+    "Layer": "models.layers:Layer",
+    "Model": "models.model:Model",
     "comparison": "quality.comparison",
+    "connect": "db.connection:connect",
     "evaluate": "quality.evaluate",
     "hashers": "hashers",
+    "list_indexes": "index.handle:list_indexes",
     "metrics": "metrics",
     "sampling": "training.sampling",
     "schema": "db.schema",
@@ -65,14 +63,11 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: whoever searches waits for no scipy, alembic or matplotlib."""
-    value: Any
-    if name in _MODULES:
-        value = import_module(f".{_MODULES[name]}", __name__)
-    elif name in _HOMES:
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    else:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
+    module, _, attribute = _HOMES[name].partition(":")
+    value: Any = import_module(f".{module}", __name__)
+    globals()[name] = value = getattr(value, attribute) if attribute else value
     return value
 
 

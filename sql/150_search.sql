@@ -20,7 +20,7 @@ BEGIN
     OPEN plans FOR EXECUTE explain;
     FETCH plans INTO plan;
     CLOSE plans;
-    -- No function: its call would be parsed anew whenever the path differs from that of the last call.
+    -- SET, not set_config: PostgreSQL parses a call again when the path has changed since the last one.
     SET LOCAL search_path = pg_catalog, pg_temp;
     matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
     cost := plan -> 0 -> 'Plan' ->> 'Total Cost';

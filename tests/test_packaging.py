@@ -216,7 +216,7 @@ def commands_imported_late() -> list[tuple[click.Command, str, str]]:
         (command, name, line)
         for group in (main, main.get_command(click.Context(main), "index"))
         if isinstance(group, LateGroup)
-        for name, (_, line) in group.late.items()
+        for name, line in group.late.items()
         if (command := group.get_command(click.Context(group), name))
     ]
 

@@ -17,17 +17,15 @@ from .table_source import TableSource, find_relation
 
 __all__ = ["columns_of", "errors_naming", "exact_text", "find_query"]
 
-_BLANK = re.compile(r"(?:\s|\(|--[^\n]*)*")
-_COMMENT_MARK = re.compile(r"/\*|\*/")
-_QUERY = re.compile(r"(select|with|values|table)\b", re.IGNORECASE)
+# No table's name begins so: a keyword of SQL, a bracket or a comment.
+_QUERY = re.compile(r"\s*(\(|--|/\*|(select|with|values|table)\b)", re.IGNORECASE)
 
 _FRACTIONAL = frozenset(types[name].oid for name in ("numeric", "float4", "float8"))
 
 
 def find_query(connection: Connection, what: str, query: str) -> sql.Composable:
     """Return what may stand after FROM for a table, a view or a query; ``what`` begins messages."""
-    # A query begins with a keyword of SQL; anything else is the name of a table or a view.
-    if _QUERY.match(_without_blank(query)):
+    if _QUERY.match(query):
         # The line break keeps a comment at the end from hiding the bracket.
         return sql.SQL("({}\n)").format(sql.SQL(query.rstrip("; \t\r\n")))
     try:
@@ -38,24 +36,6 @@ def find_query(connection: Connection, what: str, query: str) -> sql.Composable:
             "TABLE"
         ) from error
     return relation
-
-
-def _without_blank(query: str) -> str:
-    """Leave out the spaces, comments and opening brackets that a query begins with."""
-    place = 0
-    while True:
-        blank = _BLANK.match(query, place)
-        place = blank.end() if blank else place
-        if not query.startswith("/*", place):
-            return query[place:]
-        depth = 0
-        for mark in _COMMENT_MARK.finditer(query, place):
-            depth += 1 if mark.group() == "/*" else -1
-            if not depth:
-                place = mark.end()
-                break
-        else:
-            return query[place:]
 
 
 def columns_of(connection: Connection, relation: sql.Composable) -> Sequence[Column]:

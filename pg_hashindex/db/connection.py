@@ -47,6 +47,7 @@ __all__ = [
     "execute",
     "is_distributed",
     "needs_types",
+    "one_row",
     "outside_transactions",
     "prepare",
     "refuse_kind",
@@ -257,19 +258,22 @@ def execute(
     return cursor.execute(statement, values, binary=binary)
 
 
+def one_row(
+    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+) -> tuple[Any, ...]:
+    """Run a statement as `execute` does, and return the row that it always has."""
+    row = execute(connection, statement, values).fetchone()
+    assert row is not None  # noqa: S101
+    return row
+
+
 def is_distributed(connection: Connection, table: str) -> bool:
     """Return whether Citus distributes a table; False if Citus or our schema is not installed."""
-    row = execute(
-        connection, "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
-    ).fetchone()
-    if row is None or not row[0]:
+    there = "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
+    method = "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d"
+    if not one_row(connection, there)[0]:
         return False
-    row = execute(
-        connection,
-        "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d",
-        [table],
-    ).fetchone()
-    return row is not None and row[0] == "hash"
+    return ("hash",) in execute(connection, method, [table])
 
 
 def check_idle(connection: Connection, why: str) -> None:
@@ -323,9 +327,12 @@ _OURS: dict[str, type[HashIndexError]] = {
     "0AX01": OldServerError,
 }
 
-# SQLSTATEs that our functions raise too, and that PostgreSQL raises for their arguments.
-_INVALID_INPUT = frozenset(
-    {
+# SQLSTATEs of PostgreSQL; our functions raise those of an invalid input too.
+_COMMON: dict[str, type[HashIndexError]] = {
+    **dict.fromkeys(("42710", "42P07", "42701", "42723", "23505"), DuplicateNameError),
+    # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own: 23001.
+    **dict.fromkeys(("23503", "23001", "2BP01", "55006"), InUseError),
+    **dict.fromkeys((
         "22003",  # numeric_value_out_of_range
         "22004",  # null_value_not_allowed
         "22007",  # invalid_datetime_format
@@ -347,8 +354,8 @@ _INVALID_INPUT = frozenset(
         "42P11",  # invalid_cursor_definition: a filter that is several statements
         "42P16",  # invalid_table_definition
         "42P20",  # windowing_error
-    }
-)
+    ), InvalidInputError),
+}  # fmt: skip
 
 
 # Columns that the tables of an earlier release may lack, as our statements call them.
@@ -432,11 +439,6 @@ def _translate(
     if state == "42501":
         remedy = "" if diagnosis.message_hint else "; have the owner GRANT the right"
         return MissingRightsError(message + remedy)
-    if state in {"42710", "42P07", "42701", "42723", "23505"}:
-        return DuplicateNameError(message)
-    # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own.
-    if state in {"23503", "23001", "2BP01", "55006"}:
-        return InUseError(message)
     if state == "25006":
         return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
     if state == "55P03" or (state == "57014" and "timeout" in message):
@@ -449,8 +451,8 @@ def _translate(
         )
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)
-    if state in _INVALID_INPUT:
-        return InvalidInputError(message)
+    if state in _COMMON:
+        return _COMMON[state](message)
     # Class 57: the server shuts down, has crashed, or is not up yet.
     if state in {"57P01", "57P02", "57P03"} or (
         isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}

@@ -43,11 +43,13 @@ def files() -> dict[str, str]:
     """Return the extension's files: the control file, and the scripts, by their names."""
     version = importlib.metadata.version(NAME)
     scripts = {
-        f"--{version}": _script("create", *schema.install_statements(), _part("configure")),
+        f"--{version}": "\n".join(
+            [_part("create"), *schema.install_statements(), _part("configure")]
+        ),
         "--unpackaged": "-- Has no objects: SELECT hashindex.join_extension() makes it whole.\n",
-        f"--unpackaged--{version}": _script("join", _part("configure")),
+        f"--unpackaged--{version}": "\n".join([_part("join"), _part("configure")]),
     }
-    for release, revision in _releases().items():
+    for release, revision in _RELEASES.items():
         scripts[f"--{release}--{version}"] = _update_script(revision)
     return {f"{NAME}.control": _CONTROL.format(comment=_COMMENT, version=version)} | {
         f"{NAME}{suffix}.sql": script for suffix, script in scripts.items()
@@ -134,7 +136,7 @@ def tle_script() -> str:
     updates = "".join(
         f"SELECT pgtle.install_update_path('{NAME}', '{release}', '{version}', "
         f"$_pgtle_${scripts[f'{NAME}--{release}--{version}.sql']}$_pgtle_$);\n"
-        for release in _releases()
+        for release in _RELEASES
     )
     return (
         "-- Registers pg_hashindex with pg_tle. Then run:\n"
@@ -144,18 +146,10 @@ def tle_script() -> str:
     )
 
 
-def _releases() -> Mapping[str, str]:
-    return _RELEASES
-
-
 def _update_script(revision: str) -> str:
     *statements, stamp = schema.install_statements(revision)
     keep = "SELECT pg_catalog.set_config('hashindex.role_before', current_setting('role'), true);"
     return "\n".join([keep, *statements, _part("update"), stamp, _part("configure")])
-
-
-def _script(first: str, *statements: str) -> str:
-    return "\n".join([_part(first), *statements])
 
 
 def _part(name: str) -> str:

@@ -19,12 +19,13 @@ import psycopg
 from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row
+from tqdm import tqdm
 
 from ..errors import HashIndexError
 from .connection import Connection, execute, prepare, translated_errors
 from .locks import hold
 
-__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
+__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
 
 JobKind = Literal["encode", "swap", "tune", "rebalance", "repair"]
 JobState = Literal["running", "dead", "done", "failed"]
@@ -93,6 +94,12 @@ _LIST: LiteralString = """
     FROM hashindex.jobs j
     ORDER BY j.id
 """
+
+
+def progress_bar(what: str, total: int | None, shown: bool, unit: str = "row") -> Any:
+    """Return a bar for stderr, which only a terminal shows, and only if it is to be shown."""
+    hidden = None if shown else True
+    return tqdm(desc=what, total=total, unit=unit, unit_scale=unit == "row", disable=hidden)
 
 
 class Job:

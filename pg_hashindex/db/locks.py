@@ -10,7 +10,7 @@ from typing import LiteralString, TypeVar
 import psycopg
 
 from ..errors import InUseError, InvalidInputError
-from .connection import Connection, execute
+from .connection import Connection, execute, one_row
 
 __all__ = ["PATIENCE", "claim", "hold", "only_one", "patiently", "release"]
 
@@ -92,7 +92,7 @@ def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterato
 
 _HOLDERS: LiteralString = """
     SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
-    WHERE l.relation = pg_catalog.to_regclass(%s)::oid AND l.granted
+    WHERE l.relation = pg_catalog.to_regclass($1)::oid AND l.granted
       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
                         WHERE d.datname = pg_catalog.current_database())
       AND l.pid <> pg_catalog.pg_backend_pid()
@@ -134,8 +134,8 @@ def patiently(
 
 def _in_use(connection: Connection, table: str, patience: float, error: psycopg.Error) -> str:
     with connection.transaction():
-        row = connection.execute(_HOLDERS, [table]).fetchone()
-    holders = "" if row is None or row[0] is None else f" (processes {row[0]} hold locks on it)"
+        (found,) = one_row(connection, _HOLDERS, [table])
+    holders = "" if found is None else f" (processes {found} hold locks on it)"
     return (
         f"{table} has been in use for {patience:g} s: {error.diag.message_primary}; "
         f"run the command again when the transactions that use it have ended{holders}"

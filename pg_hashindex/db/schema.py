@@ -52,6 +52,25 @@ BEGIN
 END
 $$;"""  # noqa: E501
 
+# Without the comment if pgvector has moved: the functions name the schema where it was.
+_STATUS = """
+    SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL AS installed,
+        CASE WHEN NOT EXISTS (
+            SELECT FROM pg_catalog.pg_proc p, pg_catalog.pg_extension e
+            JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+            WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name
+              AND p.proname OPERATOR(pg_catalog.=) '_refuse_vector'::pg_catalog.name
+              AND p.pronamespace OPERATOR(pg_catalog.=)
+                  pg_catalog.to_regnamespace('hashindex')::pg_catalog.oid
+              AND pg_catalog.strpos(p.prosrc, pg_catalog.quote_ident(n.nspname))
+                  OPERATOR(pg_catalog.=) 0
+        ) THEN pg_catalog.obj_description(
+            pg_catalog.to_regnamespace('hashindex'), 'pg_namespace'::pg_catalog.name
+        ) END AS comment,
+        (SELECT x.extversion FROM pg_catalog.pg_extension x
+         WHERE x.extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name) AS extension
+"""
+
 # Files below 100 run before the tables are made, which need them; the others run after.
 _FIRST_AFTER_TABLES = 100
 
@@ -108,8 +127,9 @@ def upgrade(connection: sa.Connection) -> None:
         If the extension is installed, and the server has no files of this release.
     """
     with translated_errors(), _kept_settings(connection):
-        if status(connection).extension is not None:
-            _update_extension(connection)
+        found = status(connection)
+        if found.extension is not None:
+            _update_extension(connection, found)
             return
         for text in _functions(before_tables=True):
             _run(connection, text)
@@ -145,7 +165,8 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
             "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
             "EXCEPTION WHEN invalid_schema_name THEN END $$",
         )
-        if not status(connection).installed:
+        found = status(connection)
+        if not found.installed:
             return
         names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
         if names:
@@ -160,7 +181,7 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
                 f"there are models: {', '.join(models)}; keep each with: pg-hashindex model "
                 "export, and drop it with: pg-hashindex model drop"
             )
-        if status(connection).extension is not None:
+        if found.extension is not None:
             _run(connection, "DROP EXTENSION pg_hashindex; DROP SCHEMA IF EXISTS hashindex")
             return
         _run(
@@ -193,52 +214,25 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
 def status(connection: sa.Connection) -> SchemaStatus:
     """Compare the database with this release."""
     with translated_errors():
-        comment = connection.scalar(
-            sa.text(
-                "SELECT pg_catalog.obj_description("
-                "pg_catalog.to_regnamespace('hashindex'), 'pg_namespace'::pg_catalog.name)"
+        row = connection.execute(sa.text(_STATUS)).one()
+        installed = row.installed
+        revision = None
+        if installed:
+            revision = connection.scalar(
+                sa.text("SELECT version_num FROM hashindex.alembic_version")
             )
-        )
-        installed = bool(
-            connection.scalar(
-                sa.text("SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL")
-            )
-        )
-        moved = connection.scalar(
-            sa.text(
-                "SELECT pg_catalog.strpos(p.prosrc, pg_catalog.quote_ident(n.nspname)) "
-                "OPERATOR(pg_catalog.=) 0 "
-                "FROM pg_catalog.pg_proc p, pg_catalog.pg_extension e "
-                "JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
-                "WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name "
-                "AND p.proname OPERATOR(pg_catalog.=) '_refuse_vector'::pg_catalog.name "
-                "AND p.pronamespace OPERATOR(pg_catalog.=) "
-                "pg_catalog.to_regnamespace('hashindex')::pg_catalog.oid"
-            )
-        )
-        revision = (
-            connection.scalar(sa.text("SELECT version_num FROM hashindex.alembic_version"))
-            if installed
-            else None
-        )
-        extension = connection.scalar(
-            sa.text(
-                "SELECT extversion FROM pg_catalog.pg_extension "
-                "WHERE extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name"
-            )
-        )
     return SchemaStatus(
         installed=installed,
         revision=revision,
         head=_head(),
-        functions=comment.rpartition(" ")[2] if installed and comment and not moved else None,
+        functions=row.comment.rpartition(" ")[2] if installed and row.comment else None,
         packaged_functions=_fingerprint(),
-        extension=extension,
+        extension=row.extension,
     )
 
 
-def _update_extension(connection: sa.Connection) -> None:
-    found, release = status(connection), importlib.metadata.version("pg_hashindex")
+def _update_extension(connection: sa.Connection, found: SchemaStatus) -> None:
+    release = importlib.metadata.version("pg_hashindex")
     if not found.up_to_date:
         if not connection.scalar(
             sa.text(

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
-from .connection import Connection, is_distributed
+from .connection import Connection, is_distributed, one_row
 
 __all__ = ["TableRow", "TableSource", "find_relation"]
 
@@ -38,17 +38,17 @@ class TableRow(NamedTuple):
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
     try:
-        row = connection.execute(
+        schema, table, kind, rows = one_row(
+            connection,
             "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.oid = %s::regclass::oid",
+            "WHERE c.oid = $1::regclass::oid",
             [name],
-        ).fetchone()
+        )
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         reason = error.diag.message_primary or str(error)
         raise InvalidInputError(f"{name!r} is no table: {reason}") from error
-    assert row is not None  # noqa: S101
-    return sql.Identifier(row[0], row[1]), row[2], row[3]
+    return sql.Identifier(schema, table), kind, rows
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TableSource:
         if kind not in ("r", "p", "m"):
             raise InvalidInputError(f"{name} is neither a table nor a materialised view")
         found = cls(connection, name, table, estimate, vector)
-        column_type, _ = found._type_of(vector)
+        column_type, *_ = found._type_of(vector)
         vector_type = column_type.rpartition(".")[2]
         if vector_type not in ("vector", "halfvec"):
             raise InvalidInputError(
@@ -95,19 +95,15 @@ class TableSource:
 
     def with_key(self, column: str | None) -> "TableSource":
         """Read the key too: a unique column that is never NULL, the primary key by default."""
-        row = self.connection.execute(
-            "SELECT id_column FROM hashindex._find_key(%s::regclass, %s)", [self.name, column]
-        ).fetchone()
-        assert row is not None  # noqa: S101
+        statement = "SELECT id_column FROM hashindex._find_key($1::regclass, $2)"
+        (key,) = one_row(self.connection, statement, [self.name, column])
         # Without a length: a cast to varchar(4) could make two keys equal.
-        key_type, _ = self._type_of(row[0])
-        return replace(
-            self, key=row[0], key_type=key_type, key_collation=self._collation_of(row[0])
-        )
+        key_type, _, collation = self._type_of(key)
+        return replace(self, key=key, key_type=key_type, key_collation=collation)
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""
-        full_type, category = self._type_of(column)
+        full_type, category, _ = self._type_of(column)
         element = full_type.removesuffix("[]")
         if element not in (*_INTEGERS, *_NAMES) and category != "E":
             raise InvalidInputError(
@@ -118,39 +114,34 @@ class TableSource:
             self, labels=column, several=element != full_type, numbered=element in _INTEGERS
         )
 
-    def _type_of(self, column: str) -> tuple[str, str]:
-        """Return the type of a column, domains resolved, and the category of its elements."""
+    def _type_of(self, column: str) -> tuple[str, str, sql.Identifier | None]:
+        """Return a column's type, domains resolved, its elements' category, and its collation."""
         row = self.connection.execute(
             """
             WITH RECURSIVE type AS (
-                SELECT t.* FROM pg_catalog.pg_attribute a
+                SELECT t.*, a.attcollation FROM pg_catalog.pg_attribute a
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
                 WHERE a.attrelid = %s::regclass::oid AND a.attname = %s
                   AND a.attnum > 0 AND NOT a.attisdropped
                 UNION ALL
-                SELECT base.* FROM type JOIN pg_catalog.pg_type base ON base.oid = type.typbasetype
+                SELECT base.*, type.attcollation
+                FROM type JOIN pg_catalog.pg_type base ON base.oid = type.typbasetype
             )
-            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory)
+            SELECT format_type(type.oid, -1), coalesce(element.typcategory, type.typcategory),
+                   n.nspname, c.collname
             FROM type
             LEFT JOIN pg_catalog.pg_type element
                 ON element.oid = type.typelem AND type.typcategory = 'A'
+            LEFT JOIN pg_catalog.pg_collation c ON c.oid = type.attcollation
+            LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
             WHERE type.typbasetype = 0::oid
             """,
             [self.name, column],
         ).fetchone()
         if row is None:
             raise InvalidInputError(f"table {self.name} has no column {column!r}")
-        return row[0], row[1]
-
-    def _collation_of(self, column: str) -> sql.Identifier | None:
-        row = self.connection.execute(
-            "SELECT n.nspname, c.collname FROM pg_catalog.pg_attribute a "
-            "JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation "
-            "JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace "
-            "WHERE a.attrelid = %s::regclass::oid AND a.attname = %s AND NOT a.attisdropped",
-            [self.name, column],
-        ).fetchone()
-        return None if row is None else sql.Identifier(*row)
+        name, category, *collation = row
+        return name, category, None if None in collation else sql.Identifier(*collation)
 
     def has_label(self) -> sql.Composable:
         """Return the condition that a row has a label; true or false, never NULL."""
@@ -190,10 +181,8 @@ class TableSource:
 
     def count(self, condition: sql.Composable) -> int:
         """Count the rows for which a condition holds."""
-        row = self.connection.execute(
-            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
-        ).fetchone()
-        return row[0] if row else 0
+        statement = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
+        return int(one_row(self.connection, statement)[0])
 
     def read(
         self, condition: sql.Composable, share: float = 1, seed: int = 0

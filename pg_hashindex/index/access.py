@@ -9,7 +9,6 @@ interrupted run continues with the next one. The index that it was building is l
 dropped and built again.
 """
 
-from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
@@ -18,7 +17,6 @@ from tqdm import tqdm
 
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
-from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
@@ -94,19 +92,11 @@ def configure(
     candidates = None if candidates is None else as_count("candidates", candidates)
     probes = None if probes is None else as_count("probes", probes)
     values = [index.name, access, ranking, candidates, probes]
-    statements: list[tuple[LiteralString, list[Any]]] = [
-        ("SELECT hashindex.configure_index(%s, %s, %s, %s, %s)", values),
-        # In a transaction of its own, since it waits for running searches.
-        ("SELECT hashindex.drop_unused(%s)", [index.name]),
-    ]
     with translated_errors(table=index.qualified_table):
-        for statement in statements:
-            patiently(
-                index.connection,
-                partial(index.connection.execute, *statement),
-                table=index.qualified_table,
-                patience=patience,
-            )
+        configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
+        index.change(configured, values, patience=patience)
+        # In a transaction of its own, since it waits for running searches.
+        index.change("SELECT hashindex.drop_unused($1)", [index.name], patience=patience)
 
 
 def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:

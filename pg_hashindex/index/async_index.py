@@ -1,12 +1,11 @@
 """An index on a psycopg.AsyncConnection: searched with asyncio, the same way as a `HashIndex`."""
 
 import asyncio
-from typing import Any, Self, Unpack, overload
+from collections.abc import Coroutine
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import psycopg
-from numpy.typing import ArrayLike
-from pgvector import Vector
 from psycopg import AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
@@ -25,7 +24,7 @@ from ..errors import HashIndexError
 from ..models import store
 from ..models.model import Model
 from .catalog import IndexRow, read_row_async
-from .search import Asked, AskedHybrid, Hit, Hybrid, HybridHit, Search, Within
+from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
 
 __all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
 
@@ -62,7 +61,9 @@ async def prepare_async(connection: AsyncConnection) -> None:
             del _unfinished[connection]
 
 
-class AsyncHashIndex:
+class AsyncHashIndex(
+    Searches[Coroutine[Any, Any, list[Hit]], Coroutine[Any, Any, list[HybridHit]]]
+):
     """An index, searched on a psycopg.AsyncConnection; made by `open`, not by hand.
 
     Answers and errors are those of `HashIndex`, also after a swap; `HashIndex` makes and maintains
@@ -97,43 +98,7 @@ class AsyncHashIndex:
         await index._read_row()
         return index
 
-    async def search(
-        self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]
-    ) -> list[Hit]:
-        """Find the nearest rows; see `HashIndex.search`."""
-        return await self._ask(Search(query=query, k=k, **asked))
-
-    async def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
-        """Find the rows nearest to another row; see `HashIndex.search_like`."""
-        return await self._ask(Search(like=True, row_id=row_id, k=k, **asked))
-
-    async def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
-        """Find every row within a Hamming radius; see `HashIndex.within`."""
-        return await self._ask(Within(query=query, radius=radius))
-
-    async def within_like(self, row_id: Any, radius: int) -> list[Hit]:
-        """Find every row within a radius of another row's code; see `HashIndex.within_like`."""
-        return await self._ask(Within(like=True, row_id=row_id, radius=radius))
-
-    async def hybrid(
-        self,
-        query: ArrayLike | Vector,
-        words: str,
-        text_column: str,
-        k: int = 10,
-        **asked: Unpack[AskedHybrid],
-    ) -> list[HybridHit]:
-        """Find rows near to a vector or holding words; see `HashIndex.hybrid`."""
-        question = Hybrid(query=query, words=words, text_column=text_column, k=k, **asked)
-        return await self._ask(question)
-
-    @overload
-    async def _ask(self, asked: Hybrid) -> list[HybridHit]: ...
-
-    @overload
-    async def _ask(self, asked: Search | Within) -> list[Hit]: ...
-
-    async def _ask(self, asked: Search | Within | Hybrid) -> list[Hit] | list[HybridHit]:
+    async def _ask(self, asked: Search | Within | Hybrid) -> Any:
         """Run the one statement of a search, as `HashIndex` does."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):

@@ -19,10 +19,9 @@ from typing import Any, LiteralString, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import EXTENSION, execute, outside_transactions, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one, patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
@@ -70,8 +69,8 @@ _LEAVES: LiteralString = """
     SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind <> 'p' AND (
-        c.oid = {name}::regclass::oid
-        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({name}) t)
+        c.oid = {table_name}::regclass::oid
+        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({table_name}) t)
     )
     ORDER BY c.oid
 """
@@ -162,11 +161,7 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
-    patiently(
-        index.connection,
-        lambda: index.connection.execute("SELECT hashindex.drop_unused(%s)", [index.name]),
-        table=index.qualified_table,
-    )
+    index.change("SELECT hashindex.drop_unused($1)", [index.name])
 
 
 class _Leaf(NamedTuple):
@@ -202,13 +197,8 @@ class _Build:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
-        self._names: dict[str, sql.Composable] = {
-            "name": sql.Literal(index.qualified_table),
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "staged": sql.Identifier("hashindex", f"{index.storage}_staged"),
-        }
+        staged = sql.Identifier("hashindex", f"{index.storage}_staged")
+        self._names = index.names | {"staged": staged}
 
     def run(self) -> int | None:
         """Train landmarks, put codes in their order, and have searches use them.
@@ -239,12 +229,9 @@ class _Build:
 
     def count_landmarks(self) -> int:
         """Count the landmarks that the index uses."""
-        row = self._execute(
-            "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [self.index.name]
-        ).fetchone()
-        if row is None or row[0] is None:
+        table = self.index.landmarks
+        if table is None:
             return 0
-        table = sql.Identifier("hashindex", row[0])
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 
@@ -305,9 +292,7 @@ class _Build:
             return self._read(query, coded=False).vectors
 
     def _trained(self, sample: NDArray[np.float32], n_landmarks: int) -> NDArray[np.float32]:
-        with tqdm(
-            unit="round", desc="training landmarks", disable=None if self.progress else True
-        ) as bar:
+        with progress_bar("training landmarks", None, self.progress, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -399,13 +384,7 @@ class _Build:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            tqdm(
-                total=rows,
-                unit="row",
-                unit_scale=True,
-                desc="reading",
-                disable=None if self.progress else True,
-            ) as bar,
+            progress_bar("reading", rows, self.progress) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)

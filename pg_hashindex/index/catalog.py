@@ -12,7 +12,14 @@ from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, dict_row
 
-from ..db.connection import Connection, execute, is_distributed, prepare, translated_errors
+from ..db.connection import (
+    Connection,
+    execute,
+    is_distributed,
+    one_row,
+    prepare,
+    translated_errors,
+)
 from ..db.locks import patiently
 from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from ..models import store
@@ -129,7 +136,7 @@ _CODE_TABLE: LiteralString = """
 """
 
 _LANDMARKS: LiteralString = """
-    SELECT i.landmark_table, i.trained_rows FROM hashindex.index i WHERE i.name = $1
+    SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1
 """
 
 _LISTS: LiteralString = """
@@ -137,7 +144,7 @@ _LISTS: LiteralString = """
            coalesce(sum(l.codes), 0)::bigint AS codes,
            coalesce(pg_catalog.max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
            coalesce(sum(l.codes) FILTER (WHERE l.landmark IS NULL), 0)::bigint AS unlisted,
-           $1::bigint AS trained_rows
+           (SELECT i.trained_rows FROM hashindex.index i WHERE i.name = $1) AS trained_rows
     FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l
 """
 
@@ -275,6 +282,18 @@ class IndexRow:
         return self.table.as_string(self.connection)
 
     @property
+    def names(self) -> dict[str, sql.Composable]:
+        """The names of the table and of its columns, as statements have them in brackets."""
+        return {
+            "table": self.table,
+            "table_name": sql.Literal(self.qualified_table),
+            "id": sql.Identifier(self.id_column),
+            "type": sql.SQL(self.key_type),
+            "column": sql.Identifier(self.column_name),
+            "code": sql.Identifier(self.code_column),
+        }
+
+    @property
     def search_function(self) -> str:
         """The index's own search function as SQL writes it."""
         return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
@@ -358,11 +377,22 @@ class IndexRow:
     def check_current(self) -> None:
         """Check that the index was not dropped or made again since this row was read."""
         with translated_errors():
-            row = execute(self.connection, sql.SQL("SELECT ") + self.is_current).fetchone()
-        if row is None or not row[0]:
+            (is_current,) = one_row(self.connection, sql.SQL("SELECT ") + self.is_current)
+        if not is_current:
             raise DatabaseStateError(
                 f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
             )
+
+    def change(
+        self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Change parts of the index in use by a statement, as `patiently` does; return its rows."""
+        return patiently(
+            self.connection,
+            lambda: execute(self.connection, statement, values).fetchall(),
+            table=self.qualified_table,
+            patience=patience,
+        )
 
     @contextmanager
     def noticing_drops(self) -> Iterator[None]:
@@ -383,16 +413,13 @@ class IndexRow:
         if percent is not None:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
-            row = self.connection.execute(
-                sql.SQL(_WAITING[self.layout]).format(**self._names(codes), part=part)
-            ).fetchone()
-        assert row is not None  # noqa: S101
-        count: int = row[0]
-        return count
+            names = self.names | {"codes": codes or self.codes, "part": part}
+            (count,) = one_row(self.connection, sql.SQL(_WAITING[self.layout]).format(**names))
+        return int(count)
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
-        names = self._names()
+        names = self.names | {"codes": self.codes}
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
@@ -420,17 +447,12 @@ class IndexRow:
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""
         with translated_errors(self), self.connection.transaction():
-            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
-            if row is None or row[0] is None:
+            landmarks = self.landmarks
+            if landmarks is None:
                 return None
-            landmarks, trained_rows = row
             cursor = RawCursor(self.connection, row_factory=class_row(ListSummary))
-            return cursor.execute(
-                sql.SQL(_LISTS).format(
-                    landmarks=sql.Identifier("hashindex", landmarks), codes=self.codes
-                ),
-                [trained_rows],
-            ).fetchone()
+            lists = sql.SQL(_LISTS).format(landmarks=landmarks, codes=self.codes)
+            return cursor.execute(lists, [self.name]).fetchone()
 
     @property
     def codes(self) -> sql.Identifier:
@@ -439,25 +461,18 @@ class IndexRow:
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
         return sql.Identifier(*(row or (self.code_schema, self.code_table)))
 
-    def _names(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
-        return {
-            "table": self.table,
-            "id": sql.Identifier(self.id_column),
-            "column": sql.Identifier(self.column_name),
-            "codes": codes or self.codes,
-            "code": sql.Identifier(self.code_column),
-        }
+    @property
+    def landmarks(self) -> sql.Identifier | None:
+        """The current table of landmarks, if there is one: a build gives an index another one."""
+        with translated_errors(self), self.connection.transaction():
+            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
+        return None if row is None or row[0] is None else sql.Identifier("hashindex", row[0])
 
 
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
     """Drop an index with its codes and triggers; see `HashIndex.drop`."""
     with translated_errors(table=row.qualified_table):
-        patiently(
-            row.connection,
-            lambda: row.connection.execute("SELECT hashindex.drop_index(%s)", [row.name]),
-            table=row.qualified_table,
-            patience=patience,
-        )
+        row.change("SELECT hashindex.drop_index($1)", [row.name], patience=patience)
 
 
 def read_rows(

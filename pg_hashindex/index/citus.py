@@ -13,10 +13,9 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import EXTENSION, execute, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import InUseError, InvalidInputError
@@ -87,11 +86,7 @@ class _Shards:
 
     def __init__(self, index: IndexRow, *, coming: sql.Identifier | None = None) -> None:
         self.index, self.connection = index, index.connection
-        self._names: dict[str, sql.Composable] = {
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "code": sql.Identifier(index.code_column),
+        self._names = index.names | {
             "codes": coming or index.codes,
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
@@ -100,13 +95,7 @@ class _Shards:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
-        with tqdm(
-            total=missing,
-            unit="row",
-            unit_scale=True,
-            desc="encoding",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar("encoding", missing, progress) as bar:
             while missing:
                 passes += 1
                 if passes > _MOST_PASSES:

@@ -33,11 +33,10 @@ from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
-from tqdm import tqdm
 
 from ..db.batches import RowBatch, read_batch
 from ..db.connection import check_idle, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError
@@ -212,14 +211,8 @@ class _Encoder:
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
         )
         in_sql = index.encoded_in == "sql"
-        self.names = {
-            "table": index.table,
-            "table_name": sql.Literal(index.qualified_table),
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "type": sql.SQL(index.key_type),
+        self.names = index.names | {
             "codes": sql.Identifier(index.code_schema, index.code_table),
-            "code": sql.Identifier(index.code_column),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
@@ -242,13 +235,7 @@ class _Encoder:
             self.job.phase("encoding")
             missing = self._count_missing(exactly=progress)
             self.job.expect(missing)
-        with tqdm(
-            total=missing,
-            unit="row",
-            unit_scale=True,
-            desc="encoding",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar("encoding", missing, progress) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self
 
-from numpy.typing import ArrayLike
-from pgvector import Vector
 from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
@@ -26,7 +24,7 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import Asked, AskedHybrid, Hit, Hybrid, HybridHit, Search, Within
+from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
 
 if TYPE_CHECKING:
     from ..operations.health import Health
@@ -47,7 +45,7 @@ __all__ = [
 ]
 
 
-class HashIndex:
+class HashIndex(Searches[list[Hit], list[HybridHit]]):
     """An index: its name, on a connection.
 
     The index's row in the catalog is read when it is needed, so the handle follows a swap, a
@@ -194,165 +192,7 @@ class HashIndex:
             raise AttributeError(name)
         return getattr(self.row, name)
 
-    def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
-        """Find the nearest rows: candidates by code, then the exact distance.
-
-        If Python evaluates the index's model, the query's code is computed here; the first search
-        reads the model.
-
-        Parameters
-        ----------
-        query : array-like (dimension,)
-        k : int
-            Answers wanted.
-        candidates : int, optional
-            Rows kept by code before the exact order; by default the index's own number, at least k.
-        probes : int, optional
-            Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
-            number by default. If these lists have fewer than k rows, more are read.
-        where : sqlalchemy condition, optional
-            A filter on columns of the searched table: only rows that meet it are searched.
-        filter : str, optional
-            A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
-            caller's rights; pass text from users by ``where``, which quotes it.
-
-        Returns
-        -------
-        list of Hit
-            ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
-            the negative inner product).
-
-        Raises
-        ------
-        InvalidInputError
-            If the query, k, candidates or the filter cannot be used, or the model knows only its
-            training rows and the query is none of them.
-        UnknownIndexError
-            If the index was dropped.
-        """
-        return self._ask(Search(query=query, k=k, **asked))
-
-    def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> list[Hit]:
-        """Find the rows nearest to another row of the table, which is left out itself.
-
-        Parameters
-        ----------
-        row_id : Any
-            The row's key, or its text.
-        k, candidates, probes, where, filter
-            As `search`.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such row, or it has no vector; else as `search`, except that any row with
-            a code can be searched for.
-        UnknownIndexError
-            If the index was dropped.
-        """
-        return self._ask(Search(like=True, row_id=row_id, k=k, **asked))
-
-    def within(self, query: ArrayLike | Vector, radius: int) -> list[Hit]:
-        """Find every row whose code differs from the query's in no more than radius bits.
-
-        Fast with access path ``lookup`` and a small radius; else a scan of all codes.
-
-        Parameters
-        ----------
-        query : array-like (dimension,)
-        radius : int
-            0 to the number of bits.
-
-        Returns
-        -------
-        list of Hit
-            ``(id, distance)``, nearest first, ties by the key; the distance is the number of
-            different bits.
-
-        Raises
-        ------
-        InvalidInputError
-            If the query or the radius cannot be used, or the model knows only its training rows and
-            the query is none of them.
-        UnknownIndexError
-            If the index was dropped.
-        """
-        return self._ask(Within(query=query, radius=radius))
-
-    def within_like(self, row_id: Any, radius: int) -> list[Hit]:
-        """Find every row whose code is within a radius of another row's, which is left out itself.
-
-        Parameters
-        ----------
-        row_id : Any
-            The row's key, or its text.
-        radius : int
-            As `within`.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such row, or it has no vector; else as `search_like`.
-        UnknownIndexError
-            If the index was dropped.
-        """
-        return self._ask(Within(like=True, row_id=row_id, radius=radius))
-
-    def hybrid(
-        self,
-        query: ArrayLike | Vector,
-        words: str,
-        text_column: str,
-        k: int = 10,
-        **asked: Unpack[AskedHybrid],
-    ) -> list[HybridHit]:
-        """Find rows near to a vector or holding words, by reciprocal rank fusion.
-
-        Each of the two searches returns ``depth`` rows, and a row scores ``weight / (60 + place)``
-        in each of them; 60 and the sum are those of Cormack, Clarke and Buettcher (SIGIR 2009).
-
-        Parameters
-        ----------
-        query : array-like (dimension,)
-        words : str
-            Words as people write them for a search engine; ``websearch_to_tsquery`` reads them.
-            Without a word that counts, only vectors are searched.
-        text_column : str
-            A column of text, or of type ``tsvector``. An index ``USING gin (to_tsvector('english',
-            column))``, or on the ``tsvector``, makes it fast.
-        k : int
-            Answers wanted.
-        filter : str, optional
-            As `search`.
-        vector_weight : float
-            The share of the vectors' places in the score, 0 to 1; the words have the rest.
-        depth : int, optional
-            Answers that each search returns, at least k; by default 4 k, at least 50.
-        configuration : str, optional
-            The text search configuration; by default the session's.
-
-        Returns
-        -------
-        list of HybridHit
-            ``(id, score, distance, word_rank)``, best first. ``distance`` is None for rows that
-            only the words found, ``word_rank`` for those that only the vector found.
-
-        Raises
-        ------
-        InvalidInputError
-            If an argument cannot be used, or there is no such column of text.
-        UnknownIndexError
-            If the index was dropped.
-        """
-        return self._ask(Hybrid(query=query, words=words, text_column=text_column, k=k, **asked))
-
-    @overload
-    def _ask(self, asked: Hybrid) -> list[HybridHit]: ...
-
-    @overload
-    def _ask(self, asked: Search | Within) -> list[Hit]: ...
-
-    def _ask(self, asked: Search | Within | Hybrid) -> list[Hit] | list[HybridHit]:
+    def _ask(self, asked: Search | Within | Hybrid) -> Any:
         """Run the statement of a search; a second time if the index's row has changed meanwhile."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):

@@ -6,9 +6,10 @@ the row, by a separate statement.
 """
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import psycopg
@@ -34,6 +35,7 @@ __all__ = [
     "Hybrid",
     "HybridHit",
     "Search",
+    "Searches",
     "Statement",
     "Within",
     "as_count",
@@ -43,6 +45,10 @@ __all__ = [
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
+
+# Answers, or coroutines that return them.
+Hits = TypeVar("Hits")
+HybridHits = TypeVar("HybridHits")
 
 _DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
@@ -121,12 +127,8 @@ class _Question:
         query = sql.SQL(
             "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
         ).format(
-            id=sql.Identifier(row.id_column),
-            column=sql.Identifier(row.column_name),
             # Not every reader may read codes.
-            code=sql.SQL("NULL") if row.encoded_in == "sql" else row.code_of_row,
-            table=row.table,
-            type=sql.SQL(row.key_type),
+            **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL}
         )
         options = _Options(prepare=None, binary=row.binary_ids)
         return Statement((query, [str(self.row_id)]), options)
@@ -291,6 +293,170 @@ class Hybrid(_Question):
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
         return [HybridHit(*values) for values in found]
+
+
+class Searches(ABC, Generic[Hits, HybridHits]):
+    """The searches of `HashIndex`, which return answers, and of `AsyncHashIndex`, to await."""
+
+    @overload
+    def _ask(self, asked: Hybrid) -> HybridHits: ...
+    @overload
+    def _ask(self, asked: Search | Within) -> Hits: ...
+    @abstractmethod
+    def _ask(self, asked: Search | Within | Hybrid) -> Any:
+        """Run the statement of a search; a second time if the index's row has changed meanwhile."""
+
+    def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+        """Find the nearest rows: candidates by code, then the exact distance.
+
+        If Python evaluates the index's model, the query's code is computed here; the first search
+        reads the model.
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        k : int
+            Answers wanted.
+        candidates : int, optional
+            Rows kept by code before the exact order; by default the index's own number, at least k.
+        probes : int, optional
+            Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
+            number by default. If these lists have fewer than k rows, more are read.
+        where : sqlalchemy condition, optional
+            A filter on columns of the searched table: only rows that meet it are searched.
+        filter : str, optional
+            A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
+            caller's rights; pass text from users by ``where``, which quotes it.
+
+        Returns
+        -------
+        list of Hit
+            ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
+            the negative inner product).
+
+        Raises
+        ------
+        InvalidInputError
+            If the query, k, candidates or the filter cannot be used, or the model knows only its
+            training rows and the query is none of them.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Search(query=query, k=k, **asked))
+
+    def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+        """Find the rows nearest to another row of the table, which is left out itself.
+
+        Parameters
+        ----------
+        row_id : Any
+            The row's key, or its text.
+        k, candidates, probes, where, filter
+            As `search`.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector; else as `search`, except that any row with
+            a code can be searched for.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Search(like=True, row_id=row_id, k=k, **asked))
+
+    def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
+        """Find every row whose code differs from the query's in no more than radius bits.
+
+        Fast with access path ``lookup`` and a small radius; else a scan of all codes.
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        radius : int
+            0 to the number of bits.
+
+        Returns
+        -------
+        list of Hit
+            ``(id, distance)``, nearest first, ties by the key; the distance is the number of
+            different bits.
+
+        Raises
+        ------
+        InvalidInputError
+            If the query or the radius cannot be used, or the model knows only its training rows and
+            the query is none of them.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Within(query=query, radius=radius))
+
+    def within_like(self, row_id: Any, radius: int) -> Hits:
+        """Find every row whose code is within a radius of another row's, which is left out itself.
+
+        Parameters
+        ----------
+        row_id : Any
+            The row's key, or its text.
+        radius : int
+            As `within`.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such row, or it has no vector; else as `search_like`.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Within(like=True, row_id=row_id, radius=radius))
+
+    def hybrid(
+        self,
+        query: ArrayLike | Vector,
+        words: str,
+        text_column: str,
+        k: int = 10,
+        **asked: Unpack[AskedHybrid],
+    ) -> HybridHits:
+        """Find rows near to a vector or holding words, by reciprocal rank fusion.
+
+        Each of the two searches returns ``depth`` rows, and a row scores ``weight / (60 + place)``
+        in each of them; 60 and the sum are those of Cormack, Clarke and Buettcher (SIGIR 2009).
+
+        Parameters
+        ----------
+        query : array-like (dimension,)
+        words : str
+            Words as people write them for a search engine; ``websearch_to_tsquery`` reads them.
+            Without a word that counts, only vectors are searched.
+        text_column : str
+            A column of text, or of type ``tsvector``. An index ``USING gin (to_tsvector('english',
+            column))``, or on the ``tsvector``, makes it fast.
+        k : int
+            Answers wanted.
+        filter : str, optional
+            As `search`.
+        vector_weight : float
+            The share of the vectors' places in the score, 0 to 1; the words have the rest.
+        depth : int, optional
+            Answers that each search returns, at least k; by default 4 k, at least 50.
+        configuration : str, optional
+            The text search configuration; by default the session's.
+
+        Returns
+        -------
+        list of HybridHit
+            ``(id, score, distance, word_rank)``, best first. ``distance`` is None for rows that
+            only the words found, ``word_rank`` for those that only the vector found.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument cannot be used, or there is no such column of text.
+        UnknownIndexError
+            If the index was dropped.
+        """
+        return self._ask(Hybrid(query=query, words=words, text_column=text_column, k=k, **asked))
 
 
 def as_count(what: str, value: Any) -> int:

@@ -10,18 +10,17 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import execute
-from ..db.jobs import Job
+from ..db.connection import execute, one_row
+from ..db.jobs import Job, progress_bar
 from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
 from .encoding import PRUNE
 
-__all__ = ["Verifier", "as_bits", "differing"]
+__all__ = ["Verifier", "as_bits", "differing", "draw_codes", "percent_of_codes"]
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
@@ -66,17 +65,8 @@ class Verifier:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
         self.model = index.loaded_model
-        self.names: dict[str, sql.Composable] = {
-            "table": index.table,
-            "table_name": sql.Literal(index.qualified_table),
-            "id": sql.Identifier(index.id_column),
-            "type": sql.SQL(index.key_type),
-            "column": sql.Identifier(index.column_name),
-            "codes": index.codes,
-            "code": sql.Identifier(index.code_column),
-            "current": index.is_current,
-            **index.names_of_codes(),
-        }
+        self.names = index.names | index.names_of_codes()
+        self.names |= {"codes": index.codes, "current": index.is_current}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
@@ -93,13 +83,7 @@ class Verifier:
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = 0, None
-        with tqdm(
-            total=rows,
-            unit="row",
-            unit_scale=True,
-            desc="verifying",
-            disable=None if self.progress else True,
-        ) as bar:
+        with progress_bar("verifying", rows, self.progress) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -155,6 +139,33 @@ class Verifier:
 
     def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(statement).format(**self.names | names)
+
+
+# Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
+# same draw.
+_CODES: LiteralString = """
+    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
+    ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
+"""
+
+
+def percent_of_codes(index: IndexRow, pages: int) -> float:
+    """Return which percentage of the codes' pages so many are."""
+    codes = index.codes.as_string(index.connection)
+    share = "SELECT hashindex._sample_share($1::text::regclass, $2)"
+    return 100.0 * float(one_row(index.connection, share, [codes, float(pages)])[0])
+
+
+def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
+    """Draw codes, as texts of zeros and ones, from a percentage of their pages."""
+    sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(percent, random_state)
+    # If few rows have a code, the drawn pages may have none.
+    for pages in (sample, sql.SQL("")):
+        statement = sql.SQL(_CODES).format(**index.names, codes=index.codes, sample=pages)
+        rows = execute(index.connection, statement, [random_state, most]).fetchall()
+        if rows:
+            break
+    return [row[0] for row in rows]
 
 
 def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ compares codes with a fresh encoding of their rows, projections with those at tr
 with each other.
 """
 
+import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,10 +19,10 @@ from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 
 from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
-from ..db.connection import execute, translated_errors
+from ..db.connection import execute, one_row, translated_errors
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
-from ..index.verifying import as_bits, differing
+from ..index.verifying import as_bits, differing, draw_codes, percent_of_codes
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
 
@@ -57,14 +58,6 @@ _SAMPLED: LiteralString = """
 _EVERY: LiteralString = (
     "SELECT b.{column}, {row_code}::text FROM {table} b {join} WHERE b.{column} IS NOT NULL"
 )
-
-# Draw pages, and then codes from these.
-_CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c TABLESAMPLE SYSTEM ({share})
-    WHERE c.{code} IS NOT NULL ORDER BY random() LIMIT {most}
-"""
-
-_SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
 
 # Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
 # compared as a number first.
@@ -147,6 +140,11 @@ def check(index: HasRow, *, full: bool = False) -> Health:
         if any(finding.check == "rows_without_code" for finding in findings):
             findings += CodeChecks(index, full).findings()
     return Health(index.name, full, tuple(findings))
+
+
+def _warned(name: str, bad: bool, value: float, detail: str, advice: str) -> Finding:
+    """Return a finding that is a warning with advice if something is bad."""
+    return Finding(name, "warning" if bad else "ok", value, detail, advice if bad else None)
 
 
 def _unknown(name: str) -> Finding:
@@ -251,13 +249,11 @@ class CodeChecks:
         )
 
     def _drift(self, name: str, drifts: bool, value: float, detail: str) -> Finding:
-        if not drifts:
-            return Finding(name, "ok", value, detail, None)
         advice = (
             "rows have drifted from the training rows: train a model on them, and swap it: "
             f"pg-hashindex index swap {self.named} --model MODEL"
         )
-        return Finding(name, "warning", value, detail, advice)
+        return _warned(name, drifts, value, detail, advice)
 
     def _of_bits(self, model: Model | None) -> list[Finding]:
         """Check the bits of drawn codes: the entropy of each, and how they correlate."""
@@ -266,14 +262,12 @@ class CodeChecks:
         wanted = min(2_000, max(200, 1_000_000 // n_bits))
         if self.full:
             wanted = min(100_000, 50_000_000 // n_bits)
-        rows = execute(
-            self.index.connection, self._query(_CODES, share=self._share(2_000), most=wanted)
-        ).fetchall()
-        if not rows:
+        seed = secrets.randbelow(1 << 31)
+        codes = draw_codes(self.index, wanted, self._percent(2_000), seed)
+        if not codes:
             names = ["bits", "correlation", "duplicates"] + ["bit_drift"] * (model is not None)
             detail = "there are no codes to look at"
             return [Finding(name, "ok", None, detail, None) for name in names]
-        codes = [row[0] for row in rows]
         bits = as_bits(codes)
         found = [self._entropy(bits), self._correlation(bits), self._duplicates(codes[:2_000])]
         if model is not None:
@@ -292,13 +286,12 @@ class CodeChecks:
         )
         if silent > 1:
             detail += f"; {silent} bits are nearly the same for all rows"
-        if len(bits) < _ENOUGH_CODES or not (silent or entropy.mean() < 0.5):
-            return Finding("bits", "ok", float(entropy[worst]), detail, None)
+        bad = len(bits) >= _ENOUGH_CODES and bool(silent or entropy.mean() < 0.5)
         advice = (
             "train a model on rows as they are now, or one of fewer bits or another method, and "
             "swap it"
         )
-        return Finding("bits", "warning", float(entropy[worst]), detail, advice)
+        return _warned("bits", bad, float(entropy[worst]), detail, advice)
 
     def _correlation(self, bits: NDArray[np.bool_]) -> Finding:
         n, n_bits = bits.shape
@@ -331,13 +324,12 @@ class CodeChecks:
         if n_bits > most:
             detail += f" and {most} of {n_bits} bits"
         greatest = float(abs(correlation[best[0]]))
-        if n < _ENOUGH_CODES or greatest <= 0.95:
-            return Finding("correlation", "ok", greatest, detail, None)
         advice = (
             "bits that are nearly copies add nothing: train a model of fewer bits, or by "
             "another method, and swap it"
         )
-        return Finding("correlation", "warning", greatest, detail, advice)
+        bad = n >= _ENOUGH_CODES and greatest > 0.95
+        return _warned("correlation", bad, greatest, detail, advice)
 
     def _ones(self, profile: Profile | None, bits: NDArray[np.bool_]) -> Finding:
         if profile is None:
@@ -358,7 +350,7 @@ class CodeChecks:
 
     def _duplicates(self, codes: list[str]) -> Finding:
         """Count the rows that have a drawn code, among all codes or a sample of three million."""
-        share = self._share(40_000)
+        share = self._percent(40_000)
         distinct, times = np.unique(codes, return_counts=True)
         query = self._query(_ALIKE, share=share)
         found = execute(self.index.connection, query, [distinct.tolist()]).fetchall()
@@ -376,13 +368,12 @@ class CodeChecks:
                 f"; {100 * crowded:.1f} % with more than the {self.index.candidates} candidates of "
                 "a search"
             )
-        if len(codes) < _ENOUGH_CODES or crowded <= 0.1:
-            return Finding("duplicates", "ok", shared, detail, None)
         advice = (
             "codes do not tell these rows apart: unless the rows are copies themselves, train a "
             "model of more bits on rows as they are now, and swap it"
         )
-        return Finding("duplicates", "warning", shared, detail, advice)
+        bad = len(codes) >= _ENOUGH_CODES and crowded > 0.1
+        return _warned("duplicates", bad, shared, detail, advice)
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int]]:
         """Yield vectors and codes, and the number of codes whose vectors have another dimension."""
@@ -405,31 +396,16 @@ class CodeChecks:
         index = self.index
         column = sql.Identifier(index.column_name).as_string(index.connection)
         wanted = _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS
-        row = execute(
-            index.connection,
-            _SAMPLED_IDS,
-            [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        ids: list[str] = row[0]
+        values = [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted]
+        ids: list[str] = one_row(index.connection, _SAMPLED_IDS, values)[0]
         return ids
 
-    def _share(self, pages: int) -> float:
+    def _percent(self, pages: int) -> float:
         """Return the percentage of codes to read: about this number of pages, or all."""
-        codes = self.index.codes.as_string(self.index.connection)
-        row = execute(self.index.connection, _SHARE, [codes, float(pages)]).fetchone()
-        return 100.0 if row is None or self.full else 100.0 * float(row[0])
+        return 100.0 if self.full else percent_of_codes(self.index, pages)
 
     def _query(self, statement: LiteralString, **values: float) -> sql.Composed:
         index = self.index
-        names: dict[str, sql.Composable] = {
-            "table": index.table,
-            "id": sql.Identifier(index.id_column),
-            "column": sql.Identifier(index.column_name),
-            "type": sql.SQL(index.key_type),
-            "codes": index.codes,
-            "code": sql.Identifier(index.code_column),
-            **index.names_of_codes(),
-        }
+        names = index.names | index.names_of_codes() | {"codes": index.codes}
         numbers = {name: sql.Literal(value) for name, value in values.items()}
         return sql.SQL(statement).format(**names, **numbers)

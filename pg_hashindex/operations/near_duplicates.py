@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.jobs import progress_bar
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
@@ -69,13 +69,8 @@ def near_duplicates(
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
         start = target.begin()
-        with tqdm(
-            total=summary.landmarks,
-            initial=start,
-            unit="list",
-            desc="comparing",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar("comparing", summary.landmarks, progress, "list") as bar:
+            bar.update(start)
             while start < summary.landmarks:
                 end = min(start + _BLOCK_LISTS, summary.landmarks)
                 target.write(start, end)

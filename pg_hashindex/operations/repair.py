@@ -316,4 +316,4 @@ class _Repairer:
 def _named(index: IndexRow) -> str:
     if index.swap_of is None:
         return ""
-    return f" of model {index.model}:{index.model_version}"
+    return f" of model {index.model_name}"

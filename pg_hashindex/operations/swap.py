@@ -12,9 +12,9 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.connection import execute, one_row, outside_transactions, translated_errors
 from ..db.jobs import Job
-from ..db.locks import only_one, patiently
+from ..db.locks import only_one
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.access import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
@@ -78,16 +78,11 @@ def swap(
         Job(index.connection, "swap", index.name) as job,
     ):
         job.phase("preparing")
-        coming = read_row(
-            index.connection,
-            patiently(
-                index.connection,
-                lambda: _call(index, "begin_swap", [index.name, model, access, column]),
-                table=index.qualified_table,
-            ),
-        )
+        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
+        [(name,)] = index.change(begin, [index.name, model, access, column])
+        coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, progress=progress)
-        _call(index, "swap_is_ready", [index.name])
+        one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
         with now.noticing_drops(), coming.noticing_drops():
@@ -98,13 +93,14 @@ def swap(
         if before and after and after.recall < before.recall - tolerance and not force:
             raise LowerRecallError(
                 f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
-                f"the tolerance of {tolerance:g}: index {index.name!r} keeps model {_model(now)}; "
-                f"the codes of {_model(coming)} stay beside: take them by running the swap again "
-                f"with --force, or drop them: pg-hashindex index repair {index.name} --undo"
+                f"the tolerance of {tolerance:g}: index {index.name!r} keeps model "
+                f"{now.model_name}; the codes of {coming.model_name} stay beside: take them by "
+                "running the swap again with --force, or drop them: pg-hashindex index repair "
+                f"{index.name} --undo"
             )
         job.phase("switching")
-        _exchange(now, "ready")
-        return Swapped(_model(now), _model(coming), before, after)
+        now.change("SELECT hashindex.exchange($1, $2)", [now.name, "ready"])
+        return Swapped(now.model_name, coming.model_name, before, after)
 
 
 def rollback(index: IndexRow) -> str:
@@ -114,8 +110,8 @@ def rollback(index: IndexRow) -> str:
         if name is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(read_row(index.connection, name))
-        _exchange(index, "previous")
-        return _model(read_row(index.connection, index.name))
+        index.change("SELECT hashindex.exchange($1, $2)", [index.name, "previous"])
+        return read_row(index.connection, index.name).model_name
 
 
 def prune(index: IndexRow) -> str:
@@ -145,7 +141,7 @@ def resume(
     coming = read_row(index.connection, name)
     return swap(
         index,
-        _model(coming),
+        coming.model_name,
         column=coming.column_name,
         rows_per_second=rows_per_second,
         progress=progress,
@@ -189,21 +185,13 @@ def _check_filled(now: IndexRow, coming: IndexRow) -> None:
     query = sql.SQL(
         "SELECT pg_catalog.count(*) FROM {} b WHERE b.{} IS NOT NULL AND b.{} IS NULL"
     ).format(now.table, sql.Identifier(now.column_name), sql.Identifier(coming.column_name))
-    row = execute(now.connection, query).fetchone()
-    if row is not None and row[0]:
+    (unfilled,) = one_row(now.connection, query)
+    if unfilled:
         raise DatabaseStateError(
-            f"{row[0]} rows of {now.qualified_table} have a vector in column {now.column_name} and "
-            f"none in {coming.column_name}, and no search would find them: fill the column, and "
-            "run the swap again; --force takes the new column as it is"
+            f"{unfilled} rows of {now.qualified_table} have a vector in column {now.column_name} "
+            f"and none in {coming.column_name}, and no search would find them: fill the column, "
+            "and run the swap again; --force takes the new column as it is"
         )
-
-
-def _exchange(index: IndexRow, state: SwapState) -> None:
-    patiently(
-        index.connection,
-        lambda: _call(index, "exchange", [index.name, state]),
-        table=index.qualified_table,
-    )
 
 
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
@@ -212,20 +200,7 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
         return None
     dropped = read_row(index.connection, name)
     drop_index(dropped)
-    return _model(dropped)
-
-
-def _call(index: IndexRow, function: LiteralString, values: list[str | None]) -> str:
-    places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
-    statement = f"SELECT hashindex.{function}({places})::text".encode()
-    row = execute(index.connection, statement, values).fetchone()
-    assert row is not None  # noqa: S101
-    result: str = row[0]
-    return result
-
-
-def _model(index: IndexRow) -> str:
-    return f"{index.model}:{index.model_version}"
+    return dropped.model_name
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """Recall of a live index, against exact search in the database, and its latency."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
+from ..db.jobs import progress_bar
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count
@@ -46,6 +46,8 @@ class Evaluation:
         Queries that were left out, since the index's model has no code for them.
     recorded : bool
         Whether it was added to the history.
+    milliseconds : mapping of int to sequence of float
+        The time of each query, by the number of candidates.
     """
 
     index: str
@@ -57,10 +59,13 @@ class Evaluation:
     query_set: str | None = None
     skipped: int = 0
     recorded: bool = False
+    milliseconds: Mapping[int, Sequence[float]] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
+        """Return the fields as JSON values, but for the time of each query."""
+        fields = asdict(self)
+        del fields["milliseconds"]
+        return fields
 
 
 def evaluate(
@@ -126,11 +131,12 @@ def evaluate(
     counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
     measuring = Measuring([index], asked, k)
     steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(
-        total=steps, unit="query", desc="evaluating", disable=None if progress else True
-    ) as bar:
+    with progress_bar("evaluating", steps, progress, "query") as bar:
         exact = measuring.find_truth(bar.update)
-        points = [measuring.measure(index, count, bar.update) for count in counts]
+        points, milliseconds = [], {}
+        for count in counts:
+            points.append(measuring.measure(index, count, bar.update))
+            milliseconds[count] = measuring.milliseconds
     if record:
         recall_history.record(index, asked.name, points)
     return Evaluation(
@@ -142,6 +148,7 @@ def evaluate(
         query_set=asked.name,
         skipped=measuring.skipped,
         recorded=record,
+        milliseconds=milliseconds,
     )
 
 
@@ -157,9 +164,7 @@ def measure_defaults(
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
-    with tqdm(
-        total=steps, unit="query", desc="comparing", disable=None if progress else True
-    ) as bar:
+    with progress_bar("comparing", steps, progress, "query") as bar:
         measuring.find_truth(bar.update)
         return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 

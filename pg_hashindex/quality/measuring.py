@@ -200,7 +200,7 @@ class Measuring:
             p50_ms=answers.p50_ms,
             p95_ms=answers.p95_ms,
             index=index.name,
-            model=f"{index.model}:{index.model_version}",
+            model=index.model_name,
             access=index.access,
             ranking=index.ranking,
             probes=index.probes,
@@ -253,12 +253,7 @@ def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
                 "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
                 "LEFT JOIN {table} b ON b.{id} = s.id::{type} AND b.{column} IS NOT NULL "
                 "ORDER BY s.number"
-            ).format(
-                id=sql.Identifier(index.id_column),
-                column=sql.Identifier(index.column_name),
-                table=index.table,
-                type=sql.SQL(index.key_type),
-            ),
+            ).format(**index.names),
             [[query.row_id for query in queries.queries]],
             binary=index.binary_ids,
         ).fetchall()

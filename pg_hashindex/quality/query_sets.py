@@ -80,11 +80,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
     """
     index = index.row
     as_count("queries", n)
-    names = {
-        "id": sql.Identifier(index.id_column),
-        "column": sql.Identifier(index.column_name),
-        "table": index.table,
-        "type": sql.SQL(index.key_type),
+    names = index.names | {
         # If SQL cannot encode, the model may not know a row without a code.
         "usable": sql.SQL("true")
         if index.encoded_in == "sql"

@@ -8,13 +8,19 @@ from typing import Any, LiteralString
 from psycopg import RawCursor
 from psycopg.rows import class_row
 
-from ..db.connection import translated_errors
+from ..db.connection import one_row, translated_errors
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow, Ranking
 from ..index.search import as_count
 from .measuring import Measured
 
-__all__ = ["HistoryPoint", "history", "obstacle", "record"]
+__all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "record"]
+
+#: What the fields of a `HistoryPoint` are called in tables.
+HEADINGS = (
+    *("measured", "set", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
+    *("recall", "p50 ms", "p95 ms"),
+)
 
 _OBSTACLE: LiteralString = """
     SELECT CASE
@@ -52,13 +58,13 @@ class HistoryPoint:
 
     measured_at: datetime
     query_set: str | None
+    queries: int
     model: str
     access: Access
     ranking: Ranking
     candidates: int
     probes: int | None
     k: int
-    queries: int
     recall: float
     p50_ms: float
     p95_ms: float
@@ -71,9 +77,7 @@ class HistoryPoint:
 def obstacle(index: HasRow) -> str | None:
     """Return why this session cannot record, or None."""
     with translated_errors():
-        row = index.row.connection.execute(_OBSTACLE).fetchone()
-    assert row is not None  # noqa: S101
-    reason: str | None = row[0]
+        reason: str | None = one_row(index.row.connection, _OBSTACLE)[0]
     return reason
 
 

@@ -83,10 +83,7 @@ class ServerUser:
 def owner(data_dir: Path) -> ServerUser:
     """Return the user that owns a data directory and therefore runs its server.
 
-    Raises
-    ------
-    EmbeddedServerError
-        If that user is root, or one that this process cannot become.
+    That user must not be root, nor one that this process cannot become.
     """
     status = data_dir.stat()
     user = ServerUser(status.st_uid, status.st_gid)
@@ -147,13 +144,7 @@ def _package() -> Any:
 
 
 def package_bin_dir(version: int) -> Path:
-    """Return the folder of a version's programs in the installed package.
-
-    Raises
-    ------
-    EmbeddedServerError
-        If the package is not installed or has no such version for this platform.
-    """
+    """Return the folder of a version's programs in the installed package."""
     found: Path | None = _package().POSTGRES_VERSIONS.get(version)
     if found is None or not (found / "postgres").exists():
         raise EmbeddedServerError(
@@ -167,11 +158,6 @@ def server_bin_dir(version: int, user: ServerUser) -> Path:
     """Return a folder of PostgreSQL's programs that the server's user can run.
 
     As root this may be a copy: a virtual environment below /root is closed to everyone else.
-
-    Raises
-    ------
-    EmbeddedServerError
-        If the programs run neither in the package nor as a copy.
     """
     bin_dir = package_bin_dir(version)
     problem = _problem(bin_dir, user)
@@ -279,13 +265,7 @@ def held_version(data_dir: Path) -> int | None:
 
 
 def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
-    """Make a data directory by initdb, unless it exists; refuse an unsuitable place.
-
-    Raises
-    ------
-    EmbeddedServerError
-        If the place is unsuitable, with advice; or if initdb fails, with its output.
-    """
+    """Make a data directory by initdb, unless it exists; refuse an unsuitable place."""
     # pg_ctl puts these paths into a shell line, between double quotes.
     if re.search(r'["$`\\\n]', str(data_dir)):
         raise EmbeddedServerError(

@@ -23,12 +23,9 @@ if sys.platform != "win32":
 def main(order: dict[str, Any]) -> None:
     """Start the server, wait for the owner's end, stop the server.
 
-    Parameters
-    ----------
-    order : dict
-        ``start`` (a command), ``stop`` (commands, each tried if the one before fails), ``options``
-        of ``subprocess`` for them, ``data_dir``, ``lock`` (its locked descriptor), ``mark`` (the
-        file's path), ``owner`` (the process id).
+    The order has ``start`` (a command), ``stop`` (commands, each tried if the one before fails),
+    ``options`` of ``subprocess`` for them, ``data_dir``, ``lock`` (its locked descriptor), ``mark``
+    (the file's path) and ``owner`` (the process id).
     """
     data_dir, mark = Path(order["data_dir"]), Path(order["mark"])
     returncode, output = run(order["start"], order["options"])

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import Connection, prepare, translated_errors
+from ..db.jobs import progress_bar
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
@@ -145,13 +145,7 @@ def sample_table(
             if triplets is not None:
                 relations.append(Relations.read(source, "triplets", triplets))
             edges = None if graph is None else Edges.find(source, graph)
-            with tqdm(
-                total=min(rows, source.estimate),
-                unit="row",
-                unit_scale=True,
-                desc="reading",
-                disable=None if progress else True,
-            ) as bar:
+            with progress_bar("reading", min(rows, source.estimate), progress) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             sample = _as_sample(drawn, relations, source)
             if edges is None:

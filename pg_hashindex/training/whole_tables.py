@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from ..db.connection import Connection, prepare, translated_errors
+from ..db.jobs import progress_bar
 from ..db.table_source import TableSource
 from ..models.model import Model
 from .fitting import train
@@ -70,13 +70,7 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
     def read() -> Iterator[NDArray[np.float32]]:
         nonlocal done
         done += 1
-        with tqdm(
-            total=source.estimate,
-            unit="row",
-            unit_scale=True,
-            desc=f"reading, pass {done}",
-            disable=None if progress else True,
-        ) as bar:
+        with progress_bar(f"reading, pass {done}", source.estimate, progress) as bar:
             for block in source.blocks():
                 yield block
                 bar.update(len(block))

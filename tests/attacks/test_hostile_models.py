@@ -48,7 +48,7 @@ MALFORMED = {
     "nearest 3": (f"('affinity', {EYE}, NULL, 1, 3)", "1 to the number of anchors, 2"),
     "nearest NULL": (f"('affinity', {EYE}, NULL, 1, NULL)", "carries weights, scale, nearest"),
 }
-# Of these the rest of the row says that they are wrong, or an answer is none the less right.
+# The check of a stored model refuses these; evaluated alone, some give right answers.
 UNFIT = {
     "too much": (
         f"('relu', {EYE}, NULL, NULL, NULL)",

@@ -124,7 +124,7 @@ def test_any_names(
         table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema
     ).columns[category]
     filtered = index.search(query, 40, where=field == "b")
-    # Of 40 rows every third is of category b.
+    # Every third of the 40 rows is of category b.
     assert len(filtered) == len([n for n in range(1, 41) if n % 3 == 1 and n != 9])
     by_name = connection.execute(
         "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 40, "

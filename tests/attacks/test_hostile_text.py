@@ -92,11 +92,11 @@ def test_every_function_of_sql(targets: Connection) -> None:
             with targets.transaction(force_rollback=True):
                 error = run(targets, call)
                 if error is None:
-                    # Of what fails nothing is left.
+                    # A call that fails leaves nothing behind.
                     assert_unharmed(targets, call)
                     attacked[function.name] = attacked.get(function.name, 0) + 1
                 else:
-                    # Neither an internal error nor a run without end.
+                    # It is neither an internal error nor a time-out.
                     assert error.sqlstate not in {None, "XX000", "57014"}, (call, error)
     # Those that write SQL do so with any text; those that name something refuse what is not there.
     assert attacked["_code_distance"] >= len(PAYLOADS) // 2

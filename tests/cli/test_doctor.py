@@ -163,7 +163,7 @@ def test_recall_by_brute_force(on_bare: Run, bare: Connection, docs: str, points
 
 
 def test_a_row_is_not_its_own_answer(on_bare: Run, bare: Connection, points) -> None:
-    """Of 3 rows each has two others; all of them are found."""
+    """Each of 3 rows has two others, and a search finds both."""
     fill(bare, "docs", points[:3])
     bare.execute("CREATE INDEX ON docs USING hnsw (v vector_cosine_ops)")
     found = report(on_bare)
@@ -281,7 +281,7 @@ def test_kinds_of_indexes(on_bare: Run, bare: Connection, docs: str) -> None:
     assert [index["metric"] for index in found["indexes"]] == ["cosine", None, "l2"]
     first = {(p["index"], p["filter"]): p for p in found["points"] if p["current"]}
     assert first["half", None]["recall"] > 0.9
-    # Of 8 bits little is left, until 400 of 600 rows are re-ranked.
+    # Codes of 8 bits tell little; re-ranking 400 of 600 rows makes up for it.
     assert first["signs", None]["recall"] < 0.9
     widest = [p for p in found["points"] if (p["index"], p["filter"]) == ("signs", None)][-1]
     assert widest["value"] == 400

@@ -380,7 +380,7 @@ def test_tuning_that_finds_hnsw_better(
         Goal(0.95), "docs", "v", "id", "l2", None, 600, 500, 500, 40, [codes, hnsw], hnsw, reason,
         statements="CREATE INDEX ON docs USING hnsw (v vector_l2_ops)",
     )  # fmt: skip
-    monkeypatch.setattr("pg_hashindex.quality.tuning.tune_table", lambda *_, **__: advice)
+    monkeypatch.setattr("pg_hashindex.cli.quickstart.tune_table", lambda *_, **__: advice)
     stopped = start("--tune", "--yes", code=1).stderr
     assert "HNSW suits you better: pgvector's HNSW, ef_search 40: the fastest" in stopped
     assert "the best by codes takes 4 ms" in stopped

@@ -1,7 +1,7 @@
 """The page of every kind of index: well-formed, of nothing from elsewhere, whatever names are."""
 
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def test_the_session_is_left_as_it_was(
         found.append(index.connection.execute(asked).fetchall())
         return gathered
 
-    monkeypatch.setattr(sys.modules["pg_hashindex.cli.report"], "gather", watched)
+    monkeypatch.setattr(import_module("pg_hashindex.cli.report"), "gather", watched)
     on("report", "i", "--html", tmp_path / "page.html", *QUICK)
     with connect(url) as plain:
         assert found == [plain.execute(asked).fetchall()]

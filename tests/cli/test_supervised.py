@@ -99,7 +99,7 @@ def test_both_truths(on: Run) -> None:
 
 @pytest.mark.usefixtures("things")
 def test_copies_of_bits_are_noted(on: Run, connection: Connection) -> None:
-    """Of rows on a line there are as many bits as there are places to cut it: one, the centre."""
+    """LSH cuts a line of rows only at its centre, so it has one distinct bit."""
     connection.execute("ALTER TABLE things ADD flat vector(1)")
     connection.execute("UPDATE things SET flat = ARRAY[id]::vector")
     for column, distinct in (("v", 12), ("flat", 1)):

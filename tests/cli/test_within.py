@@ -40,3 +40,15 @@ def test_within_a_radius(on: Run, index: HashIndex) -> None:
 )
 def test_refused(on: Run, index: HashIndex, options: list[str], code: int, message: str) -> None:
     assert message in on("within", "items_idx", *options, code=code).output
+
+
+@pytest.mark.parametrize("option", [["--query", "[1]"], ["--query", "[1]", "--json"]])
+@pytest.mark.parametrize("command", [["search"], ["within", "--radius", "3"]])
+def test_a_renamed_table_is_told_before_the_query(
+    on: Run, index: HashIndex, command: list[str], option: list[str]
+) -> None:
+    """A query of a wrong dimension is not what is wrong first."""
+    index.connection.execute("ALTER TABLE items RENAME TO things")
+    said = on(command[0], "items_idx", *command[1:], *option, code=3).stderr
+    assert 'relation "public.items" does not exist' in said
+    assert "run pg-hashindex index check items_idx" in said

@@ -7,14 +7,6 @@ methods.
 """
 
 from . import comparing  # noqa: F401
-from .functions import (
-    configure_hash_index,
-    create_hash_index,
-    drop_hash_index,
-    install_hashindex,
-    swap_hash_model,
-    uninstall_hashindex,
-)
 from .operations import (
     ChangeHashIndexOps,
     ConfigureHashIndexOp,
@@ -23,6 +15,12 @@ from .operations import (
     InstallHashIndexOp,
     SwapHashModelOp,
     UninstallHashIndexOp,
+    configure_hash_index,
+    create_hash_index,
+    drop_hash_index,
+    install_hashindex,
+    swap_hash_model,
+    uninstall_hashindex,
 )
 
 __all__ = [

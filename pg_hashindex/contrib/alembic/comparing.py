@@ -4,6 +4,7 @@ import logging
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -96,22 +97,17 @@ def _pairs(
     existing = {name: _as_compared(found, compared) for name, found in existing.items()}
     for name, index in sorted(declared.items()):
         found = existing.get(name)
+        trouble = None
         if found is not None and not found.is_there:
-            _log.warning(
-                "hash index %r is there already, of table %s, which does not exist; if that was "
-                "renamed, run pg-hashindex index rebind, and else pg-hashindex index drop, with %s",
-                name,
-                found.spec.qualified_table,
-                shlex.quote(name),
+            trouble = (
+                "which does not exist; if that was renamed, run pg-hashindex index rebind, and "
+                f"else pg-hashindex index drop, with {shlex.quote(name)}"
             )
-            found = None
         elif found is not None and (found.spec.schema, found.spec.table) not in compared:
-            _log.warning(
-                "hash index %r is there already, of table %s, which is not compared; choose "
-                "another name",
-                name,
-                found.spec.qualified_table,
-            )
+            trouble = "which is not compared; choose another name"
+        if found is not None and trouble is not None:
+            table = found.spec.qualified_table
+            _log.warning("hash index %r is there already, of table %s, %s", name, table, trouble)
             found = None
         if context.run_object_filters(
             index, name, _KIND, False, None if found is None else _as_item(found)
@@ -168,11 +164,8 @@ def _changes(
     _check_dimension(declared, spec, sizes)
     if found is None:
         if spec.defer and _size(spec, sizes) is None:
-            _log.warning(
-                "hash index %r is left for later: its model %r does not exist here",
-                name,
-                spec.model,
-            )
+            left = "hash index %r is left for later: its model %r does not exist here"
+            _log.warning(left, name, spec.model)
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
@@ -203,12 +196,8 @@ def _changes(
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
-    return (spec.schema, spec.table, spec.column, spec.layout) != (
-        was.schema,
-        was.table,
-        was.column,
-        was.layout,
-    ) or any(
+    place = attrgetter("schema", "table", "column", "layout")
+    return place(spec) != place(was) or any(
         _in_any_order(getattr(spec, key)) not in (None, _in_any_order(getattr(was, key)))
         for key in ("key", "metric", "filter_columns")
     )

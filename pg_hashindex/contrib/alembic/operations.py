@@ -1,11 +1,15 @@
 """The operations of alembic's migrations: how they run, and how revisions write and reverse them.
 
-The same statements run in a migration, or are written to its script.
+The same statements run in a migration, or are written to its script. Each function describes an
+operation; calling it from a revision, as a method of ``alembic.op`` too, runs the operation.
 """
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypedDict, Unpack
 
+from alembic import op
 from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import BatchOperations, MigrateOperation, Operations
@@ -14,8 +18,9 @@ from alembic.operations.ops import OpContainer
 from ...db import schema
 from ...db.connection import translated_errors
 from ...errors import InvalidInputError
+from ...index.catalog import Access, Ranking
 from ..sqlalchemy import statements
-from ..sqlalchemy.specification import IndexSpec
+from ..sqlalchemy.specification import IndexSpec, PlacedIndexOptions
 
 __all__ = [
     "ChangeHashIndexOps",
@@ -25,12 +30,26 @@ __all__ = [
     "InstallHashIndexOp",
     "SwapHashModelOp",
     "UninstallHashIndexOp",
+    "configure_hash_index",
+    "create_hash_index",
+    "drop_hash_index",
+    "install_hashindex",
+    "swap_hash_model",
+    "uninstall_hashindex",
 ]
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
 
 class _Op(MigrateOperation):
+    #: The name in what ``alembic check`` shows.
+    _shown = ""
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what ``alembic check`` shows."""
+        _, values, named = self._call()
+        return (self._shown, *values, named)
+
     def _statements(self) -> list[str]:
         """Return the SQL of the operation."""
         raise NotImplementedError
@@ -40,47 +59,14 @@ class _Op(MigrateOperation):
         raise NotImplementedError
 
 
-def _flushed(operations: BatchOperations) -> Any:
-    """Run the operations that a batch has gathered, to keep their order; return the batch."""
-    batch: Any = operations.impl
-    batch.flush()
-    batch.batch.clear()
-    return batch
-
-
-@Operations.register_operation("create_hash_index")
-@BatchOperations.register_operation("create_hash_index", "batch_create_hash_index")
 class CreateHashIndexOp(_Op):
     """Make an index, and encode the rows of its table."""
+
+    _shown = "add_hash_index"
 
     def __init__(self, spec: IndexSpec, *, encode: bool = True) -> None:
         spec.check()
         self.spec, self.encode = spec, encode
-
-    @classmethod
-    def create_hash_index(
-        cls,
-        operations: Any,
-        name: str,
-        table: str,
-        column: str,
-        *,
-        model: str,
-        encode: bool = True,
-        **options: Any,
-    ) -> None:
-        """Make an index; see `pg_hashindex.contrib.alembic.create_hash_index`."""
-        operations.invoke(cls(IndexSpec(name, table, column, model, **options), encode=encode))
-
-    @classmethod
-    def batch_create_hash_index(
-        cls, operations: BatchOperations, name: str, column: str, *, model: str, **options: Any
-    ) -> None:
-        """Make an index of the table of a batch, after the batch's earlier operations."""
-        batch = _flushed(operations)
-        options.setdefault("schema", batch.schema)
-        table = batch.table_name
-        cls.create_hash_index(batch.operations, name, table, column, model=model, **options)
 
     def _statements(self) -> list[str]:
         return [statements.create_statement(self.spec, encode=self.encode)]
@@ -94,52 +80,27 @@ class CreateHashIndexOp(_Op):
         """Return the operation that drops it; a deferred index may not exist."""
         return DropHashIndexOp(self.spec.name, self.spec, if_exists=self.spec.defer)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what ``alembic check`` shows."""
-        return ("add_hash_index", self.spec)
 
-
-@Operations.register_operation("drop_hash_index")
-@BatchOperations.register_operation("drop_hash_index", "batch_drop_hash_index")
 class DropHashIndexOp(_Op):
     """Drop an index."""
+
+    _shown = "remove_hash_index"
 
     def __init__(
         self, name: str, spec: IndexSpec | None = None, *, if_exists: bool = False
     ) -> None:
         self.name, self.spec, self.if_exists = name, spec, if_exists
 
-    @classmethod
-    def drop_hash_index(
-        cls, operations: Any, name: str, *, if_exists: bool = False, **was: Any
-    ) -> None:
-        """Drop an index; see `pg_hashindex.contrib.alembic.drop_hash_index`."""
-        if was and not {"table", "column", "model"} <= was.keys():
-            raise InvalidInputError(
-                f"to say what index {name!r} was takes table, column and model; got "
-                f"{', '.join(was)}"
-            )
-        operations.invoke(cls(name, IndexSpec(name, **was) if was else None, if_exists=if_exists))
-
-    @classmethod
-    def batch_drop_hash_index(cls, operations: BatchOperations, name: str, **options: Any) -> None:
-        """Drop an index, after the batch's earlier operations."""
-        cls.drop_hash_index(_flushed(operations).operations, name, **options)
-
     def _statements(self) -> list[str]:
         return [statements.drop_statement(self.name, if_exists=self.if_exists)]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
-        named: dict[str, Any] = {}
+        named: dict[str, Any] = {"if_exists": True} if self.if_exists else {}
         if spec is not None:
-            named = {"table": spec.table, "column": spec.column, "model": spec.model}
-            named |= spec.options()
-        return (
-            "drop_hash_index",
-            [self.name],
-            named | ({"if_exists": True} if self.if_exists else {}),
-        )
+            was = {"table": spec.table, "column": spec.column, "model": spec.model}
+            named = was | spec.options() | named
+        return "drop_hash_index", [self.name], named
 
     def reverse(self) -> CreateHashIndexOp:
         """Return the operation that makes it again."""
@@ -150,24 +111,14 @@ class DropHashIndexOp(_Op):
             )
         return CreateHashIndexOp(self.spec)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what ``alembic check`` shows."""
-        return ("remove_hash_index", self.spec or self.name)
 
-
-@Operations.register_operation("swap_hash_model")
 class SwapHashModelOp(_Op):
     """Give an index another model."""
 
+    _shown = "swap_hash_model"
+
     def __init__(self, name: str, model: str, existing_model: str | None = None) -> None:
         self.name, self.model, self.existing_model = name, model, existing_model
-
-    @classmethod
-    def swap_hash_model(
-        cls, operations: Any, name: str, model: str, *, existing_model: str | None = None
-    ) -> None:
-        """Give an index another model; see `pg_hashindex.contrib.alembic.swap_hash_model`."""
-        operations.invoke(cls(name, model, existing_model))
 
     def _statements(self) -> list[str]:
         return [statements.swap_statement(self.name, self.model)]
@@ -186,14 +137,11 @@ class SwapHashModelOp(_Op):
             )
         return SwapHashModelOp(self.name, self.existing_model, self.model)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what ``alembic check`` shows."""
-        return ("swap_hash_model", self.name, self.existing_model, self.model)
 
-
-@Operations.register_operation("configure_hash_index")
 class ConfigureHashIndexOp(_Op):
     """Change how an index is searched by default."""
+
+    _shown = "configure_hash_index"
 
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
@@ -205,14 +153,6 @@ class ConfigureHashIndexOp(_Op):
                 f"{', '.join(sorted(unknown)) or 'none of them'}"
             )
         self.name, self.settings, self.existing = name, settings, existing or {}
-
-    @classmethod
-    def configure_hash_index(cls, operations: Any, name: str, **settings: Any) -> None:
-        """Configure an index; see `pg_hashindex.contrib.alembic.configure_hash_index`."""
-        given = {key: value for key, value in settings.items() if value is not None}
-        before = {key for key in given if key.startswith("existing_")}
-        existing = {key.removeprefix("existing_"): given.pop(key) for key in before}
-        operations.invoke(cls(name, given, existing))
 
     def _statements(self) -> list[str]:
         return statements.configure_statements(self.name, self.settings)
@@ -230,10 +170,6 @@ class ConfigureHashIndexOp(_Op):
             )
         return ConfigureHashIndexOp(self.name, self.existing, self.settings)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what ``alembic check`` shows."""
-        return ("configure_hash_index", self.name, self.existing, self.settings)
-
 
 class ChangeHashIndexOps(OpContainer):
     """Another model and other settings; the model goes first in both directions."""
@@ -243,14 +179,8 @@ class ChangeHashIndexOps(OpContainer):
         return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
 
 
-@Operations.register_operation("install_hashindex")
 class InstallHashIndexOp(_Op):
     """Install schema hashindex, or bring it up to this release."""
-
-    @classmethod
-    def install_hashindex(cls, operations: Any) -> None:
-        """Install schema hashindex; see `pg_hashindex.contrib.alembic.install_hashindex`."""
-        operations.invoke(cls())
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         return "install_hashindex", [], {}
@@ -260,17 +190,11 @@ class InstallHashIndexOp(_Op):
         return UninstallHashIndexOp()
 
 
-@Operations.register_operation("uninstall_hashindex")
 class UninstallHashIndexOp(_Op):
     """Remove schema hashindex."""
 
     def __init__(self, *, drop_models: bool = False) -> None:
         self.drop_models = drop_models
-
-    @classmethod
-    def uninstall_hashindex(cls, operations: Any, *, drop_models: bool = False) -> None:
-        """Remove schema hashindex; see `pg_hashindex.contrib.alembic.uninstall_hashindex`."""
-        operations.invoke(cls(drop_models=drop_models))
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         return "uninstall_hashindex", [], {"drop_models": True} if self.drop_models else {}
@@ -329,3 +253,221 @@ def _render(context: AutogenContext, operation: _Op) -> str:
     # If env.py does not import the module, op has no such method.
     context.imports.add("import pg_hashindex.contrib.alembic  # noqa: F401")
     return f"{context.opts['alembic_module_prefix']}{function}({', '.join(arguments)})"
+
+
+_P = ParamSpec("_P")
+
+
+def _runs(described: Callable[_P, _Op]) -> Callable[_P, None]:
+    """Have a function run the operation that it describes, and make it a method of ``op`` too."""
+
+    @wraps(described)
+    def method(operations: Operations, *arguments: _P.args, **named: _P.kwargs) -> None:
+        operations.invoke(described(*arguments, **named))
+
+    @wraps(described)
+    def function(*arguments: _P.args, **named: _P.kwargs) -> None:
+        op.invoke(described(*arguments, **named))
+
+    setattr(Operations, described.__name__, method)
+    return function
+
+
+class _Settings(TypedDict, total=False):
+    access: Access | None
+    ranking: Ranking | None
+    candidates: int | None
+    probes: int | None
+    existing_access: Access | None
+    existing_ranking: Ranking | None
+    existing_candidates: int | None
+    existing_probes: int | None
+
+
+@_runs
+def create_hash_index(
+    name: str,
+    table: str,
+    column: str,
+    *,
+    model: str,
+    encode: bool = True,
+    **options: Unpack[PlacedIndexOptions],
+) -> _Op:
+    """Make an index, and encode the rows of its table, in the migration's transaction.
+
+    Writers wait until that ends, so for a large table leave the encoding to ``pg-hashindex index
+    encode``. That also encodes by models that are evaluated in Python, and builds access paths;
+    until then searches scan all codes.
+
+    Parameters
+    ----------
+    name : str
+        1 to 40 bytes.
+    table, column : str
+        By their bare names.
+    model : str
+        ``name`` (its latest version) or ``name:version``.
+    encode : bool
+        Whether to encode the rows that are there.
+    schema : str, optional
+        The schema of the table; found by the search_path by default.
+    key, metric, layout, access, ranking, candidates, probes, filter_columns : optional
+        As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+    defer : bool
+        Whether to do nothing, with a warning, if the model does not exist or the index exists
+        already.
+
+    Raises
+    ------
+    MissingSchemaError, UnknownModelError, InvalidInputError, DuplicateNameError
+        The whole migration fails then.
+    """
+    return CreateHashIndexOp(IndexSpec(name, table, column, model, **options), encode=encode)
+
+
+@_runs
+def drop_hash_index(
+    name: str,
+    *,
+    if_exists: bool = False,
+    table: str | None = None,
+    column: str | None = None,
+    model: str | None = None,
+    **options: Unpack[PlacedIndexOptions],
+) -> _Op:
+    """Drop an index with its codes; table and model stay.
+
+    Parameters
+    ----------
+    name : str
+    if_exists : bool
+        Whether to do nothing if there is no such index.
+    table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
+    filter_columns, defer : optional
+        The settings of the index, so that the operation can be reversed; not needed to drop it.
+
+    Raises
+    ------
+    UnknownIndexError
+        If there is no such index, without if_exists.
+    """
+    if table is None or column is None or model is None:
+        was = {"table": table, "column": column, "model": model, **options}
+        given = [key for key, value in was.items() if value is not None]
+        if given:
+            raise InvalidInputError(
+                f"to say what index {name!r} was takes table, column and model; got "
+                f"{', '.join(given)}"
+            )
+        return DropHashIndexOp(name, if_exists=if_exists)
+    return DropHashIndexOp(
+        name, IndexSpec(name, table, column, model, **options), if_exists=if_exists
+    )
+
+
+@_runs
+def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> _Op:
+    """Give an index another model, whose codes are made in the migration's transaction.
+
+    Writers wait until the migration ends. For a large table run ``pg-hashindex index swap`` before
+    it: if the index has the model already, nothing is done. Recall is not compared. The old codes
+    are kept up to date, so that a downgrade can return to them, until ``pg-hashindex index prune``
+    or the next swap drops them.
+
+    Parameters
+    ----------
+    name : str
+    model : str
+        ``name`` (its latest version) or ``name:version``, of the same dimension; one that SQL
+        evaluates.
+    existing_model : str, optional
+        The model before, so that the operation can be reversed.
+
+    Raises
+    ------
+    UnknownIndexError, UnknownModelError, InvalidInputError
+        If the model cannot serve the index, or is evaluated in Python.
+    InUseError
+        If another swap of the index is under way.
+    """
+    return SwapHashModelOp(name, model, existing_model)
+
+
+@_runs
+def configure_hash_index(
+    name: str,
+    **settings: Unpack[_Settings],
+) -> _Op:
+    """Change the defaults of searches; None leaves a setting as it is.
+
+    The migration does not build another access path: ``pg-hashindex index encode`` does.
+    ``pg-hashindex index repair`` drops landmarks that are no longer used.
+
+    Parameters
+    ----------
+    name : str
+    access, ranking, candidates, probes : str or int, optional
+        As `pg_hashindex.HashIndex.configure`.
+    existing_access, existing_ranking, existing_candidates, existing_probes : str or int
+        The settings before, so that the operation can be reversed.
+
+    Raises
+    ------
+    UnknownIndexError, InvalidInputError
+        If a value is out of range, or the index or its model cannot serve it.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
+    existing = {key: value for key, value in given.items() if key.startswith("existing_")}
+    return ConfigureHashIndexOp(
+        name,
+        {key: value for key, value in given.items() if key not in existing},
+        {key.removeprefix("existing_"): value for key, value in existing.items()},
+    )
+
+
+@_runs
+def install_hashindex() -> _Op:
+    """Install schema hashindex, or bring it up to this release; do nothing if it is up to date.
+
+    A script (``--sql``) is only for a database that does not have the schema.
+    """
+    return InstallHashIndexOp()
+
+
+@_runs
+def uninstall_hashindex(*, drop_models: bool = False) -> _Op:
+    """Remove schema hashindex, with its models only if ``drop_models`` says so.
+
+    Raises
+    ------
+    InUseError
+        If there are indexes, or models that may not be dropped.
+    InvalidInputError
+        In a script (``--sql``).
+    """
+    return UninstallHashIndexOp(drop_models=drop_models)
+
+
+def _flushed(operations: BatchOperations) -> Any:
+    """Run the operations that a batch has gathered, to keep their order; return the batch."""
+    batch: Any = operations.impl
+    batch.flush()
+    batch.batch.clear()
+    return batch
+
+
+def _create_in_batch(operations: BatchOperations, name: str, column: str, **options: Any) -> None:
+    """Make an index of the table of a batch, after the batch's earlier operations."""
+    batch = _flushed(operations)
+    options.setdefault("schema", batch.schema)
+    batch.operations.create_hash_index(name, batch.table_name, column, **options)
+
+
+def _drop_in_batch(operations: BatchOperations, name: str, **options: Any) -> None:
+    """Drop an index, after the batch's earlier operations."""
+    _flushed(operations).operations.drop_hash_index(name, **options)
+
+
+BatchOperations.create_hash_index = _create_in_batch
+BatchOperations.drop_hash_index = _drop_in_batch

@@ -291,13 +291,7 @@ def _warn(message: str) -> None:
 
 
 def _given_column(index: str, column: Any) -> tuple[Any, sa.Table | None]:
-    """Return a column, or its name, and its table if it has one already.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is something else, or a column of an alias.
-    """
+    """Return a column, or its name, and its table if it has one already."""
     given = column.column if isinstance(column, MappedColumn) else column
     given = getattr(given, "expression", given)
     parent = getattr(given, "table", None)
@@ -317,13 +311,7 @@ def _name_of(column: Any) -> str:
 
 
 def _vectors_of(table: sa.Table, spec: IndexSpec) -> sa.Column[Any]:
-    """Find the column of an index in a table.
-
-    Raises
-    ------
-    InvalidInputError
-        If the table does not have it, or it holds no vectors.
-    """
+    """Find the column of an index in a table."""
     for column in table.columns:
         if column.name == spec.column and isinstance(column.type, VECTOR | HALFVEC):
             return column

@@ -30,11 +30,7 @@ _NO_LIST = (
 class _TextCompiler(PGCompiler_psycopg):
     """Writes markers for values, each with the cast that the dialect gives it.
 
-    Parameters
-    ----------
-    clause : sqlalchemy.ClauseElement
-    outer : SQLCompiler
-        The compiler of the statement that has the filter.
+    ``outer`` is the compiler of the statement that has the filter.
     """
 
     def __init__(self, clause: ClauseElement, outer: SQLCompiler) -> None:
@@ -178,18 +174,8 @@ _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-unt
 def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:
     """Write SQL for the text of a filter, in which the server quotes the values.
 
-    Parameters
-    ----------
-    wanted : Filter
-    compiler : SQLCompiler
-        The compiler of the statement, which gets the values as parameters.
-    **kw : Any
-        Arguments for compiling the values.
-
-    Raises
-    ------
-    sqlalchemy.exc.CompileError
-        If the filter cannot be written so.
+    The compiler is that of the statement, which gets the values as parameters; ``kw`` are arguments
+    for compiling them. What cannot be written so is a CompileError.
     """
     written = _TextCompiler(wanted.clause, compiler)
     text = written.string

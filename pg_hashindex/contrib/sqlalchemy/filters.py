@@ -96,12 +96,8 @@ def _is_opaque(clause: Any) -> bool:
 class Filter:
     """The filter of a statement.
 
-    Parameters
-    ----------
-    clause : sqlalchemy.ClauseElement
-        On columns of their table; or a statement that selects the keys of rows.
-    key : Column, optional
-        The table's key, if the clause is a statement.
+    The clause is on columns of their table, or a statement that selects keys of rows: ``key`` is
+    the column that these are of.
     """
 
     clause: ClauseElement
@@ -109,21 +105,10 @@ class Filter:
 
 
 def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -> Filter | None:
-    """Return the filter of a statement.
+    """Return the filter of a statement, None if every row matches.
 
-    Parameters
-    ----------
-    key : sqlalchemy.ColumnElement
-        The key column of the searched table, or of its alias in the statement.
-    sources : sequence of FromClause
-        The FROM of the statement.
-    clauses : sequence
-        The parts of its WHERE.
-
-    Returns
-    -------
-    Filter or None
-        None if every row matches.
+    The key is a column of the searched table, or of its alias in the statement; sources are the
+    FROM of the statement, clauses the parts of its WHERE.
     """
     if not any(_is_opaque(part) for part in (*clauses, *sources)):
         joined = (leaf for source in sources for leaf in leaves(source))

@@ -42,16 +42,7 @@ def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
 def drop_statement(
     name: str, *, table: str | None = None, schema: str | None = None, if_exists: bool = False
 ) -> str:
-    """Return SQL that drops an index.
-
-    Parameters
-    ----------
-    name : str
-    table, schema : str, optional
-        Drop the index only if it belongs to this table; only with if_exists.
-    if_exists : bool
-        Whether to do nothing if there is no such index.
-    """
+    """Return SQL that drops an index; with if_exists, only one that exists, of that table."""
     if not if_exists:
         return _call("drop_index", {"name": name})
     statement = sql.SQL(

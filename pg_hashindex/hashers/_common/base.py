@@ -318,23 +318,9 @@ class Hasher(ABC):
         return self.to_model(self.method).encode(X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Return the signs of the projections, for pipelines of scikit-learn.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-
-        Returns
-        -------
-        float32 (n, n_bits)
-            1 where the bit of `encode` is 1, else -1.
-
-        Raises
-        ------
-        NotFittedError, InvalidInputError
-            As `project`.
-        """
+        """Return the signs of what `project` returns, 1 and -1, for pipelines of scikit-learn."""
         rows = as_array("vectors", X)
+        # scikit-learn wants this message in its own words.
         if hasattr(self, "layers_") and rows.ndim == 2 and rows.shape[1] != self.dimension_:
             raise InvalidInputError(
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "

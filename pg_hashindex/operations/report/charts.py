@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 # It parses only what matplotlib has just written.
@@ -19,7 +18,7 @@ from ...index.catalog import long_list
 from ...quality import plots
 from ...quality.plots.figures import drawing
 from ...quality.plots.histograms import bins_of
-from ...quality.recall_history import HistoryPoint
+from ...quality.recall_history import HEADINGS, HistoryPoint
 from ...quality.tuning import Advice, frontier
 from .gathering import Bits, Lists, Measurement
 
@@ -27,16 +26,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 __all__ = ["Chart", "of_advice", "of_bits", "of_history", "of_lists", "of_measurement"]
-
-# Columns of the table, and the fields of `HistoryPoint` that they show.
-_HISTORY = {
-    "measured (UTC)": "measured_at",
-    "set": "query_set",
-    **{name: name for name in ("queries", "model", "access", "ranking")},
-    **{name: name for name in ("candidates", "probes", "k", "recall")},
-    "p50 ms": "p50_ms",
-    "p95 ms": "p95_ms",
-}
 
 # Pairs of bits in the table; there are thousands.
 _PAIRS = 20
@@ -50,19 +39,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, a sentence about it, and its numbers.
-
-    Attributes
-    ----------
-    key : str
-        Its id in the page.
-    title, description : str
-    figure : matplotlib.figure.Figure
-    headings, rows
-        The table.
-    wide : bool
-        Whether it takes the whole width.
-    """
+    """A figure, a sentence about it, and its numbers as a table; ``key`` is its id in the page."""
 
     key: str
     title: str
@@ -255,7 +232,7 @@ def of_history(points: Sequence[HistoryPoint]) -> Iterator[Chart]:
         f"{points[-1].recall:.3f}. Each line is a set of queries and a number of candidates; "
         "where the index got another model there is a mark.",
         plots.draw_history(points),
-        list(_HISTORY),
-        [attrgetter(*_HISTORY.values())(point) for point in reversed(points)],
+        [f"{HEADINGS[0]} (UTC)", *HEADINGS[1:]],
+        [astuple(point) for point in reversed(points)],
         wide=True,
     )

@@ -9,15 +9,14 @@ from typing import LiteralString, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
-from ...db.connection import execute, translated_errors
+from ...db.connection import EXTENSION, execute, one_row, translated_errors
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
-from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates
-from ...quality.measuring import Measuring, OperatingPoint
-from ...quality.query_sets import QuerySet, draw, load
+from ...index.verifying import as_bits, draw_codes, percent_of_codes
+from ...quality.evaluate import CANDIDATES, Evaluation, OperatingPoint, default_candidates, evaluate
+from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
 from ...quality.tuning import Advice
 from ..health import Health, check
@@ -26,8 +25,6 @@ __all__ = ["Bits", "Lists", "Measurement", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
 
-_LANDMARKS: LiteralString = "SELECT landmark_table FROM hashindex.index WHERE name = %s"
-
 _LENGTHS: LiteralString = """
     SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
     GROUP BY l.landmark ORDER BY 1
@@ -35,7 +32,7 @@ _LENGTHS: LiteralString = """
 
 _SAME_TABLE: LiteralString = """
     SELECT coalesce(
-        to_regclass(%(one)s)::oid = to_regclass(%(other)s)::oid, %(one)s::text = %(other)s::text
+        to_regclass($1::text)::oid = to_regclass($2::text)::oid, $1::text = $2::text
     )
 """
 
@@ -48,12 +45,6 @@ _PAGES = 2_000
 # A picture of more bits would need more points than it has.
 _MOST_CORRELATED = 512
 
-# Ordered by a hash of the place, so that unchanged codes give the same draw.
-_CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
-    ORDER BY hashtextextended(c.tableoid::text || c.ctid::text, $1) LIMIT $2
-"""
-
 
 @dataclass(frozen=True)
 class Missing:
@@ -64,21 +55,15 @@ class Missing:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Recall and times of searches.
-
-    Attributes
-    ----------
-    evaluation : Evaluation
-        At each number of candidates.
-    own : int
-        The index's own number of candidates, one of those measured.
-    milliseconds : tuple of float
-        The time of each query, with the index's own candidates.
-    """
+    """Recall and times of searches; ``own`` is the index's own number of candidates."""
 
     evaluation: Evaluation
     own: int
-    milliseconds: tuple[float, ...]
+
+    @property
+    def milliseconds(self) -> Sequence[float]:
+        """The time of each query, with the index's own candidates."""
+        return self.evaluation.milliseconds[self.own]
 
     @property
     def point(self) -> OperatingPoint:
@@ -88,18 +73,10 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Bits:
-    """The bits of codes that were drawn.
+    """The bits of codes that were drawn: in which share of codes each of them is one.
 
-    Attributes
-    ----------
-    codes : int
-        How many were drawn.
-    ones : float64 (b,)
-        The share of codes in which a bit is one.
-    numbers : intp (c,)
-        Bits whose correlations were computed: all, or some if there are many.
-    correlation : float32 (c, c)
-        The correlation of each two of these; NaN if one of them is the same in all codes.
+    ``numbers`` (c,) are the bits whose correlations (c, c) were computed: all, or some if there are
+    many. A correlation is NaN if one of the two bits is the same in all codes.
     """
 
     codes: int
@@ -206,8 +183,16 @@ def gather(
     saved = None if query_set is None else load(row, query_set)
 
     def measured() -> Measurement:
-        asked = saved or draw(row, queries, random_state)
-        return _measured(row, asked, k, candidates, progress)
+        own = default_candidates(row, k)
+        found = evaluate(
+            row,
+            queries=saved or draw(row, queries, random_state),
+            k=k,
+            candidates=(*candidates, own),
+            record=False,
+            progress=progress,
+        )
+        return Measurement(found, own)
 
     return Report(
         index=row,
@@ -233,57 +218,19 @@ def _found(find: Callable[[], T]) -> T | Missing:
         return Missing(str(error))
 
 
-def _measured(
-    index: IndexRow, asked: QuerySet, k: int, candidates: Sequence[int], progress: bool
-) -> Measurement:
-    own = default_candidates(index, k)
-    counts = sorted({*candidates, own})
-    measuring = Measuring([index], asked, k)
-    milliseconds: tuple[float, ...] = ()
-    points = []
-    steps = len(measuring.asked) * (1 + len(counts))
-    with tqdm(
-        total=steps, unit="query", desc="measuring", disable=None if progress else True
-    ) as bar:
-        exact = measuring.find_truth(bar.update)
-        for count in counts:
-            point = measuring.measure(index, count, bar.update)
-            points.append(OperatingPoint(count, point.recall, point.p50_ms, point.p95_ms))
-            if count == own:
-                milliseconds = tuple(measuring.milliseconds)
-    evaluation = Evaluation(
-        index.name,
-        len(measuring.asked),
-        k,
-        points,
-        *exact,
-        query_set=asked.name,
-        skipped=measuring.skipped,
-    )
-    return Measurement(evaluation, own, milliseconds)
-
-
 def _lists(index: IndexRow) -> Lists | None:
-    summary = index.lists()
-    if summary is None:
+    summary, landmarks = index.lists(), index.landmarks
+    if summary is None or landmarks is None:
         return None
+    lengths = sql.SQL(_LENGTHS).format(landmarks=landmarks, codes=index.codes)
     with translated_errors():
-        table = index.connection.execute(_LANDMARKS, [index.name]).fetchone()
-        assert table is not None  # noqa: S101
-        rows = index.connection.execute(
-            sql.SQL(_LENGTHS).format(
-                landmarks=sql.Identifier("hashindex", table[0]), codes=index.codes
-            )
-        ).fetchall()
+        rows = execute(index.connection, lengths).fetchall()
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
 
 
 def _check_advice(index: IndexRow, advice: Advice) -> None:
     with translated_errors():
-        row = index.connection.execute(
-            _SAME_TABLE, {"one": advice.table, "other": index.qualified_table}
-        ).fetchone()
-    same = row is not None and row[0]
+        (same,) = one_row(index.connection, _SAME_TABLE, [advice.table, index.qualified_table])
     if not same or (advice.column, advice.metric) != (index.column_name, index.metric):
         raise InvalidInputError(
             f"the advice is about {advice.table}.{advice.column} by {advice.metric}, and index "
@@ -294,21 +241,19 @@ def _check_advice(index: IndexRow, advice: Advice) -> None:
 
 def _versions(index: IndexRow) -> str:
     with translated_errors():
-        row = index.connection.execute(
-            "SELECT current_setting('server_version'), "
-            "(SELECT x.extversion FROM pg_catalog.pg_extension x WHERE x.extname = 'vector')"
-        ).fetchone()
-    assert row is not None  # noqa: S101
-    return f"pg_hashindex {version('pg_hashindex')}, pgvector {row[1]}, PostgreSQL {row[0]}"
+        (server,) = one_row(index.connection, "SELECT current_setting('server_version')")
+        _, pgvector = one_row(index.connection, EXTENSION)
+    return f"pg_hashindex {version('pg_hashindex')}, pgvector {pgvector}, PostgreSQL {server}"
 
 
 def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     """Draw codes, and look at their bits; None where there are no codes."""
-    drawn = _draw_codes(index, random_state)
+    most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
+    with translated_errors():
+        drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
     if not drawn:
         return None
-    codes = np.frombuffer("".join(drawn).encode(), dtype=np.uint8).reshape(len(drawn), -1)
-    codes = (codes == ord("1")).astype(np.float32)
+    codes = as_bits(drawn).astype(np.float32)
     ones = codes.mean(axis=0, dtype=np.float64)
     n_shown = min(len(ones), _MOST_CORRELATED)
     numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
@@ -318,27 +263,3 @@ def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     unit = centred / np.where(length > 0, length, np.nan)
     correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
     return Bits(len(codes), ones, numbers, correlation)
-
-
-def _draw_codes(index: IndexRow, random_state: int) -> list[str]:
-    """Return codes as texts of zeros and ones."""
-    connection, codes = index.connection, index.codes
-    most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
-    with translated_errors():
-        row = connection.execute(
-            "SELECT hashindex._sample_share(%s::regclass, %s)",
-            [codes.as_string(connection), _PAGES],
-        ).fetchone()
-        assert row is not None  # noqa: S101
-        sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(
-            100 * row[0], random_state
-        )
-        # If few rows have a code, the drawn pages may have none.
-        for pages in (sample, sql.SQL("")):
-            statement = sql.SQL(_CODES).format(
-                code=sql.Identifier(index.code_column), codes=codes, sample=pages
-            )
-            rows = execute(connection, statement, [random_state, most]).fetchall()
-            if rows:
-                break
-    return [row[0] for row in rows]

@@ -94,7 +94,7 @@ def of_index(bench: Bench, index: IndexRow) -> list[Candidate]:
     own = Candidate(
         name_codes(index.method, index.n_bits, model.levels),
         lambda: model,
-        f"{index.model}:{index.model_version}",
+        index.model_name,
         index.layout,
     )
     kind = HASHERS.get(index.method)

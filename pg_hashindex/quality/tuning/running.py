@@ -23,7 +23,7 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from ...db.connection import Connection, execute, prepare, translated_errors
+from ...db.connection import Connection, one_row, prepare, translated_errors
 from ...db.jobs import Job
 from ...errors import InvalidInputError
 from ...index.catalog import Access, HasRow, IndexRow, Ranking
@@ -347,11 +347,8 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
     try:
         built = time.perf_counter() - start
-        row = execute(
-            connection,
-            "SELECT pg_relation_size($1::text::regclass)",
-            [relation.as_string(connection)],
-        ).fetchone()
+        size = "SELECT pg_relation_size($1::text::regclass)"
+        (n_bytes,) = one_row(connection, size, [relation.as_string(connection)])
         bench.say(f"measuring {name}")
         for count in bench.choices(_EF_SEARCH):
             bench.check_time()
@@ -362,7 +359,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
             trial = Trial(
                 index.kind,
                 recall=recall,
-                bytes=int(row[0]) if row else 0,
+                bytes=n_bytes,
                 build_s=built,
                 sample_recall=recall,
                 candidates=count if index.kind == "binary_quantize" else None,

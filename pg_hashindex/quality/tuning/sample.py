@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ...db.connection import Connection, translated_errors
+from ...db.connection import Connection, one_row, translated_errors
 from ...db.table_source import TableSource
 from ...errors import InvalidInputError
 from ...index.search import as_count
@@ -166,14 +166,13 @@ def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float3
 def _check_table(source: TableSource) -> bool:
     """Refuse a table that no index can be made of; return whether it has partitions."""
     connection, vector = source.connection, sql.Identifier(source.vector)
-    row = connection.execute(
+    dimension, kind = one_row(
+        connection,
         "SELECT a.atttypmod, c.relkind FROM pg_catalog.pg_attribute a "
         "JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
-        "WHERE a.attrelid = %s::regclass::oid AND a.attname = %s AND a.attnum > 0",
+        "WHERE a.attrelid = $1::regclass::oid AND a.attname = $2 AND a.attnum > 0",
         [source.name, source.vector],
-    ).fetchone()
-    assert row is not None  # noqa: S101
-    dimension, kind = row
+    )
     if dimension == -1:
         first = connection.execute(
             sql.SQL("SELECT {0} FROM {1} WHERE {0} IS NOT NULL LIMIT 1").format(
@@ -196,21 +195,19 @@ def _counted(source: TableSource) -> tuple[TableSource, int]:
     some pages.
     """
     connection = source.connection
-    plan = connection.execute(
-        "SELECT matching FROM hashindex._estimate(%s)",
-        [sql.SQL("SELECT FROM {}").format(source.table).as_string(connection)],
-    ).fetchone()
-    expected = max(float(source.estimate), 0.0 if plan is None else plan[0])
+    every_row = sql.SQL("SELECT FROM {}").format(source.table).as_string(connection)
+    (planned,) = one_row(connection, "SELECT matching FROM hashindex._estimate($1)", [every_row])
+    expected = max(float(source.estimate), planned)
     share = min(1.0, _COUNTED_ROWS / max(expected, 1.0))
     sample = sql.SQL("" if share == 1 else "TABLESAMPLE SYSTEM ({}) REPEATABLE (0)").format(
         sql.Literal(100 * share)
     )
-    row = connection.execute(
+    every, with_vector = one_row(
+        connection,
         sql.SQL("SELECT count(*), pg_catalog.count({}) FROM {} {}").format(
             sql.Identifier(source.vector), source.table, sample
-        )
-    ).fetchone()
-    every, with_vector = (0, 0) if row is None else row
+        ),
+    )
     if share < 1 and with_vector < _LEAST_COUNTED:
         # Too few rows were met for an estimate.
         condition = sql.SQL("{} IS NOT NULL").format(sql.Identifier(source.vector))
