@@ -246,12 +246,12 @@ def test_only_the_administrator_trains_and_reads_with_his_own_rights(
 def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connection) -> None:
     """The recall of texts is that of the same model from Python, and stays with landmarks."""
     texts = load_packages()
-    X = np.asarray(texts.embedding[:2000], np.float32)
+    X = np.asarray(texts.embedding[:3000], np.float32)
     connection.execute(
         "CREATE TABLE texts (id int PRIMARY KEY, section text, embedding vector(384))"
     )
     with connection.cursor() as cursor, cursor.copy("COPY texts FROM STDIN") as copy:
-        for i, (section, vector) in enumerate(zip(texts.section[:2000], X, strict=True)):
+        for i, (section, vector) in enumerate(zip(texts.section[:3000], X, strict=True)):
             copy.write_row((i, str(section), Vector(vector)))
     hashers: dict[str, Hasher] = {
         "itq": ITQ(n_bits=256, n_iter=0, random_state=0, normalize="l2"),
