@@ -227,6 +227,8 @@ def test_the_truth_is_that_of_brute_force(retrieval: Any, monkeypatch: pytest.Mo
         assert truth.recall(short, share) == pytest.approx(1 / truth.wanted[share])
 
 
+# Benchmarks run on the newest PostgreSQL alone.
+@pytest.mark.newest
 def test_systems_are_measured_and_leave_nothing_behind(
     retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ def test_systems_are_measured_and_leave_nothing_behind(
     assert all(bar["what"] in text for bar in bars)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("kind", ["vector", "halfvec"])
 def test_all_that_pgvector_offers_is_measured_in_a_copy(
     retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -66,6 +66,7 @@ def reader(
     template = "after_template" if GOES_ON in page.read_text() else "demo_template"
     url = make_database(request.getfixturevalue(template))
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 20)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)

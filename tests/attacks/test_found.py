@@ -345,6 +345,7 @@ def test_functions_beside_pgvector(
     assert "keeper" not in ran
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
 def test_7_pgvector_in_a_schema_of_its_own(
     server: EmbeddedServer, make_database: Callable[[str], str], as_role: As, access: str

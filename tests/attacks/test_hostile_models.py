@@ -108,6 +108,7 @@ def listed(*layers: str) -> str:
     return f"ARRAY[{', '.join(f'ROW{layer}::hashindex.layer' for layer in layers)}]"
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("before", [(), ("relu",), ("affine", "rbf")], ids=len)
 def test_malformed_layers_are_refused(connection: Connection, before: tuple[str, ...]) -> None:
     for layer, message in (MALFORMED | UNFIT).values():

@@ -150,6 +150,8 @@ def attempt(session: Connection, statement: str) -> psycopg.Error | None:
     return None
 
 
+# Who may do what is asked of each version above; here, what Python makes of the answer.
+@pytest.mark.newest
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_in_python(role: str, made: Connection, connection: Connection) -> None:
     given, allowed = ROLES[role]

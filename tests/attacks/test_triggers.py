@@ -225,6 +225,7 @@ def test_a_domain_of_his_for_a_key(
         )
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("kind", ["composite", "range", "array of a domain"])
 def test_keys_that_are_refused(
     keeper: Connection, connection: Connection, writer: Connection, kind: str

@@ -201,6 +201,7 @@ def test_row_security_gives_the_exact_answer_of_what_is_seen(spread: HashIndex) 
     assert found == expected
 
 
+@pytest.mark.parametrize("spread", ["landmarks"], indirect=True)
 @pytest.mark.parametrize("arguments", ["%s, 0", "NULL, 3", "'[1,2]'::vector, 3", "%s, 3, 0"])
 def test_arguments_that_make_no_sense(spread: HashIndex, arguments: str) -> None:
     with pytest.raises(psycopg.Error, match="it must be|is NULL|dimensions"):

@@ -210,6 +210,7 @@ def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
     assert "no query has a neighbour where part = 99" in result.stderr
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("filter_", "why"),
     [
@@ -385,6 +386,7 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
     assert "docs is a foreign table: its rows and indexes are on another server" in result.stderr
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("table", "column", "why"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 from fixtures.commands import Run
+from fixtures.items import one_layout
 from pg_hashindex.cli import _shared, main
 
 from pg_hashindex.db.connection import Connection
@@ -32,6 +33,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
+@one_layout
 @pytest.mark.parametrize("case", ANSWERS)
 def test_exit_codes(on: Run, index: HashIndex, case: str) -> None:
     arguments, code = ANSWERS[case]
@@ -73,6 +75,7 @@ def test_the_page_says_what_exit_codes_mean() -> None:
         assert f"\n| {code} | " in page
 
 
+@one_layout
 def test_quiet(on: Run, index: HashIndex) -> None:
     """Results and errors stay."""
     loud = on("index", "encode", "items_idx")
@@ -94,6 +97,7 @@ def test_verbose(on: Run, run: Run) -> None:
         assert "secret" not in said
 
 
+@one_layout
 def test_progress_without_a_terminal(on: Run, index: HashIndex) -> None:
     """One line when something long begins, one when it has ended."""
     lines = on("index", "encode", "items_idx").stderr.splitlines()
@@ -103,6 +107,7 @@ def test_progress_without_a_terminal(on: Run, index: HashIndex) -> None:
     assert "%|" not in on("evaluate", "items_idx", "--queries", "5").stderr
 
 
+@one_layout
 def test_progress_in_a_terminal(url: str, index: HashIndex) -> None:
     """Bars, unless -q is given."""
 
@@ -131,6 +136,7 @@ def test_progress_in_a_terminal(url: str, index: HashIndex) -> None:
     assert shown("-q") == ""
 
 
+@one_layout
 def test_search_shows_text_columns(on: Run, connection: Connection, index: HashIndex) -> None:
     connection.execute(
         "ALTER TABLE items ADD n int, ADD gone text, ADD a varchar(9), ADD b text, ADD c text; "

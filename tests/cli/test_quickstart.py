@@ -33,7 +33,10 @@ def bare(empty_url: str) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def start(run: Run, empty_url: str, docs: str) -> Run:
+def start(run: Run, empty_url: str, docs: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run it, measuring with fewer queries than for users."""
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 20)
+
     def invoke(*options: object, code: int | None = 0) -> Any:
         return run(*START, *options, "--database-url", empty_url, code=code)
 
@@ -80,7 +83,8 @@ def recall(connection: Connection) -> float:
     return found.points[0].recall
 
 
-def test_from_nothing(start: Run, bare: Connection, empty_url: str) -> None:
+def test_from_nothing(start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 100)
     result = start("--anyway", "--yes")
     assert "installed schema hashindex" in result.stderr
     assert f"training model {NAME}" in result.stderr

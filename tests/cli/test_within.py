@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import Result
+from fixtures.items import one_layout
 
 from pg_hashindex.index.handle import HashIndex
 
@@ -26,6 +27,7 @@ def test_within_a_radius(on: Run, index: HashIndex) -> None:
     )
 
 
+@one_layout
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -369,6 +369,7 @@ def test_downgrade_is_refused_while_there_are_models(url: str) -> None:
     assert state(url) == before
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     "statement",
     [

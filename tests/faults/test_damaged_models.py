@@ -16,8 +16,6 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 
-_LAYER = "ARRAY[ROW({kind}, {weights}, {bias}, {scale}, NULL)::hashindex.layer]"
-
 #: By name: what is done to the model of three layers normalize, affine, tanh.
 LAYERS = {
     "no layers": "layers = '{}'",

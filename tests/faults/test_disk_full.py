@@ -73,7 +73,7 @@ def test_a_full_tablespace(disk_server: FaultServer, small_disk: Path, work: str
         # So many rows that the codes and landmarks do not fit on the disk.
         session.execute(
             "INSERT INTO items SELECT 10000 * m + i.id, 'x', i.embedding "
-            "FROM items i, generate_series(1, 20) m WHERE i.id <= 1000"
+            "FROM items i, generate_series(1, 5) m WHERE i.id <= 1000"
         )
         if "column" in work:
             session.execute(f"ALTER TABLE items SET TABLESPACE {space}".encode())

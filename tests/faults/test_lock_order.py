@@ -19,7 +19,7 @@ from pg_hashindex.models.model import Model
 pytestmark = pytest.mark.newest
 
 ACCESS = ("scan", "lookup", "hnsw", "landmarks")
-SECONDS = 3.0
+SECONDS = 2.0
 
 _QUERY = "'[1,2,3,4,5,6,7,8]'"
 #: Ways to search: by a function alone, and in statements that read the table too, first or last.

@@ -206,7 +206,7 @@ def test_two_at_once(
         assert first.there.wait(30)
         second = Operator(pair.second, url)
         # It ends, or waits for the first one.
-        second.join(0.4)
+        second.join(0.2)
         first.may_go_on.set()
         for operator in (first, second):
             operator.join(60)

@@ -165,9 +165,6 @@ def test_triggers_that_write_to_the_table(twins: Twins, hook: str) -> None:
     assert not failures, "\n".join(f"{name}: {why}" for name, why in failures.items())
 
 
-#: Rows of the tenant who writes, and those of the other.
-OWN, OTHERS = range(101, 106), range(1, 41)
-
 # The policy lets a tenant give rows away. Row 40 is the other's, under one of the writer's.
 _TENANTS = """
     CREATE FUNCTION v(n bigint) RETURNS vector LANGUAGE sql IMMUTABLE STRICT AS

@@ -40,16 +40,18 @@ def load(connection: Connection, X: NDArray[np.float32], kind: str) -> None:
     connection.execute("ANALYZE wide")
 
 
-@pytest.mark.parametrize(("dimension", "kind"), [(2_500, "vector"), (4_100, "halfvec")])
+@pytest.mark.parametrize(
+    ("dimension", "kind", "method"), [(2_100, "vector", "itq"), (4_100, "halfvec", "lsh")]
+)
 def test_more_dimensions_than_pgvector_indexes(
-    connection: Connection, dimension: int, kind: str
+    connection: Connection, dimension: int, kind: str, method: str
 ) -> None:
     """Trained, indexed, searched by every path that makes sense, kept fresh, and right."""
     X = clustered(dimension, kind)
     load(connection, X, kind)
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="cannot have more than"):
         connection.execute(f"CREATE INDEX ON wide USING hnsw (v {kind}_cosine_ops)".encode())
-    model = train(X, "m", "itq", n_bits=64, levels=4, metric="cosine")
+    model = train(X, "m", method, n_bits=64, levels=4, metric="cosine")
     store.save(connection, model)
     index = HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()
@@ -74,7 +76,7 @@ def test_each_vector_is_read_out_of_line_once(connection: Connection) -> None:
     """By exact searches, with a filter too, and of landmarks none is."""
     X = clustered(2_500, "vector")
     load(connection, X, "vector")
-    store.save(connection, train(X, "m", "itq", n_bits=64, metric="cosine"))
+    store.save(connection, train(X, "m", "lsh", n_bits=64, metric="cosine"))
     index = HashIndex.create(
         connection, "wide_idx", table="wide", column="v", model="m", access="landmarks"
     )
@@ -104,7 +106,7 @@ def test_vectors_come_into_their_rows_by_updates(connection: Connection) -> None
     """As the page on high dimensions says; the index does not encode rows whose vector is equal."""
     X = clustered(1_536, "vector")[:300]
     load(connection, X, "vector")
-    store.save(connection, train(X, "m", "itq", n_bits=16, metric="cosine", force=True))
+    store.save(connection, train(X, "m", "lsh", n_bits=16, metric="cosine", force=True))
     HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m").encode()
     connection.execute("ALTER TABLE wide ALTER COLUMN v SET STORAGE MAIN")
     codes = "SELECT id, xmin::text FROM hashindex.wide_idx_codes ORDER BY id"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from fixtures.items import one_layout
 from numpy.typing import NDArray
 
 from pg_hashindex import HashIndex
@@ -129,6 +130,7 @@ async def test_with_asyncio(index: HashIndex, url: str, vectors: NDArray[np.floa
         assert await opened.hybrid(vectors[3], "fox", "text", 4) == expected
 
 
+@one_layout
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [

@@ -88,6 +88,7 @@ def test_conditions(index: HashIndex, vectors: NDArray[np.float32], codes_first:
     assert by_name == (20,)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("probes", [0, -1, 1001])
 def test_probes_out_of_range(index: HashIndex, probes: int) -> None:
     with pytest.raises(InvalidInputError, match=f"probes is {probes}; it must be"):

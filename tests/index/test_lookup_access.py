@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.code_indexes import counted_reads, fill, pretend_large, save_signs, vectors_of
+from fixtures.items import one_layout
 from fixtures.known import OTHERS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -340,6 +341,7 @@ def test_like_a_row(index: HashIndex, model: Model, vectors: NDArray[np.float32]
         index.within_like(999, 3)
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lookup"])
 @pytest.mark.parametrize("radius", [-1, 13, 2**40, None, 1.5, "3"])

@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixtures.items import one_layout
 from numpy.typing import NDArray
 from pgvector import Vector
 
@@ -83,6 +84,7 @@ def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -
     assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -101,6 +103,7 @@ def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) 
     assert index.open(index.connection, index.name).ranking == "asymmetric"
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -182,6 +185,7 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     assert generic(index, query) == expected(index, vectors, query, 30, 200)
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("where", "message"),
@@ -201,6 +205,7 @@ def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> Non
     assert message in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -219,6 +224,7 @@ def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> 
         index.search(*arguments)
 
 
+@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("call", "message"),

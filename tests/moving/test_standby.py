@@ -163,6 +163,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     on("model", "show", "lsh")
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     "command",
     [

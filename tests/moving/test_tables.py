@@ -210,6 +210,7 @@ def test_a_generated_column_of_vectors(connection: Connection, model: Model, lay
     assert index.repair(full=True).done == ()
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("key", ["pair", "of_pairs", "int[]"])
 def test_a_key_that_is_not_one_value_is_refused(
     connection: Connection, model: Model, key: str

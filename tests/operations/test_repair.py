@@ -260,7 +260,7 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+@pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
 def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     connection = listed.connection
     before = listed.search(QUERY, 20, candidates=3000, probes=1000)
@@ -279,7 +279,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     assert listed.repair().done == ()
 
 
-@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+@pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
 def test_lists_that_lack_rows(listed: HashIndex) -> None:
     connection = listed.connection
     connection.execute(
@@ -292,7 +292,7 @@ def test_lists_that_lack_rows(listed: HashIndex) -> None:
     assert listed.repair().done == ()
 
 
-@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+@pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
 def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None:
     connection = listed.connection
     connection.execute(f"TRUNCATE hashindex.{tables_of(listed)[1]}".encode())
@@ -533,7 +533,7 @@ def test_inside_of_a_transaction(index: HashIndex) -> None:
         index.repair()
 
 
-@pytest.mark.parametrize("listed", ["l2"], indirect=True)
+@pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixtures.items import one_layout
 from numpy.typing import NDArray
 
 from pg_hashindex import metrics, store
@@ -95,6 +96,7 @@ def test_the_nearest_by_cosine(
     assert scores.values["MAP"] == pytest.approx(metrics.mean_average_precision(*codes, relevant))
 
 
+@one_layout
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.items import one_layout
 from fixtures.recall import brute_force_recall
 from numpy.typing import NDArray
 from pgvector import Vector
@@ -100,6 +101,7 @@ def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
         evaluate(index)
 
 
+@one_layout
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -115,6 +117,7 @@ def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -
         evaluate(index, **arguments)  # type: ignore[arg-type]
 
 
+@one_layout
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

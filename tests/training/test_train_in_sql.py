@@ -72,6 +72,7 @@ def test_sign_is_that_of_python(
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(("method", "bits"), [("lsh", 40), ("itq", 16), ("sign", None)])
 @pytest.mark.parametrize("levels", [2, 4])
 def test_its_profile_and_facts_are_those_of_its_rows(
@@ -163,6 +164,7 @@ def test_a_halfvec_column_and_partitions(filled: Connection) -> None:
     assert whole.checksum == divided.checksum
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
 
 from ...hashers._common.rows import row_slices
-from ...hashers._common.threads import one_blas_thread
+from ...hashers._common.threads import count_blas_threads, one_blas_thread
 
 __all__ = ["Space", "in_threads", "reduced", "reducing_basis", "row_lengths", "unit_rows"]
 
@@ -103,7 +102,6 @@ def in_threads(work: Callable[[slice], None], n_rows: int) -> None:
     """
     n_slices = max(1, -(-n_rows // _SLICE_ROWS))
     slices = list(row_slices(n_rows, max(1, -(-n_rows // n_slices))))
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    with one_blas_thread(), ThreadPoolExecutor(max(pools, default=1)) as threads:
+    with ThreadPoolExecutor(count_blas_threads()) as threads, one_blas_thread():
         for _ in threads.map(work, slices):
             pass
