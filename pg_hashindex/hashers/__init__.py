@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..deep.dpsh import DPSH
     from .agh import AGH
     from .cghash import CGHash
+    from .cosdish import COSDISH
     from .fsdh import FSDH
     from .itq import ITQ
     from .itq_cca import ITQCCA
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGH",
     "BGDH",
+    "COSDISH",
     "DPSH",
     "FSDH",
     "HASHERS",
@@ -74,6 +76,7 @@ _CLASSES = {
     "sdh": "SDH",
     "fsdh": "FSDH",
     "sadih": "SADIH",
+    "cosdish": "COSDISH",
     "cghash": "CGHash",
     "dpsh": "DPSH",
     "bgdh": "BGDH",
