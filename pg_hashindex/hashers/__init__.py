@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from .agh import AGH
     from .cghash import CGHash
     from .cosdish import COSDISH
+    from .dsh import DSH
     from .fsdh import FSDH
+    from .isohash import IsoHash
     from .itq import ITQ
     from .itq_cca import ITQCCA
     from .ksh import KSH
+    from .lfh import LFH
     from .lsh import LSH
     from .pcah import PCAH
     from .s3plh import S3PLH
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from .sh import SH
     from .sign import Sign
     from .sikh import SIKH
+    from .sph import SpH
     from .usplh import USPLH
 
 __all__ = [
@@ -35,11 +39,13 @@ __all__ = [
     "BGDH",
     "COSDISH",
     "DPSH",
+    "DSH",
     "FSDH",
     "HASHERS",
     "ITQ",
     "ITQCCA",
     "KSH",
+    "LFH",
     "LSH",
     "PCAH",
     "S3PLH",
@@ -52,8 +58,10 @@ __all__ = [
     "BlockSource",
     "CGHash",
     "Hasher",
+    "IsoHash",
     "RowsLike",
     "Sign",
+    "SpH",
     "make_hasher",
 ]
 
@@ -67,6 +75,9 @@ _CLASSES = {
     "pcah": "PCAH",
     "sh": "SH",
     "itq": "ITQ",
+    "isohash": "IsoHash",
+    "sph": "SpH",
+    "dsh": "DSH",
     "itq-cca": "ITQCCA",
     "usplh": "USPLH",
     "s3plh": "S3PLH",
@@ -76,6 +87,7 @@ _CLASSES = {
     "sdh": "SDH",
     "fsdh": "FSDH",
     "sadih": "SADIH",
+    "lfh": "LFH",
     "cosdish": "COSDISH",
     "cghash": "CGHash",
     "dpsh": "DPSH",

@@ -27,12 +27,12 @@ _ROUNDING = 1e-9
 class COSDISH(Hasher):
     """Codes whose products approximate which rows share a label, learned without relaxation.
 
-    Minimises ||r S - B B'||^2 over codes B in {-1, 1} of r bits (equation 1), S_ij being 1 where
+    Minimises ||r S - B B'||^2 over codes B in {-1, 1} of r bits, S_ij being 1 where
     rows i and j share a label, else -1. Each round draws r columns of S, those of the rows O, and
-    updates the codes of O and of the other rows G by turns (section 3.2):
+    updates the codes of O and of the other rows G by turns (the paper's alternating optimization):
 
-        each bit of O minimises b'Q b + p'b, a binary quadratic problem (equation 5)
-        B_G = sgn(S_GO B_O), codes keeping their bits where that is 0 (theorem 1)
+        each bit of O minimises b'Q b + p'b, a binary quadratic problem
+        B_G = sgn(S_GO B_O), codes keeping their bits where that is 0, for the least absolute loss
 
     The hash function is then the ridge regression of the codes on the rows, or on kernel values.
 
@@ -131,9 +131,9 @@ class _Codes:
         by_set = self._sums_by_set()
         sharing = self._sets.sharing(by_set)
         similar = (1 + self.other) * sharing - self.other * by_set.sum(axis=0)
-        products = float(np.square(_gram(self.B)).sum())
-        total = r**2 * self._squares - 2 * r * float(np.vdot(by_set, similar)) + products
-        return total / (r * n) ** 2
+        products = np.square(_gram(self.B)).sum()
+        total = r**2 * self._squares - 2 * r * np.vdot(by_set, similar) + products
+        return float(total / (r * n) ** 2)
 
     def learn(self, chosen: NDArray[np.intp], n_iter: int) -> None:
         """Update all codes by the columns of S of the chosen rows."""

@@ -38,7 +38,7 @@ def codes(request):
     return _Codes(sets, signs((N, R)).astype(np.int8)), similarity(y)
 
 
-def test_objective_is_that_of_equation_1(codes):
+def test_objective_is_that_of_the_paper(codes):
     learning, S = codes
     B = learning.B.astype(float)
     assert S.sum() == pytest.approx(0)
@@ -47,7 +47,7 @@ def test_objective_is_that_of_equation_1(codes):
 
 
 def test_binary_problems_are_the_loss_of_the_drawn_columns(codes, monkeypatch):
-    """Equation 5, for every bit: b'Q b + p'b differs from the loss by a constant."""
+    """For every bit, b'Q b + p'b differs from the loss by a constant."""
     learning, S = codes
     start = learning.B.astype(float)
     problems = []
@@ -76,7 +76,7 @@ def test_binary_problems_are_the_loss_of_the_drawn_columns(codes, monkeypatch):
 
 
 def test_the_other_codes_minimise_the_absolute_loss(codes):
-    """Theorem 1, by all 2^5 codes of each row: S says which bits, its size what a pair weighs."""
+    """By all 2^5 codes of each row: S says which bits, its size what a pair weighs."""
     learning, S = codes
     before = learning.B.copy()
     learning.learn(CHOSEN, 1)

@@ -118,7 +118,7 @@ class Features:
         return mean, np.where(variances < self._least_variance, np.inf, variances)
 
     def regress(
-        self, targets: NDArray[np.integer]
+        self, targets: NDArray[np.integer] | NDArray[np.floating]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Fit targets (n, k) by ridge regression; the intercept is not penalised.
 
