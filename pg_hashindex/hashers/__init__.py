@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .sign import Sign
     from .sikh import SIKH
     from .sph import SpH
+    from .ssh import SSH
     from .usplh import USPLH
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "SGH",
     "SH",
     "SIKH",
+    "SSH",
     "USPLH",
     "BlockSource",
     "CGHash",
@@ -80,6 +82,7 @@ _CLASSES = {
     "dsh": "DSH",
     "itq-cca": "ITQCCA",
     "usplh": "USPLH",
+    "ssh": "SSH",
     "s3plh": "S3PLH",
     "sgh": "SGH",
     "agh": "AGH",
