@@ -73,6 +73,7 @@ ENTRANTS = {
         Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
+        Entrant("ssh", 1, _BOTH, labels="labelled"),
         Entrant("itq-cca", 5, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
         Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),

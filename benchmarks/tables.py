@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "agh", "agh-1", "usplh", "sgh"),
-    *("itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "lfh", "lfh-kernel"),
+    *("itq-cca", "ssh", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "lfh", "lfh-kernel"),
     *("cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )

@@ -1,5 +1,6 @@
 """SpH: spherical hashing (Heo, Lee, He, Chang & Yoon, CVPR 2012)."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -18,8 +19,9 @@ __all__ = ["SpH"]
 
 # Tolerances of the mean and of the deviation of overlaps, relative to a quarter, as in the paper.
 _MEAN, _DEVIATION = 0.10, 0.15
-# A smaller radius, squared and relative to the mean squared length, is 0 but for rounding.
-_SAME = 1e-10
+# Balls whose squared radius is so many times the mean squared distance of rows are planes: the rows
+# are too few to share as they ought to.
+_FAR = 1e6
 # Rows whose mean a first pivot is.
 _ROWS_PER_PIVOT = 5
 
@@ -39,7 +41,8 @@ class SpH(Hasher):
     mean of the t_k^2.
 
     Differences from the paper: the first pivots are means of 5 random rows each, not random rows,
-    so there may be more bits than rows. Codes are ranked as all codes here, by Hamming distance or
+    so there may be more bits than rows; equal rows count once; the round nearest to both limits is
+    kept. Codes are ranked as all codes here, by Hamming distance or
     by the query's projection; the paper divides the Hamming distance by the number of balls that
     hold both rows.
 
@@ -75,35 +78,46 @@ class SpH(Hasher):
         check_size(rows)
         mean = rows.mean()
         chosen = np.sort(rng.permutation(rows.n_rows)[: self.max_rows])
-        X = (rows.rows(chosen) - mean).astype(np.float32)
+        drawn = rows.rows(chosen)
+        _, first_places = np.unique(drawn, axis=0, return_index=True)
+        X = (drawn[np.sort(first_places)] - mean).astype(np.float32)
+        if len(X) < 2:
+            raise InvalidInputError(
+                f"the {len(chosen)} rows that were drawn are all equal; give a greater max_rows"
+            )
         pivots = X[rng.integers(len(X), size=(self.n_bits, _ROWS_PER_PIVOT))].mean(axis=1)
-        overlaps: list[float] = []
+        width = 2 * np.square(X, dtype=np.float64).sum(axis=1).mean()
+        best, overlaps = np.inf, list[float]()
         for _ in range(self.n_iter):
             distances = squared_distances(X, pivots)
             squares = np.median(distances, axis=0)
             inside = (distances <= squares).astype(np.float32)
             excess = (inside.T @ inside).astype(np.float64) / (len(X) / 4) - 1
-            others = excess[~np.eye(self.n_bits, dtype=bool)]
-            overlaps.append(float(np.abs(others).mean()) if len(others) else 0.0)
-            if overlaps[-1] <= _MEAN and (not len(others) or others.std() <= _DEVIATION):
+            overlaps.append(_mean_of_pairs(np.abs(excess)))
+            spread = _mean_of_pairs(np.square(excess)) - _mean_of_pairs(excess) ** 2
+            error = max(overlaps[-1] / _MEAN, math.sqrt(max(spread, 0)) / _DEVIATION)
+            if error < best:
+                best, kept = error, (pivots, squares)
+            if best <= 1 or squares.mean() > _FAR * width:
                 break
             pivots = pivots + forces(excess, pivots)
-        else:
-            squares = np.median(squared_distances(X, pivots), axis=0)
-        if squares.min() <= _SAME * np.square(X, dtype=np.float64).sum(axis=1).mean():
-            raise InvalidInputError(
-                "half of the rows are equal, and a ball of radius 0 holds them; leave copies out"
-            )
+        pivots, squares = kept
         self.pivots_, self.radii_ = pivots + mean, np.sqrt(squares)
         self.overlaps_ = np.array(overlaps)
         scale = 1 / float(squares.mean())
         return [rbf(self.pivots_, scale), shift(-np.exp(-scale * squares))]
 
     def _summary(self) -> dict[str, Any]:
-        return {"rounds": len(self.overlaps_), "overlap": float(self.overlaps_[-1])}
+        return {"rounds": len(self.overlaps_), "overlap": float(self.overlaps_.min())}
 
 
 def forces(excess: NDArray[np.float64], pivots: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean over j of excess_ij (p_i - p_j) / 2; the diagonal plays no part."""
     result: NDArray[np.float64] = excess.sum(axis=1)[:, None] * pivots - excess @ pivots
     return result / (2 * len(pivots))
+
+
+def _mean_of_pairs(values: NDArray[np.float64]) -> float:
+    """Return the mean of a square matrix without its diagonal; 0 if that is all."""
+    n = len(values)
+    return float((values.sum() - np.trace(values)) / max(n * (n - 1), 1))

@@ -71,7 +71,21 @@ def test_refuses(params, message, rows):
         SpH(n_bits=8, **params).fit(rows)
 
 
-def test_refuses_rows_of_which_half_are_equal():
-    X = np.vstack([np.zeros((30, 3)), np.eye(3)])
-    with pytest.raises(InvalidInputError, match="half of the rows are equal"):
-        SpH(n_bits=4, random_state=0).fit(X)
+def test_equal_rows_count_once():
+    distinct = np.random.default_rng(0).standard_normal((40, 3))
+    X = np.vstack([np.repeat(distinct[:1], 300, axis=0), distinct])
+    bits = SpH(n_bits=4, random_state=0).fit(X).project(distinct) > 0
+    np.testing.assert_allclose(bits.mean(axis=0), 0.5, atol=0.03)
+
+
+def test_balls_stay_finite_where_rows_cannot_share():
+    """Two rows share nothing or all: no round is near the limits, and pivots never rest."""
+    hasher = SpH(n_bits=8, n_iter=2000, random_state=0).fit([[0.0, 0], [1, 1]])
+    bits = hasher.project([[0.0, 0], [1, 1]]) > 0
+    assert (bits.sum(axis=0) == 1).all()
+
+
+def test_refuses_a_sample_of_equal_rows():
+    X = np.vstack([np.zeros((3000, 3)), np.eye(3)])
+    with pytest.raises(InvalidInputError, match="the 2 rows that were drawn are all equal"):
+        SpH(n_bits=4, max_rows=2, random_state=0).fit(X)
