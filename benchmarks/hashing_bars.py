@@ -21,6 +21,9 @@ FLOORS = (
     ("mnist", "sadih-l1-all", 32, "learned", "MAP_label", 0.96),
     ("mnist", "sadih-l1-all", 32, "hashed", "MAP_label", 0.93),
     ("usps", "sadih-l1", 32, "hashed", "MAP_label", 0.958),
+    # At most 0.01 below the reference.
+    ("mnist", "cosdish", 32, "hashed", "MAP_label", 0.7201),
+    ("usps", "cosdish", 32, "hashed", "MAP_label", 0.7593),
 )
 
 # Data, bits, score: the first method must be better than the others, as its paper reports.
@@ -42,7 +45,7 @@ ORDERS = (
 _LOWER_IS_BETTER = ("error_3nn",)
 
 # Most CPU seconds of training: a third of the reference, or this many.
-THIRD = ("sgh", "s3plh", "usplh", "sdh", "sh", "agh-1")
+THIRD = ("sgh", "s3plh", "usplh", "sdh", "sh", "agh-1", "cosdish")
 SECONDS = (("mnist", "sadih-l1-all", 32, 30.0),)
 
 Key = tuple[str, str, int, str]

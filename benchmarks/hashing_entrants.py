@@ -62,6 +62,9 @@ ENTRANTS = {
         Entrant("lsh", 20, _WITH_60 | _SIFT, "LSH"),
         Entrant("pcah", 1, _BOTH | _SIFT, "PCAH"),
         Entrant("itq", 5, _WITH_60, "ITQ"),
+        Entrant("isohash", 3, _BOTH),
+        Entrant("sph", 3, _BOTH),
+        Entrant("dsh", 3, _BOTH),
         Entrant("sgh", 5, _BOTH, "SGH", parameters=_anchors(300)),
         Entrant("sikh", 5, _BOTH),
         Entrant("sh", 1, _WITH_60 | _SIFT, "SH"),
@@ -70,10 +73,20 @@ ENTRANTS = {
         Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
+        Entrant("ssh", 1, _BOTH, labels="labelled"),
         Entrant("itq-cca", 5, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
         Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
         Entrant("fsdh", 3, _BOTH, parameters=_anchors(1000, **_UNIT_ROWS)),
+        # As in their papers, linear; then with the kernel that SDH has.
+        Entrant("lfh", 3, _BOTH),
+        Entrant(
+            "lfh-kernel", 3, _BOTH, hasher="lfh", parameters=_anchors(1000, **_UNIT_ROWS),
+        ),
+        Entrant("cosdish", 3, _BOTH, "COSDISH"),
+        Entrant(
+            "cosdish-kernel", 3, _BOTH, hasher="cosdish", parameters=_anchors(1000, **_UNIT_ROWS),
+        ),
         Entrant("cghash", 3, _CGHASH),
         Entrant(
             "sadih-l1", 3, _BOTH, hasher="sadih",

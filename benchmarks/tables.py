@@ -12,8 +12,9 @@ import retrieval_report
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
-    *("lsh", "sikh", "pcah", "sh", "itq", "agh", "agh-1", "usplh", "sgh"),
-    *("itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "cghash"),
+    *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "agh", "agh-1", "usplh", "sgh"),
+    *("itq-cca", "ssh", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "lfh", "lfh-kernel"),
+    *("cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")

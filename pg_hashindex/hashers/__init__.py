@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from ..deep.dpsh import DPSH
     from .agh import AGH
     from .cghash import CGHash
+    from .cosdish import COSDISH
+    from .dsh import DSH
     from .fsdh import FSDH
+    from .isohash import IsoHash
     from .itq import ITQ
     from .itq_cca import ITQCCA
     from .ksh import KSH
+    from .lfh import LFH
     from .lsh import LSH
     from .pcah import PCAH
     from .s3plh import S3PLH
@@ -27,17 +31,22 @@ if TYPE_CHECKING:
     from .sh import SH
     from .sign import Sign
     from .sikh import SIKH
+    from .sph import SpH
+    from .ssh import SSH
     from .usplh import USPLH
 
 __all__ = [
     "AGH",
     "BGDH",
+    "COSDISH",
     "DPSH",
+    "DSH",
     "FSDH",
     "HASHERS",
     "ITQ",
     "ITQCCA",
     "KSH",
+    "LFH",
     "LSH",
     "PCAH",
     "S3PLH",
@@ -46,12 +55,15 @@ __all__ = [
     "SGH",
     "SH",
     "SIKH",
+    "SSH",
     "USPLH",
     "BlockSource",
     "CGHash",
     "Hasher",
+    "IsoHash",
     "RowsLike",
     "Sign",
+    "SpH",
     "make_hasher",
 ]
 
@@ -65,8 +77,12 @@ _CLASSES = {
     "pcah": "PCAH",
     "sh": "SH",
     "itq": "ITQ",
+    "isohash": "IsoHash",
+    "sph": "SpH",
+    "dsh": "DSH",
     "itq-cca": "ITQCCA",
     "usplh": "USPLH",
+    "ssh": "SSH",
     "s3plh": "S3PLH",
     "sgh": "SGH",
     "agh": "AGH",
@@ -74,6 +90,8 @@ _CLASSES = {
     "sdh": "SDH",
     "fsdh": "FSDH",
     "sadih": "SADIH",
+    "lfh": "LFH",
+    "cosdish": "COSDISH",
     "cghash": "CGHash",
     "dpsh": "DPSH",
     "bgdh": "BGDH",

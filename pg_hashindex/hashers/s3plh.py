@@ -11,8 +11,8 @@ from ._common.base import Hasher
 from ._common.checks import Factor, integer
 from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
-from ._common.sequential_pairs import GivenPairs, LabelPairs, PairWeights
-from ._common.supervision import Supervision, check_classes
+from ._common.sequential_pairs import count_pairs, known_pairs
+from ._common.supervision import Supervision
 
 __all__ = ["S3PLH"]
 
@@ -99,8 +99,8 @@ class S3PLH(Hasher):
     n_others_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        kinds = self._known_pairs(rows, given)
-        weights = self._weights(kinds)
+        kinds = known_pairs(given, self.max_label_sets)
+        self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
         space = VaryingSpace.measure(rows)
         known = [(kind, space.coordinates(rows.restricted_to(kind.numbers))) for kind in kinds]
         longest = max(_longest(X) for _, X in known)
@@ -115,28 +115,6 @@ class S3PLH(Hasher):
                 supervised += self.step / unit * kind.wrong_pairs(X, weights, direction)
         self.variances_ = sequence.variances
         return [sequence.layer()]
-
-    def _known_pairs(self, rows: RowSource, given: Supervision) -> list[LabelPairs | GivenPairs]:
-        by_label, result = None, list[LabelPairs | GivenPairs]()
-        # If pairs are given, labels alone need not be enough.
-        if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
-            if given.pairs is None:
-                check_classes(given.labels)
-            numbers = given.labels.labelled
-            labels = given.labels.take(numbers)
-            by_label = LabelPairs.read(numbers, labels, int(self.max_label_sets))
-            result.append(by_label)
-        if given.pairs is not None and (by_pair := GivenPairs.read(given.pairs, by_label)):
-            result.append(by_pair)
-        return result
-
-    def _weights(self, kinds: list[LabelPairs | GivenPairs]) -> PairWeights:
-        self.n_neighbours_ = sum(kind.n_neighbours for kind in kinds)
-        self.n_others_ = sum(kind.n_others for kind in kinds)
-        if self.balance and self.n_neighbours_ and self.n_others_:
-            return 0.5 / self.n_neighbours_, 0.5 / self.n_others_
-        weight = 1 / (self.n_neighbours_ + self.n_others_)
-        return weight, weight
 
     def _summary(self) -> dict[str, Any]:
         return {

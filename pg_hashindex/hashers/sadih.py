@@ -114,12 +114,9 @@ class SADIH(Hasher):
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         sets = LabelSets.of_several(labels)
-        if self.n_anchors is None and self.anchors is None:
-            features = Features(rows, None, float(self.ridge))
-        else:
-            features = Features.of_anchors(
-                rows, self.anchors, self.n_anchors or 2, self.width, self.ridge, rng
-            )
+        features = Features.of_anchors(
+            rows, self.anchors, self.n_anchors, self.width, self.ridge, rng
+        )
         start = start_codes(sets, self.n_bits, self.start, rng)
         weights = sets.balancing_weights() if self.balance else np.ones(len(sets))
         mean, variances = features.moments(weights[sets.of_row])

@@ -395,7 +395,8 @@ def test_refuses_queries(name, rows):
 
 def test_registry_names_every_method():
     names = (
-        "sign lsh sikh pcah sh itq itq-cca usplh s3plh sgh agh ksh sdh fsdh sadih cghash dpsh bgdh"
+        "sign lsh sikh pcah sh itq isohash sph dsh itq-cca usplh ssh s3plh sgh agh ksh sdh fsdh "
+        "sadih lfh cosdish cghash dpsh bgdh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():

@@ -73,13 +73,18 @@ class Features:
         cls,
         rows: RowSource,
         anchors: ArrayLike | None,
-        n_anchors: int,
+        n_anchors: int | None,
         width: float,
         ridge: float,
         rng: np.random.Generator,
     ) -> "Features":
-        """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features."""
-        chosen = choose_anchors(rows, anchors, n_anchors, rng)
+        """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features.
+
+        Without anchors and their number, the features are the rows themselves.
+        """
+        if anchors is None and n_anchors is None:
+            return cls(rows, None, float(ridge))
+        chosen = choose_anchors(rows, anchors, n_anchors or 0, rng)
         return cls(rows, gaussian(rows, chosen, width), float(ridge))
 
     def __len__(self) -> int:
@@ -113,7 +118,7 @@ class Features:
         return mean, np.where(variances < self._least_variance, np.inf, variances)
 
     def regress(
-        self, targets: NDArray[np.integer]
+        self, targets: NDArray[np.integer] | NDArray[np.floating]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Fit targets (n, k) by ridge regression; the intercept is not penalised.
 

@@ -1,4 +1,4 @@
-"""The known pairs that S3PLH learns from, and sums over them without a matrix of pairs.
+"""The known pairs that S3PLH and SSH learn from, and sums over them without a matrix of pairs.
 
 `LabelPairs` and `GivenPairs` have the same members. ``numbers``, intp (l,), are the rows in pairs,
 rising. Methods take the coordinates X of these rows, float32 (l, r).
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidInputError
 from .label_sets import LabelSets
 from .rows import row_slices
-from .supervision import Labels, SparseRows
+from .supervision import Labels, SparseRows, Supervision, check_classes
 
 #: The weights of a pair of neighbours and of a pair of others.
 PairWeights = tuple[float, float]
@@ -181,6 +181,36 @@ class GivenPairs:
         for rows in row_slices(len(X)):
             result += X[rows].astype(np.float64).T @ (half[rows] @ X)
         return (result + result.T) / 2
+
+
+def known_pairs(given: Supervision, max_label_sets: int) -> list[LabelPairs | GivenPairs]:
+    """Return the pairs by label and the explicit ones, as far as there are any."""
+    by_label, result = None, list[LabelPairs | GivenPairs]()
+    # If pairs are given, labels alone need not be enough.
+    if given.labels is not None and (given.pairs is None or len(given.labels.labelled)):
+        if given.pairs is None:
+            check_classes(given.labels)
+        numbers = given.labels.labelled
+        by_label = LabelPairs.read(numbers, given.labels.take(numbers), int(max_label_sets))
+        result.append(by_label)
+    if given.pairs is not None and (by_pair := GivenPairs.read(given.pairs, by_label)):
+        result.append(by_pair)
+    return result
+
+
+def count_pairs(
+    kinds: list[LabelPairs | GivenPairs], balance: bool
+) -> tuple[int, int, PairWeights]:
+    """Count neighbours and others, and return the weights that make sums over pairs means.
+
+    With ``balance`` all neighbours weigh as much as all others.
+    """
+    n_neighbours = sum(kind.n_neighbours for kind in kinds)
+    n_others = sum(kind.n_others for kind in kinds)
+    if balance and n_neighbours and n_others:
+        return n_neighbours, n_others, (0.5 / n_neighbours, 0.5 / n_others)
+    weight = 1 / (n_neighbours + n_others)
+    return n_neighbours, n_others, (weight, weight)
 
 
 def _by_place(places: NDArray[np.intp], values: NDArray[np.float64], n_places: int) -> SparseRows:
