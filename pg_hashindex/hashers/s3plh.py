@@ -1,7 +1,8 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,11 @@ class S3PLH(Hasher):
 
     method = "s3plh"
     learns_from = ("labels", "pairs")
+    paper_parameters: ClassVar[Mapping[str, Any]] = {
+        "step": 1.0,
+        "step_by": "rows",
+        "balance": False,
+    }
 
     eta: Factor = 0.03
     step: Factor = 4.0
