@@ -9,7 +9,7 @@ import click
 
 from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS
+from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.training import hasher_for, train
@@ -115,11 +115,18 @@ def model() -> None:
     "alone.",
 )
 @click.option(
+    "--preset",
+    type=click.Choice(get_args(Preset)),
+    default="default",
+    show_default=True,
+    help="Parameters to begin with: ours, or those of the method's paper.",
+)
+@click.option(
     "--param",
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter of the method; may be repeated.",
+    help="A parameter of the method, which wins over the preset; may be repeated.",
 )
 @click.option(
     "--seed",
@@ -157,6 +164,7 @@ def train_model(
     metric: Metric,
     sample: int | None,
     all_rows: bool,
+    preset: Preset,
     parameters: tuple[str, ...],
     seed: int,
     force: bool,
@@ -187,6 +195,7 @@ def train_model(
         "levels": int(levels),
         "metric": metric,
         "random_state": seed,
+        "preset": preset,
         "parameters": given,
     }
     # Refuse what can be refused before the sample is read.

@@ -1,7 +1,8 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,6 +93,11 @@ class SADIH(Hasher):
 
     method = "sadih"
     learns_from = ("labels",)
+    paper_parameters: ClassVar[Mapping[str, Any]] = {
+        "hash_function": "encoder",
+        "balance": False,
+        "start": "random",
+    }
 
     loss: Literal["l1", "l21"] = "l1"
     hash_function: Literal["ridge", "encoder"] = "ridge"

@@ -1,5 +1,6 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -83,6 +84,8 @@ class SDH(Hasher):
 
     method = "sdh"
     learns_from = ("labels",)
+    # The authors' program has a Gaussian of sigma = 0.4 on unit rows, and a ridge of 0.01.
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"width": 0.26, "ridge": 5e-4}
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000

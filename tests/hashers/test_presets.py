@@ -23,7 +23,7 @@ def test_paper_sets_what_departs_and_leaves_the_rest(name: str) -> None:
 
 def test_keywords_win_over_the_paper() -> None:
     hasher = S3PLH.paper(n_bits=8, step=2.0)
-    assert (hasher.n_bits, hasher.step, hasher.step_by, hasher.balance) == (8, 2.0, "rows", False)
+    assert (hasher.n_bits, hasher.step, hasher.step_by, hasher.balance) == (8, 2.0, "data", False)
     assert make_hasher("s3plh", preset="paper", step=2.0, n_bits=8).get_params() == (
         hasher.get_params()
     )
@@ -33,7 +33,7 @@ def test_keywords_win_over_the_paper() -> None:
 def test_models_record_the_settings_of_the_paper() -> None:
     X = np.random.default_rng(0).normal(size=(40, 5))
     model = S3PLH.paper(n_bits=3).fit(X, np.arange(40) % 2).to_model("m")
-    assert (model.parameters["step_by"], model.parameters["balance"]) == ("rows", False)
+    assert (model.parameters["step_by"], model.parameters["balance"]) == ("data", False)
 
 
 def test_unusable_presets_are_refused() -> None:
