@@ -62,7 +62,7 @@ class CGHash(Hasher):
     Three things go beyond the paper. The terms are means, so that C means the same for any number
     of triplets. Functions of the linear family keep the direction that the relaxation finds, but
     then get the exact best threshold. Beyond ``max_triplets`` a random part is used; given triplets
-    come first.
+    come first; `CGHash.paper` takes all.
 
     Training holds the rows that triplets name and n_bits x p float32 values, p being the number of
     distinct pairs of rows in triplets; with labels it is at most 2 K times the rows.

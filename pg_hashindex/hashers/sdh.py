@@ -34,7 +34,8 @@ class SDH(Hasher):
     being B and W without bit k (rows of B are codes here, columns in the paper). Each step is
     exact, so the objective never rises. Codes of new rows are the signs of F.
 
-    Two things differ from the paper. No bit becomes the same for all rows: it keeps its values
+    `SDH.paper` has the width and the ridge of the authors' program, for rows of unit length. Two
+    further things differ from the paper. No bit becomes the same for all rows: it keeps its values
     instead or, in the first round from random signs, takes those of ``start="spread"``. F has an
     intercept, which the paper's program gets from a further feature. If F is above 0 for all rows
     or for none, as with a class of few rows, the threshold of that bit moves to the middle between
