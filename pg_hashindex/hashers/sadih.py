@@ -35,8 +35,8 @@ class SADIH(Hasher):
 
     The steps, their derivation, and differences from the printed equations are in
     `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: everything that depends
-    on labels is computed by label set. Nor has the paper our guard against constant bits: a bit that
-    a step would make the same for all rows keeps its values.
+    on labels is computed by label set. Nor has the paper our guard against constant bits: a bit
+    that a step would make the same for all rows keeps its values.
 
     ``balance`` weights pairs and rows; the paper does not. -1 pairs outnumber +1 pairs c - 1 to 1,
     and pull all codewords together. So S is -1/(c - 1) for them, or, with several labels a row,
