@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pg_hashindex.hashers import Preset
 from pg_hashindex.quality.comparison import Method, Split
 
 # CGHash and its rivals are measured with 60 bits.
@@ -43,6 +44,7 @@ class Entrant:
     parameters: Callable[[Split], dict[str, Any]] = field(default_factory=_fixed)
     train_on: Literal["train", "database"] = "train"
     labels: Literal["all", "labelled"] = "all"
+    preset: Preset = "default"
 
     def __post_init__(self) -> None:
         if not self.hasher:
@@ -51,7 +53,9 @@ class Entrant:
     def method(self, split: Split) -> Method:
         """Return the method for the comparison."""
         parameters = self.parameters(split)
-        return Method(self.hasher, parameters, self.name, self.train_on, self.labels)
+        return Method(
+            self.hasher, parameters, self.name, self.train_on, self.labels, preset=self.preset
+        )
 
 
 _UNIT_ROWS = {"normalize": "l2"}
@@ -74,9 +78,16 @@ ENTRANTS = {
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
         Entrant("ssh", 1, _BOTH, labels="labelled"),
+        Entrant(
+            "s3plh-paper", 1, _BOTH, "S3PLH", hasher="s3plh", preset="paper", labels="labelled"
+        ),
         Entrant("itq-cca", 5, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
         Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
+        Entrant(
+            "sdh-paper", 3, _BOTH, "SDH", hasher="sdh", preset="paper",
+            parameters=_anchors(1000, **_UNIT_ROWS),
+        ),
         Entrant("fsdh", 3, _BOTH, parameters=_anchors(1000, **_UNIT_ROWS)),
         # As in their papers, linear; then with the kernel that SDH has.
         Entrant("lfh", 3, _BOTH),
@@ -106,20 +117,13 @@ ENTRANTS = {
             "sadih-l1-random", 3, _BOTH, hasher="sadih",
             parameters=_anchors(1000, loss="l1", start="random", **_UNIT_ROWS),
         ),
-        # As in the paper: random codewords, unweighted pairs, codes by the encoder P1.
         Entrant(
-            "sadih-l1-paper", 3, _BOTH, hasher="sadih",
-            parameters=_anchors(
-                1000, loss="l1", start="random", balance=False, hash_function="encoder",
-                **_UNIT_ROWS,
-            ),
+            "sadih-l1-paper", 3, _BOTH, hasher="sadih", preset="paper",
+            parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
         ),
         Entrant(
-            "sadih-l21-paper", 3, _BOTH, hasher="sadih",
-            parameters=_anchors(
-                1000, loss="l21", start="random", balance=False, hash_function="encoder",
-                **_UNIT_ROWS,
-            ),
+            "sadih-l21-paper", 3, _BOTH, hasher="sadih", preset="paper",
+            parameters=_anchors(1000, loss="l21", **_UNIT_ROWS),
         ),
         # Trained on the whole database, with its codes both hashed and as learned.
         Entrant(

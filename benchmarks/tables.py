@@ -13,8 +13,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "agh", "agh-1", "usplh", "sgh"),
-    *("itq-cca", "ssh", "s3plh", "ksh", "sdh", "fsdh", "sadih-l1", "lfh", "lfh-kernel"),
-    *("cosdish", "cosdish-kernel", "cghash"),
+    *("itq-cca", "ssh", "s3plh", "s3plh-paper", "ksh", "sdh", "sdh-paper", "fsdh", "sadih-l1"),
+    *("lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")
@@ -31,6 +31,7 @@ SHOWN = {
     "single inserts a second": "inserts a second, single",
     "rows by 100 a second": "inserts a second, by 100",
 }
+PRESETS = {"paper": "as in the paper", "default": "default"}
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
@@ -577,7 +578,67 @@ def learned_codes() -> str:
     )
 
 
+def presets(part: str) -> list[dict[str, Any]]:
+    return [line for line in read("presets")["results"] if line["part"] == part]
+
+
+def preset_changes() -> str:
+    """Label MAP of the papers' settings, with one of our defaults at a time, and of the default."""
+    lines: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
+    for line in presets("changes"):
+        if line["codes"] == "hashed":
+            found = lines.setdefault((line["method"], line["change"]), {})
+            found[line["dataset"], line["bits"]] = line["MAP"]
+    columns = [("mnist", 32), ("mnist", 64), ("usps", 32), ("usps", 64)]
+    return table(
+        ["method, settings", *(f"{data.upper()}, {bits} bits" for data, bits in columns)],
+        [
+            [
+                f"{method}, {PRESETS.get(change, f'paper with `{change}`')}",
+                *(f"{found[column]:.3f}" if column in found else "" for column in columns),
+            ]
+            for (method, change), found in sorted(lines.items(), key=lambda line: line[0][0])
+        ],
+    )
+
+
+def sadih_tasks() -> str:
+    """Label MAP of SADIH and SDH, side by side, where SADIH may help."""
+    lines: dict[tuple[str, str, int], dict[str, str]] = {}
+    for line in presets("tasks"):
+        if line["codes"] == "hashed":
+            found = lines.setdefault((line["dataset"], line["task"], line["bits"]), {})
+            found[line["method"]] = f"{line['MAP']:.3f} ± {line['spread']:.3f}"
+    methods = ["sdh", "sdh, spread start", "sadih l1", "sadih l21"]
+    return table(
+        ["data, classes, bits", *methods],
+        [
+            [f"{data}, {task}, {bits}", *(found.get(method, "") for method in methods)]
+            for (data, task, bits), found in sorted(lines.items())
+        ],
+    )
+
+
+def sadih_lengths() -> str:
+    """MAP and P@100 of SADIH by number of bits, the codes of the database hashed or learned."""
+    lines: dict[tuple[str, str, str], dict[int, str]] = {}
+    for line in presets("lengths"):
+        found = lines.setdefault((line["dataset"], line["method"], line["codes"]), {})
+        found[line["bits"]] = f"{line['MAP']:.3f} / {line['P@100']:.3f}"
+    bits = sorted({line["bits"] for line in presets("lengths")})
+    return table(
+        ["MAP / P@100", *(f"{b} bits" for b in bits)],
+        [
+            [f"{data}, {method}, {codes} codes", *(found.get(b, "") for b in bits)]
+            for (data, method, codes), found in sorted(lines.items())
+        ],
+    )
+
+
 TABLES = {
+    "preset-changes": preset_changes,
+    "sadih-tasks": sadih_tasks,
+    "sadih-lengths": sadih_lengths,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,

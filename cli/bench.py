@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from pg_hashindex.hashers import HASHERS
+from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.metrics import Ties
 from pg_hashindex.models.model import MAX_BITS
 from pg_hashindex.models.quantization import Levels
@@ -94,6 +94,14 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     help="Levels kept of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
 )
 @click.option(
+    "--preset",
+    type=click.Choice(get_args(Preset)),
+    default="default",
+    show_default=True,
+    help="With 'paper', the settings of its paper have a line of their own for each method whose "
+    "defaults differ.",
+)
+@click.option(
     "--param",
     "parameters",
     multiple=True,
@@ -172,6 +180,7 @@ def bench_hash(
     methods: list[str] | None,
     bits: list[int],
     levels: str,
+    preset: Preset,
     parameters: tuple[str, ...],
     truths: tuple[TruthKind, ...],
     fraction: float,
@@ -206,7 +215,7 @@ def bench_hash(
     outcomes = []
     for outcome in compare(
         split,
-        _methods(split, methods, bits, given, 4 if levels == "4" else 2),
+        _methods(split, methods, bits, given, 4 if levels == "4" else 2, preset),
         bits,
         truths=_truths(split, truths, fraction, nearest),
         measures=Measures(tuple(k), top, radius, neighbours, ties),
@@ -241,6 +250,7 @@ def _methods(
     bits: Sequence[int],
     parameters: Sequence[tuple[str, str, Any]],
     levels: Levels,
+    preset: Preset,
 ) -> list[Method]:
     chosen = names or [method.hasher for method in default_methods(split, bits, levels)]
     if unknown := [name for name in chosen if name not in HASHERS]:
@@ -250,13 +260,20 @@ def _methods(
             f"--param is for {strangers[0]!r}, which is not compared; compared are "
             + ", ".join(chosen)
         )
+    if preset == "paper":
+        # Refuse a method that was named and has no paper.
+        for name in names or ():
+            HASHERS[name].paper()
     return [
         Method(
             name,
             {key: value for method, key, value in parameters if method == name},
             levels=levels,
+            preset=chosen_preset,
         )
         for name in chosen
+        for chosen_preset in get_args(Preset)
+        if chosen_preset == "default" or (preset == "paper" and HASHERS[name].paper_parameters)
     ]
 
 

@@ -10,7 +10,7 @@ import click
 
 from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS
+from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.training import RowCodes, hasher_for, train
@@ -126,11 +126,18 @@ def model() -> None:
     "alone.",
 )
 @click.option(
+    "--preset",
+    type=click.Choice(get_args(Preset)),
+    default="default",
+    show_default=True,
+    help="Parameters to begin with: ours, or those of the method's paper.",
+)
+@click.option(
     "--param",
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter of the method; may be repeated.",
+    help="A parameter of the method, which wins over the preset; may be repeated.",
 )
 @seed_option
 @click.option("--force", is_flag=True, help="Train even on too few rows.")

@@ -1,8 +1,8 @@
 """BGDH: semi-supervised deep hashing with a bipartite graph (Yan, Zhang & Li, IJCAI 2017)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,8 @@ class BGDH(DPSH):
     Differences from the paper, and choices that it leaves open:
 
     - Features come from a perceptron by default, since rows of a database are embeddings already;
-      ``features="cnn-f"`` is the paper's network, for rows that are images.
+      ``features="cnn-f"`` is the paper's network, for rows that are images. `BGDH.paper` has the
+      other settings of the paper, for any rows.
     - L_s is divided by the number of pairs in a batch, so that one learning rate suits batches of
       any size. The paper's eta is 10 or 100.
     - L_s moves embeddings a tenth as fast as the rest: at the full rate, few labels bend the
@@ -130,6 +131,14 @@ class BGDH(DPSH):
 
     method = "bgdh"
     takes_graph = True
+    # Its network needs images, so `features` stays a matter of the rows.
+    paper_parameters: ClassVar[Mapping[str, Any]] = {
+        "eta": 10.0,
+        "rho": 1.0,
+        "optimizer": "sgd",
+        "validation": 0.0,
+        "contexts_per_row": 1,
+    }
 
     variant: Literal["inductive", "transductive"] = "inductive"
     hidden: Sequence[int] = (64,)

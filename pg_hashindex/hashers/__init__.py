@@ -3,10 +3,10 @@
 from collections import UserDict
 from collections.abc import MutableMapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import InvalidInputError
-from ._common.base import Hasher
+from ._common.base import Hasher, Preset
 from ._common.rows import BlockSource, RowsLike
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ __all__ = [
     "CGHash",
     "Hasher",
     "IsoHash",
+    "Preset",
     "RowsLike",
     "Sign",
     "SpH",
@@ -121,15 +122,17 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def make_hasher(name: str, **params: Any) -> Hasher:
+def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hasher:
     """Make a hasher by its registered name.
 
     Parameters
     ----------
     name : str
         A key of `HASHERS`.
+    preset : {"default", "paper"}
+        The settings to begin with: ours, or those of the method's paper (`Hasher.paper`).
     **params
-        The parameters of that class.
+        The parameters of that class; they win over the preset.
 
     Returns
     -------
@@ -139,9 +142,13 @@ def make_hasher(name: str, **params: Any) -> Hasher:
     Raises
     ------
     InvalidInputError
-        If there is no such hasher, or it has no such parameter.
+        If there is no such hasher or preset, or it has no such parameter or no paper.
     """
     if name not in HASHERS:
         raise InvalidInputError(f"hasher {name!r} is unknown; known are {', '.join(HASHERS)}")
+    if preset not in get_args(Preset):
+        raise InvalidInputError(
+            f"preset {preset!r} is unknown; known are {', '.join(get_args(Preset))}"
+        )
     HASHERS[name].check_names(params)
-    return HASHERS[name](**params)
+    return HASHERS[name].paper(**params) if preset == "paper" else HASHERS[name](**params)

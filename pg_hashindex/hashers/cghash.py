@@ -1,8 +1,8 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,7 +62,7 @@ class CGHash(Hasher):
     Three things go beyond the paper. The terms are means, so that C means the same for any number
     of triplets. Functions of the linear family keep the direction that the relaxation finds, but
     then get the exact best threshold. Beyond ``max_triplets`` a random part is used; given triplets
-    come first.
+    come first; `CGHash.paper` takes all.
 
     Training holds the rows that triplets name and n_bits x p float32 values, p being the number of
     distinct pairs of rows in triplets; with labels it is at most 2 K times the rows.
@@ -114,6 +114,11 @@ class CGHash(Hasher):
     method = "cghash"
     learns_from = ("labels", "triplets", "pairs")
     weighs_bits = True
+    # All triplets of all rows.
+    paper_parameters: ClassVar[Mapping[str, Any]] = {
+        "max_triplets": 100_000_000,
+        "max_rows": 1_000_000,
+    }
 
     n_bits: Annotated[int, integer(1, _MAX_BITS)] = 128
     loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge"

@@ -1,5 +1,8 @@
 """FSDH: fast supervised discrete hashing (Gui, Liu, Sun, Tao & Tan, TPAMI 2018)."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from ._common.code_steps import LabelsToCodes
 from .sdh import SDH
 
@@ -25,4 +28,5 @@ class FSDH(SDH):
     """
 
     method = "fsdh"
+    paper_parameters: ClassVar[Mapping[str, Any]] = {}
     _steps = LabelsToCodes

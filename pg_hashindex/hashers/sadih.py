@@ -1,7 +1,8 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,8 @@ class SADIH(Hasher):
 
     The steps, their derivation, and differences from the printed equations are in
     `pg_hashindex.hashers._common.semantic`. No n x n matrix is ever built: everything that depends
-    on labels is computed by label set.
+    on labels is computed by label set. Nor has the paper our guard against constant bits: a bit
+    that a step would make the same for all rows keeps its values.
 
     ``balance`` weights pairs and rows; the paper does not. -1 pairs outnumber +1 pairs c - 1 to 1,
     and pull all codewords together. So S is -1/(c - 1) for them, or, with several labels a row,
@@ -93,6 +95,11 @@ class SADIH(Hasher):
     method = "sadih"
     learns_from = ("labels",)
     learns_codes = True
+    paper_parameters: ClassVar[Mapping[str, Any]] = {
+        "hash_function": "encoder",
+        "balance": False,
+        "start": "random",
+    }
 
     loss: Literal["l1", "l21"] = "l1"
     hash_function: Literal["ridge", "encoder"] = "ridge"

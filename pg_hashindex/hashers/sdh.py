@@ -1,5 +1,6 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -33,7 +34,8 @@ class SDH(Hasher):
     being B and W without bit k (rows of B are codes here, columns in the paper). Each step is
     exact, so the objective never rises. Codes of new rows are the signs of F.
 
-    Two things differ from the paper. No bit becomes the same for all rows: it keeps its values
+    `SDH.paper` has the width and the ridge of the authors' program, for rows of unit length. Two
+    further things differ from the paper. No bit becomes the same for all rows: it keeps its values
     instead or, in the first round from random signs, takes those of ``start="spread"``. F has an
     intercept, which the paper's program gets from a further feature. If F is above 0 for all rows
     or for none, as with a class of few rows, the threshold of that bit moves to the middle between
@@ -84,6 +86,8 @@ class SDH(Hasher):
     method = "sdh"
     learns_from = ("labels",)
     learns_codes = True
+    # The authors' program has a Gaussian of sigma = 0.4 on unit rows, and a ridge of 0.01.
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"width": 0.26, "ridge": 5e-4}
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000

@@ -37,6 +37,7 @@ class Sign(Hasher):
     """
 
     method = "sign"
+    paper_parameters = None
 
     n_bits: Annotated[int, integer(1, MAX_BITS)] | None = None  # type: ignore[assignment]
     center: Literal["mean", "median"] | None = "mean"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..hashers import HASHERS, make_hasher
+from ..hashers import HASHERS, Preset, make_hasher
 from ..hashers._common.base import Hasher
 from ..hashers._common.rows import BlockSource, RowSource
 from ..hashers._common.supervision import Labels, SparseRows, Supervision
@@ -50,6 +50,7 @@ def train(
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
+    preset: Preset = "default",
     parameters: dict[str, Any] | None = None,
     force: bool = False,
     progress: bool = False,
@@ -78,8 +79,10 @@ def train(
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     random_state : int
+    preset : {"default", "paper"}
+        The parameters to begin with: ours, or those of the method's paper.
     parameters : dict, optional
-        Parameters of the method.
+        Parameters of the method; they win over the preset.
     force : bool
         Allow fewer rows than max(1000, 10 n_bits).
     progress : bool
@@ -111,6 +114,7 @@ def train(
         codes=codes,
         metric=metric,
         random_state=random_state,
+        preset=preset,
         parameters=parameters,
         progress=progress,
     )
@@ -141,6 +145,7 @@ def hasher_for(
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
+    preset: Preset = "default",
     parameters: dict[str, Any] | None = None,
     progress: bool = False,
 ) -> Hasher:
@@ -148,7 +153,7 @@ def hasher_for(
 
     Parameters
     ----------
-    method, n_bits, levels, codes, metric, random_state, parameters, progress
+    method, n_bits, levels, codes, metric, random_state, preset, parameters, progress
         As for `train`.
     known : collection of {"labels", "pairs", "triplets", "graph"}
         The supervision that there will be.
@@ -177,7 +182,7 @@ def hasher_for(
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
     if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
         given.setdefault("progress", True)
-    hasher = make_hasher(method, **given)
+    hasher = make_hasher(method, preset=preset, **given)
     hasher.check_parameters()
     hasher.check_levels(levels)
     if codes == "learned":

@@ -43,8 +43,8 @@ def train_on_table(
     progress : bool
         Whether to draw a bar on stderr for each pass.
     **options
-        ``n_bits``, ``levels``, ``metric``, ``random_state``, ``parameters``, ``force``: as for
-        `train`.
+        ``n_bits``, ``levels``, ``metric``, ``random_state``, ``preset``, ``parameters``,
+        ``force``: as for `train`.
 
     Returns
     -------

@@ -80,6 +80,16 @@ def test_json(bench: Run, data: Path) -> None:
     assert "13" in itq["error"]
 
 
+def test_paper_beside_default(bench: Run, data: Path) -> None:
+    """The paper's settings have a line where they differ, and parameters win over both."""
+    arguments = ("--data", data, "--bits", 6, "--preset", "paper", "--json")
+    printed = bench(*arguments, "--methods", "s3plh,itq", "--param", "s3plh.step=2")
+    outcomes = {outcome["method"]: outcome["parameters"] for outcome in json.loads(printed.stdout)}
+    assert list(outcomes) == ["s3plh", "s3plh (paper)", "itq"]
+    ours, paper = outcomes["s3plh"], outcomes["s3plh (paper)"]
+    assert (ours["step"], ours["balance"], paper["step"], paper["balance"]) == (2, True, 2, False)
+
+
 def test_levels(bench: Run, data: Path) -> None:
     arguments = ("--data", data, "--truth", "nearest-k", "--nearest", "9", "--bits", 6, "--json")
     methods = ("--methods", "itq,cghash")
@@ -167,6 +177,8 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
         (["--param", "itq.n_iter=3"], 2, "--param is for 'itq', which is not compared"),
         (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),
         (["--param", "lsh.center"], 2, "is not METHOD.KEY=VALUE"),
+        (["--preset", "ours"], 2, "'ours' is not one of 'default', 'paper'"),
+        (["--methods", "lsh,sign", "--preset", "paper"], 3, "sign has no paper"),
         (["--queries", "0"], 3, "queries must be"),
         (["--queries", "400"], 3, "queries must be"),
         (["--train-rows", "1"], 3, "train_rows must be"),

@@ -238,6 +238,9 @@ def test_bad_parameters(on: Run, docs: str) -> None:
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--method", "lsh", "--bits", "8", *source]
     assert "not KEY=VALUE" in on(*train, "--param", "x", code=2).stderr
+    sign = ["model", "train", "m", "--method", "sign", *source]
+    assert "sign has no paper" in on(*sign, "--preset", "paper", code=3).stderr
+    assert "'papers' is not one of" in on(*train, "--preset", "papers", code=2).stderr
     on(*train)
     on("index", "create", "i", *source, "--model", "m")
     for query, message in {

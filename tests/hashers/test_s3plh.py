@@ -46,7 +46,8 @@ def literal_s3plh(X, S, n_bits, *, eta=0.03, step=4.0, step_by="bit", balance=Tr
             W[-1] = N @ np.linalg.eigh(N.T @ M @ N)[1][:, -1]
         p = Xl @ W[-1]
         S_tilde = np.outer(p, p)
-        unit = np.mean(p**2) if step_by == "bit" else (Xl[known] ** 2).sum(axis=1).max()
+        longest = (Xl[known] ** 2).sum(axis=1).max()
+        unit = {"bit": np.mean(p**2), "rows": longest, "data": 1}[step_by]
         S = S - step / unit * np.where(np.sign(S * S_tilde) < 0, S_tilde, 0)
         X = X - X @ np.outer(W[-1], W[-1])
     return Xl @ np.array(W).T
@@ -76,6 +77,7 @@ PARAMETERS = [
     {},
     {"balance": False},
     {"step": 1.0, "step_by": "rows", "balance": False},
+    dict(S3PLH.paper_parameters),
     {"eta": 1.0, "step": 0.5},
 ]
 

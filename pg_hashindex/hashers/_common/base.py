@@ -24,6 +24,8 @@ from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
 
+#: The settings to begin with: ours, or those of the method's paper.
+Preset = Literal["default", "paper"]
 Normalize = Literal["l2"] | None
 
 # Rows of a profile: enough for small errors, fewer if codes are long.
@@ -82,6 +84,8 @@ class Hasher(ABC):
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
+    #: The paper's settings where the defaults depart from them; None if the method has no paper.
+    paper_parameters: ClassVar[Mapping[str, Any] | None] = {}
 
     n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
     random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
@@ -93,6 +97,25 @@ class Hasher(ABC):
     seed_: int = field(init=False)
     training_: dict[str, Any] = field(init=False)
     profile_: Profile = field(init=False)
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Make a hasher with the settings of its paper.
+
+        Parameters
+        ----------
+        **parameters
+            The parameters of the class; they win over ``paper_parameters``.
+
+        Raises
+        ------
+        InvalidInputError
+            If the method has no paper, or there is no such parameter.
+        """
+        if cls.paper_parameters is None:
+            raise InvalidInputError(f"{cls.method} has no paper, so it has no preset 'paper'")
+        cls.check_names(parameters)
+        return cls(**{**cls.paper_parameters, **parameters})
 
     @classmethod
     def parameter_names(cls) -> list[str]:

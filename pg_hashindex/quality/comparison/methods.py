@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...deep.dpsh import DPSH
 from ...errors import InvalidInputError
-from ...hashers import HASHERS, Hasher, make_hasher
+from ...hashers import HASHERS, Hasher, Preset, make_hasher
 from ...hashers._common.supervision import SparseRows
 from ...models.quantization import Levels
 from .splits import Split
@@ -30,13 +30,15 @@ class Method:
     parameters : mapping
         Its parameters, beside bits and seed.
     name : str, optional
-        Its name in results; by default the hasher's name.
+        Its name in results; by default the hasher's name, with "(paper)" for that preset.
     train_on : {"train", "database"}
         Which rows it learns from.
     labels : {"all", "labelled"}
         The rows whose labels it learns from; "labelled" are those that the split names.
     levels : {2, 4}
         Levels that codes keep of each projection.
+    preset : {"default", "paper"}
+        The parameters to begin with: ours, or those of the method's paper.
     """
 
     hasher: str
@@ -45,10 +47,12 @@ class Method:
     train_on: Literal["train", "database"] = "train"
     labels: Literal["all", "labelled"] = "all"
     levels: Levels = 2
+    preset: Preset = "default"
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", self.hasher)
+            suffix = "" if self.preset == "default" else f" ({self.preset})"
+            object.__setattr__(self, "name", self.hasher + suffix)
 
     def make(self, n_bits: int, random_state: int) -> Hasher:
         """Make the hasher; refuse what there is no hasher, parameter or number of levels of."""
@@ -58,7 +62,11 @@ class Method:
                 "given as such"
             )
         hasher = make_hasher(
-            self.hasher, n_bits=n_bits, random_state=random_state, **self.parameters
+            self.hasher,
+            preset=self.preset,
+            n_bits=n_bits,
+            random_state=random_state,
+            **self.parameters,
         )
         hasher.check_levels(self.levels)
         return hasher

@@ -1,0 +1,257 @@
+"""Measure the settings of the papers beside ours, one change at a time; and where SADIH helps.
+
+    OMP_NUM_THREADS=1 python benchmarks/presets.py [--parts changes tasks lengths]
+
+- changes: for each method whose defaults depart from its paper, the preset `paper`, the preset with
+  one of our defaults at a time, and the default; the splits of `hashing.py`.
+- tasks: SADIH and SDH where classes are unequal, labels wrong or several, or bits few.
+- lengths: SADIH as in its paper, 8 to 128 bits, the database with the codes of the training.
+
+Results are kept: what `benchmarks/results/presets.json` already has is not measured again.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from hashing import ROOT, machine, read_split
+from numpy.typing import NDArray
+
+from pg_hashindex.hashers import HASHERS, Hasher
+from pg_hashindex.quality.comparison import Measures, Method, Split, Truth
+from pg_hashindex.quality.comparison.outcomes import _learned
+from pg_hashindex.quality.comparison.scores import score
+
+LABEL = Truth("label")
+# Parameters that only change together.
+TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_rows")]}
+SEEDS = {"sdh": 3}
+LENGTHS = (8, 16, 32, 64, 96, 128)
+
+Scores = dict[str, float]
+
+
+def measure(split: Split, method: Method, n_bits: int, seed: int) -> Iterator[tuple[str, Scores]]:
+    """Train once, and score hashed codes and, where training was on the database, learned ones."""
+    hasher = method.make(n_bits, seed)
+    X, y = method.training_data(split)
+    started = time.process_time()
+    hasher.fit(X, y)
+    cost = time.process_time() - started
+    model = hasher.to_model(method.hasher)
+    queries = model.encode(split.queries)
+    ranked_by, weights = model.ranking_codes(split.queries)
+    hashed = model.encode(split.database)
+    found: dict[str, NDArray[np.uint8] | None] = {"hashed": hashed}
+    if hasattr(hasher, "codes_"):
+        found["learned"] = _learned(split, method, hasher, y, hashed)
+    for name, codes in found.items():
+        if codes is not None:
+            values = score(
+                queries, codes, split, [LABEL], Measures(), ranked_by=ranked_by, weights=weights
+            )[LABEL.name].values
+            yield name, {"MAP": values["MAP"], "P@100": values["P@100"], "train_cpu_s": cost}
+
+
+class Results:
+    """What was measured, kept in a file after each line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        known = json.loads(path.read_text()) if path.exists() else {}
+        self.lines: list[dict[str, Any]] = known.get("results", [])
+
+    def add(
+        self,
+        key: dict[str, Any],
+        split: Callable[[int], Split],
+        method: Method,
+        seeds: int,
+    ) -> None:
+        """Measure over seeds, unless it is known."""
+        if any(all(line.get(name) == value for name, value in key.items()) for line in self.lines):
+            return
+        runs: dict[str, list[Scores]] = {}
+        for seed in range(seeds):
+            for codes, scores in measure(split(seed), method, key["bits"], seed):
+                runs.setdefault(codes, []).append(scores)
+        for codes, of_seeds in runs.items():
+            line = {**key, "codes": codes, "seeds": seeds}
+            for name in of_seeds[0]:
+                values = [scores[name] for scores in of_seeds]
+                line[name] = round(float(np.mean(values)), 4)
+                if name == "MAP":
+                    line["spread"] = round(float(np.std(values)), 4)
+            self.lines.append(line)
+            print(json.dumps(line), flush=True)
+        self.path.write_text(
+            json.dumps({"machine": machine(), "results": self.lines}, indent=1) + "\n"
+        )
+
+
+def changes(kind: type[Hasher]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the preset, the preset with one default at a time, and the default, as parameters."""
+    paper = dict(kind.paper_parameters or {})
+    ours = kind().get_params()
+    groups = [*TOGETHER.get(kind.method, [])]
+    groups += [(name,) for name in paper if not any(name in group for group in groups)]
+    yield "paper", paper
+    for group in groups if len(groups) > 1 else []:
+        words = ", ".join(f"{name}={ours[name]!r}" for name in group)
+        yield words, {name: value for name, value in paper.items() if name not in group}
+    yield "default", {}
+
+
+def run_changes(results: Results, data: Path, datasets: list[str], methods: list[str]) -> None:
+    for name in datasets:
+        split = read_split(data, name)
+        fixed: dict[str, Any] = {"anchors": split.train[split.anchors[:1000]], "normalize": "l2"}
+        for method in methods:
+            parameters = fixed if method in ("sdh", "sadih") else {}
+            labels = "labelled" if method in ("s3plh", "bgdh") else "all"
+            losses = [{"loss": "l1"}, {"loss": "l21"}] if method == "sadih" else [{}]
+            for loss in losses:
+                for change, given in changes(HASHERS[method]):
+                    for bits in (32, 64) if change in ("paper", "default") else (32,):
+                        words = " ".join([method, *loss.values()])
+                        key = {"part": "changes", "dataset": name, "method": words, "bits": bits}
+                        tried = Method(
+                            method, {**parameters, **given, **loss}, words, labels=labels
+                        )
+                        key["change"] = change
+                        seeds = SEEDS.get(method, 1)
+                        results.add(key, lambda _, split=split: split, tried, seeds)
+
+
+def thinned(split: Split, seed: int) -> Split:
+    """Thin the training rows: classes keep from all of their rows to a tenth, geometrically."""
+    rng = np.random.default_rng(seed)
+    y = split.train_labels
+    classes = rng.permutation(np.unique(y))
+    share = dict(zip(classes, np.geomspace(1, 0.1, len(classes)), strict=True))
+    kept = rng.random(len(y)) < np.array([share[label] for label in y])
+    return replace(split, train=split.train[kept], train_labels=y[kept], train_places=None)
+
+
+def noisy(split: Split, seed: int, share: float) -> Split:
+    """Give a share of the training rows a label drawn at random."""
+    rng = np.random.default_rng(seed)
+    y = np.array(split.train_labels)
+    wrong = rng.random(len(y)) < share
+    y[wrong] = rng.choice(np.unique(y), wrong.sum())
+    return replace(split, train_labels=y, train_places=None)
+
+
+def packages(data: Path, seed: int, several: bool) -> Split:
+    """Sections of packages; or sections and the first words of names that 100 or more share."""
+    with np.load(data / "packages.npz") as archive:
+        X, sections, names = (archive[part] for part in ("X", "section", "name"))
+    order = np.random.default_rng(seed).permutation(len(X))
+    y: Any = np.unique(sections, return_inverse=True)[1]
+    if several:
+        first = [name.split("-")[0] for name in names.tolist()]
+        words = {w: i for i, (w, n) in enumerate(Counter(first).most_common()) if n >= 100}
+        known = np.flatnonzero([word in words for word in first])
+        lines = np.concatenate([np.arange(len(y)), known])
+        columns = np.concatenate([y, y.max() + 1 + np.array([words[first[k]] for k in known])])
+        shape = (len(y), y.max() + 1 + len(words))
+        y = scipy.sparse.csr_array((np.ones(len(lines), np.int8), (lines, columns)), shape=shape)
+    numbers = {"query": order[:1000], "database": order[1000:21_000], "train": order[1000:11_000]}
+    return Split.of(X.astype(np.float32), y, numbers=numbers)
+
+
+def smaller(split: Split) -> Split:
+    """Keep 500 queries, the training rows, and 10,000 others of a large database."""
+    split = replace(split, queries=split.queries[::2], query_labels=split.query_labels[::2])
+    if len(split.database) < 20_000:
+        return split
+    others = np.setdiff1d(np.arange(len(split.database)), split.train_places)
+    kept = np.concatenate([split.train_places, others[:: len(others) // 10_000]])
+    return replace(
+        split,
+        database=split.database[kept],
+        labels=split.labels[kept],
+        train_places=np.arange(len(split.train_places)),
+    )
+
+
+VARIANTS = {
+    "sdh": ("sdh", {}),
+    "sdh, spread start": ("sdh", {"start": "spread"}),
+    "sadih l1": ("sadih", {"loss": "l1"}),
+    "sadih l21": ("sadih", {"loss": "l21"}),
+}
+
+
+def run_tasks(results: Results, data: Path, datasets: list[str]) -> None:
+    tasks: list[tuple[str, str, Callable[[int], Split], tuple[int, ...]]] = []
+    for name in datasets:
+        if name == "packages":
+            for words, several in (("sections", False), ("sections and first words", True)):
+                tasks.append((name, words, lambda s, m=several: packages(data, s, m), (16, 32)))
+            continue
+        whole = smaller(read_split(data, name))
+        tasks += [
+            (name, "thinned to 1:10", lambda s, w=whole: thinned(w, s), (8, 16, 32)),
+            (name, "40 % wrong labels", lambda s, w=whole: noisy(w, s, 0.4), (16,)),
+            (name, "20 % wrong labels", lambda s, w=whole: noisy(w, s, 0.2), (16,)),
+            (name, "as it is", lambda _, w=whole: w, (8, 12, 16)),
+        ]
+    for name, task, split, lengths in tasks:
+        for bits in lengths:
+            for words, (method, parameters) in VARIANTS.items():
+                key = {"part": "tasks", "dataset": name, "task": task, "bits": bits}
+                tried = Method(method, {"normalize": "l2", **parameters}, words)
+                results.add(key | {"method": words}, split, tried, 2)
+
+
+def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
+    for name in datasets:
+        split = smaller(read_split(data, name))
+        for loss in ("l1", "l21"):
+            for bits in LENGTHS:
+                for preset in ("paper",) if loss == "l21" else ("paper", "default"):
+                    words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
+                    key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
+                    tried = Method(
+                        "sadih",
+                        {"loss": loss, "normalize": "l2"},
+                        words,
+                        "database",
+                        preset=preset,
+                    )
+                    results.add(key, lambda _, split=split: split, tried, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
+    parts = ("changes", "tasks", "lengths")
+    methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
+    datasets = ("usps", "mnist", "packages")
+    parser.add_argument("--data", type=Path, default=shared / "data")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/presets.json")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
+    parser.add_argument("--methods", nargs="+", choices=methods, default=methods)
+    args = parser.parse_args()
+    results = Results(args.output)
+    images = [name for name in args.datasets if name != "packages"]
+    if "changes" in args.parts:
+        run_changes(results, args.data, images, args.methods)
+    if "tasks" in args.parts:
+        run_tasks(results, args.data, args.datasets)
+    if "lengths" in args.parts:
+        run_lengths(results, args.data, images)
+
+
+if __name__ == "__main__":
+    main()
