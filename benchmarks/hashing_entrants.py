@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pg_hashindex.hashers import USPLH
 from pg_hashindex.quality.comparison import Method, Split
 
 # CGHash and its rivals are measured with 60 bits.
@@ -67,7 +68,16 @@ ENTRANTS = {
         Entrant("sh", 1, _WITH_60 | _SIFT, "SH"),
         Entrant("agh", 3, _WITH_60),
         Entrant("agh-1", 3, _WITH_60, "AGH1", hasher="agh", parameters=_anchors(300, n_layers=1)),
-        Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
+        Entrant("usplh", 1, _BOTH | _SIFT),
+        Entrant(
+            "usplh-paper", 1, _BOTH | _SIFT, hasher="usplh",
+            parameters=_fixed(**USPLH.paper_parameters),
+        ),
+        # As the authors' program ran: 500 rows a set.
+        Entrant(
+            "usplh-c500", 1, _BOTH, "USPLH_c500", hasher="usplh",
+            parameters=_fixed(**{**USPLH.paper_parameters, "n_pseudo": 500}),
+        ),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
         Entrant("itq-cca", 5, _BOTH),
