@@ -37,12 +37,13 @@ class USPLH(Hasher):
     T_k is made of the rows as they are, with all directions. So a direction may come again in part,
     bits are correlated, and long codes still have near rows within a small Hamming radius. If the
     rows of the pairs were deflated too, as those of C_k are, each bit would tell something else,
-    and the precision within radius 2 would be 0.004 for 64 bits on USPS, and not 0.37 (the paper's
+    and the precision within radius 2 would be 0.003 for 64 bits on USPS, and not 0.34 (the paper's
     settings) or 0.11 (the default).
 
-    The paper names neither eta nor decay, and takes 2,000 rows a set. ``paper_parameters`` has the
-    eta and decay of the authors' program, in the units here. The default ranks better, with less
-    precision within a small radius; docs/methods.md has what each change is worth.
+    The paper names neither eta nor decay, and takes 2,000 rows a set. ``paper_parameters``
+    has about the eta and decay of the authors' program, in the units here. The default ranks
+    better, with less precision within a small radius; docs/methods.md has what each change is
+    worth.
 
     Training holds the rows' coordinates, n x d float32 values at most: in memory up to 1 GiB,
     beyond that in a temporary file. The rows themselves are read four times.
@@ -73,7 +74,7 @@ class USPLH(Hasher):
 
     method = "usplh"
     paper_parameters: ClassVar[Mapping[str, Any]] = {
-        "eta": 1 / 32,
+        "eta": 0.03,
         "decay": 0.1,
         "n_pseudo": 2000,
         "boundary": "residual",
