@@ -74,7 +74,15 @@ ENTRANTS = {
         Entrant("sh", 1, _WITH_60 | _SIFT, "SH"),
         Entrant("agh", 3, _WITH_60),
         Entrant("agh-1", 3, _WITH_60, "AGH1", hasher="agh", parameters=_anchors(300, n_layers=1)),
-        Entrant("usplh", 3, _BOTH | _SIFT, "USPLH_c500"),
+        Entrant("usplh", 1, _BOTH | _SIFT),
+        Entrant(
+            "usplh-paper", 1, _BOTH | _SIFT, hasher="usplh", preset="paper"
+        ),
+        # As the authors' program ran: 500 rows a set.
+        Entrant(
+            "usplh-c500", 1, _BOTH, "USPLH_c500", hasher="usplh", preset="paper",
+            parameters=_fixed(n_pseudo=500),
+        ),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
         Entrant("ssh", 1, _BOTH, labels="labelled"),

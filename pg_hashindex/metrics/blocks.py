@@ -1,6 +1,7 @@
 """Parts that measures share: blocks of queries, distances, the k smallest of a line, and checks."""
 
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,7 @@ from ..models.model import Metric
 from ..models.vectors import as_rows
 
 __all__ = [
+    "Relevant",
     "as_vectors",
     "check_count",
     "check_relevant",
@@ -23,9 +25,26 @@ __all__ = [
 _BLOCK_PAIRS = 1 << 21
 
 
-def query_blocks(n_queries: int, n: int) -> Iterator[slice]:
+class Relevant(Protocol):
+    """Which rows are relevant to which query: an array bool (n_queries, n), or like one.
+
+    Measures read it by slices of the queries, so its lines need not all be in memory.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of queries and of rows."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a line's values, bool."""
+
+    def __getitem__(self, queries: slice, /) -> NDArray[np.bool_]: ...
+
+
+def query_blocks(n_queries: int, n: int, at_least: int = 1) -> Iterator[slice]:
     """Yield slices of the queries, so small that an array (n_queries, n) fits in memory."""
-    size = max(1, _BLOCK_PAIRS // max(n, 1))
+    size = max(at_least, _BLOCK_PAIRS // max(n, 1))
     for start in range(0, n_queries, size):
         yield slice(start, min(start + size, n_queries))
 
@@ -79,7 +98,7 @@ def distances_from(
 
 
 def check_relevant(
-    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], relevant: NDArray[np.bool_]
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], relevant: Relevant
 ) -> None:
     """Refuse a ground truth that is not one line for each query, one column for each row."""
     wanted = (len(query_codes), len(codes))

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances
-from .blocks import check_relevant, query_blocks
+from .blocks import Relevant, check_relevant, query_blocks
 
 __all__ = ["precision_within_radius"]
 
@@ -13,7 +13,7 @@ __all__ = ["precision_within_radius"]
 def precision_within_radius(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     radius: int = 2,
 ) -> float:
     """Compute which part of the rows within a Hamming radius is relevant.
@@ -22,7 +22,7 @@ def precision_within_radius(
     ----------
     query_codes : uint8 (n_queries, width)
     codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
+    relevant : bool (n_queries, n), or RelevantRows
     radius : int
 
     Returns

@@ -28,7 +28,7 @@ from scipy.special import gammaln
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances, weighted_distances
 from ..models.quantization import code_distances
-from .blocks import check_count, check_relevant, query_blocks
+from .blocks import Relevant, check_count, check_relevant, query_blocks
 
 __all__ = [
     "Curve",
@@ -97,7 +97,7 @@ Measure: TypeAlias = Callable[[Hits], NDArray[np.float64]]
 def mean_over_queries(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     measures: Sequence[Measure],
     *,
     ties: Ties = "order",
@@ -138,7 +138,7 @@ def ranking_distances(
 def _hits(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     ties: Ties,
     weights: ArrayLike | None,
 ) -> Iterator[Hits]:
@@ -302,7 +302,7 @@ class Curve(NamedTuple):
 def mean_average_precision(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     *,
     top: int | None = None,
     ties: Ties = "order",
@@ -319,7 +319,7 @@ def mean_average_precision(
     ----------
     query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
-    relevant : bool (n_queries, n)
+    relevant : bool (n_queries, n), or RelevantRows
     top : int, optional
         The R of MAP@R; by default the whole ranking.
     ties : {"order", "average"}
@@ -348,7 +348,7 @@ def mean_average_precision(
 def precision_at_k(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     k: int = 100,
     *,
     ties: Ties = "order",
@@ -369,7 +369,7 @@ def precision_at_k(
 def share_found_at_k(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     k: int = 100,
     *,
     ties: Ties = "order",
@@ -397,7 +397,7 @@ def share_found_at_k(
 def precision_recall_by_rank(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     at: Sequence[int] | NDArray[np.integer] | None = None,
     *,
     ties: Ties = "order",
@@ -460,7 +460,7 @@ def curve_measure(ranks: NDArray[np.integer]) -> Measure:
 def _mean(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-    relevant: NDArray[np.bool_],
+    relevant: Relevant,
     measure: Measure,
     ties: Ties,
     weights: ArrayLike | None,

@@ -1,5 +1,7 @@
 """Ground truth: which rows are relevant to which query."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,16 +11,55 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import squared_distances
 from ..models.model import Metric
+from ..models.vectors import as_rows
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 
-__all__ = ["NearestRows", "nearest_fraction", "nearest_k", "same_label"]
+__all__ = [
+    "NearestRows",
+    "RelevantRows",
+    "nearest_fraction",
+    "nearest_k",
+    "relevant_by_distance",
+    "relevant_by_label",
+    "rows_of_fraction",
+    "same_label",
+]
 
 # Values of the rows that are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
+# Queries compared with the rows at a time, at least: each time all rows are read.
+_QUERIES_AT_A_TIME = 16
 # Rows kept beyond the k-th, since rows at its distance are right answers too.
 _MORE = 16
 # The error of products in float64, relative to the squares of the vectors.
 _ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class RelevantRows:
+    """Which rows are relevant to which query; lines are made when they are read.
+
+    A slice of the queries gives their lines, as a slice of an array bool (n_queries, n) does, so
+    measures take either. `same_label` and the like return the whole array.
+    """
+
+    shape: tuple[int, int]
+    lines: Callable[[slice], NDArray[np.bool_]]
+    dtype = np.dtype(np.bool_)
+
+    def __getitem__(self, queries: slice, /) -> NDArray[np.bool_]:
+        return self.lines(queries)
+
+    def any(self) -> bool:
+        """Tell whether any row is relevant to any query."""
+        return any(self[block].any() for block in query_blocks(*self.shape))
+
+    def whole(self) -> NDArray[np.bool_]:
+        """Return all lines, (n_queries, n)."""
+        result = np.empty(self.shape, dtype=bool)
+        for block in query_blocks(*self.shape):
+            result[block] = self[block]
+        return result
 
 
 def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -40,34 +81,41 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     InvalidInputError
         If the two differ in form, or in the number of labels.
     """
+    return relevant_by_label(query_labels, labels).whole()
+
+
+def relevant_by_label(query_labels: ArrayLike, labels: ArrayLike) -> RelevantRows:
+    """Do as `same_label`, and hold nothing but the labels."""
     left, right = _as_labels(query_labels), _as_labels(labels)
     if left.ndim not in (1, 2) or left.shape[1:] != right.shape[1:]:
         raise InvalidInputError(
             f"labels of queries have shape {left.shape} and those of rows {right.shape}; both "
             "must be (n,), or (n, c) with the same c"
         )
+    shape = left.shape[0], right.shape[0]
     if left.ndim == 2:
-        return _share_a_label(left != 0, right != 0)
-    result: NDArray[np.bool_] = left[:, None] == right[None, :]
-    if left.dtype.kind in "if":
-        result &= (left >= 0)[:, None]
-    return result
+        # float32 counts exactly up to 2**24, and is multiplied by BLAS.
+        columns = (right != 0).T.astype(np.float32)
+
+        def lines(queries: slice) -> NDArray[np.bool_]:
+            shared: Any = (left[queries] != 0).astype(np.float32) @ columns
+            result: NDArray[np.bool_] = shared > 0
+            return shared.toarray() > 0 if scipy.sparse.issparse(shared) else result
+
+    else:
+        labelled = left >= 0 if left.dtype.kind in "if" else np.ones(len(left), bool)
+
+        def lines(queries: slice) -> NDArray[np.bool_]:
+            result: NDArray[np.bool_] = left[queries, None] == right
+            result &= labelled[queries, None]
+            return result
+
+    return RelevantRows(shape, lines)
 
 
 def _as_labels(y: ArrayLike) -> Any:
     """Return an array; leave a sparse one as it is, since scipy.sparse has no types."""
     return scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else np.asarray(y)
-
-
-def _share_a_label(left: Any, right: Any) -> NDArray[np.bool_]:
-    """Multiply booleans (n_queries, c) and (n, c), dense or sparse, in blocks of queries."""
-    result = np.empty((left.shape[0], right.shape[0]), dtype=bool)
-    # float32 counts exactly up to 2**24, and is multiplied by BLAS.
-    columns = right.T.astype(np.float32)
-    for block in query_blocks(*result.shape):
-        shared = left[block].astype(np.float32) @ columns
-        result[block] = (shared.toarray() if scipy.sparse.issparse(shared) else shared) > 0
-    return result
 
 
 def nearest_fraction(queries: ArrayLike, X: ArrayLike, fraction: float = 0.02) -> NDArray[np.bool_]:
@@ -85,10 +133,15 @@ def nearest_fraction(queries: ArrayLike, X: ArrayLike, fraction: float = 0.02) -
     -------
     bool (n_queries, n)
     """
+    rows = as_rows(X)
+    return relevant_by_distance(queries, rows, rows_of_fraction(fraction, len(rows))).whole()
+
+
+def rows_of_fraction(fraction: float, n: int) -> int:
+    """Return how many of n rows are this fraction of them, at least one."""
     if not 0 < fraction <= 1:
         raise InvalidInputError(f"fraction must be above 0 and at most 1, got {fraction}")
-    Q, rows = as_vectors(queries, X)
-    return _nearest(Q, rows, max(1, round(fraction * len(rows))))
+    return max(1, round(fraction * n))
 
 
 def nearest_k(queries: ArrayLike, X: ArrayLike, k: int = 100) -> NDArray[np.bool_]:
@@ -105,21 +158,30 @@ def nearest_k(queries: ArrayLike, X: ArrayLike, k: int = 100) -> NDArray[np.bool
     -------
     bool (n_queries, n)
     """
+    return relevant_by_distance(queries, X, k).whole()
+
+
+def relevant_by_distance(queries: ArrayLike, X: ArrayLike, k: int) -> RelevantRows:
+    """Do as `nearest_k`, and hold the numbers of the k rows of each query, 4 bytes each."""
     Q, rows = as_vectors(queries, X)
     check_count("k", k, len(rows))
-    return _nearest(Q, rows, k)
-
-
-def _nearest(Q: NDArray[np.floating], rows: NDArray[np.floating], k: int) -> NDArray[np.bool_]:
-    result = np.empty((len(Q), len(rows)), dtype=bool)
+    numbers = np.empty((len(Q), k), np.uint32)
     step = max(1, _BLOCK_VALUES // rows.shape[1])
-    for block in query_blocks(len(Q), len(rows)):
+    for block in query_blocks(len(Q), len(rows), _QUERIES_AT_A_TIME):
         distances = np.empty((block.stop - block.start, len(rows)))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             distances[:, part] = squared_distances(Q[block], rows[part])
-        result[block] = mark_nearest(distances, k)
-    return result
+        for query, line in enumerate(distances, block.start):
+            numbers[query] = np.flatnonzero(mark_nearest(line[None], k))
+
+    def lines(queries: slice) -> NDArray[np.bool_]:
+        near = numbers[queries]
+        result = np.zeros((len(near), len(rows)), dtype=bool)
+        np.put_along_axis(result, near, True, axis=1)
+        return result
+
+    return RelevantRows((len(Q), len(rows)), lines)
 
 
 class NearestRows:

@@ -4,7 +4,12 @@ import pytest
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH, PCAH, USPLH
 from pg_hashindex.hashers.usplh import pseudo_sets
-from pg_hashindex.metrics import mean_average_precision, nearest_fraction
+from pg_hashindex.metrics import (
+    mean_average_precision,
+    nearest_fraction,
+    precision_within_radius,
+    same_label,
+)
 
 
 def literal_pairs(projections, n_pseudo):
@@ -27,16 +32,20 @@ def literal_pairs(projections, n_pseudo):
     return S
 
 
-def literal_usplh(X, n_bits, n_pseudo, eta=0.01, decay=0.5):
-    """Follow Algorithm 2: all earlier X_MC and S_MC are kept, and X is rewritten."""
+def literal_usplh(X, n_bits, n_pseudo, eta=0.2, decay=0.7, boundary="codes"):
+    """Follow Algorithm 2: all earlier S_MC are kept, and X is rewritten, but not the rows of pairs.
+
+    The pairs of each kind weigh one half together, as if equally many had been drawn of both.
+    """
     original = X - X.mean(axis=0)
     X, earlier, W = original.copy(), [], []
-    for k in range(n_bits):
+    for k in range(1, n_bits + 1):
         M = eta * X.T @ X / len(X)
-        for i, (Xi, Si) in enumerate(earlier):
-            M += decay ** (k - 1 - i) * Xi.T @ Si @ Xi / np.count_nonzero(Si)
+        for i, S in enumerate(earlier, 1):
+            M += decay ** (k - i) * original.T @ S @ original
         W.append(np.linalg.eigh(M)[1][:, -1])
-        earlier.append((X.copy(), literal_pairs(original @ W[-1], n_pseudo)))
+        S = literal_pairs((original if boundary == "codes" else X) @ W[-1], n_pseudo)
+        earlier.append(S / (2 * np.where(S > 0, (S > 0).sum(), (S < 0).sum())))
         X = X - X @ np.outer(W[-1], W[-1])
     return original @ np.array(W).T
 
@@ -48,19 +57,25 @@ def up_to_sign_and_size(projections):
 
 @pytest.mark.parametrize(
     "params",
-    [{"n_pseudo": 80}, {"n_pseudo": 5}, {"n_pseudo": 1000}, {"eta": 0.1, "decay": 0.9}],
-    ids=["a fifth", "few", "all", "weights"],
+    [
+        {"n_pseudo": 80},
+        {"n_pseudo": 5},
+        {"n_pseudo": 1000},
+        {"eta": 0.1, "decay": 0.9, "n_pseudo": 80},
+        {**USPLH.paper_parameters, "n_pseudo": 80},
+    ],
+    ids=["a fifth", "few", "all", "weights", "the paper"],
 )
 def test_agrees_with_the_paper(params, rows):
     hasher = USPLH(n_bits=20, **params).fit(rows)
-    expected = literal_usplh(rows.astype(np.float64), 20, **{"n_pseudo": 80, **params})
+    expected = literal_usplh(rows.astype(np.float64), 20, **params)
     found = hasher.project(rows).astype(np.float64)
     np.testing.assert_allclose(up_to_sign_and_size(found), up_to_sign_and_size(expected), atol=1e-3)
 
 
-def test_takes_a_fifth_of_the_rows(rows):
+def test_takes_all_rows(rows):
     found = USPLH(n_bits=6, random_state=0).fit(rows)
-    expected = USPLH(n_bits=6, n_pseudo=80, random_state=0).fit(rows)
+    expected = USPLH(n_bits=6, n_pseudo=len(rows), random_state=0).fit(rows)
     assert found.to_model("m").checksum == expected.to_model("m").checksum
 
 
@@ -85,6 +100,22 @@ def test_a_bit_mends_what_the_one_before_did(rows):
 
     assert right(bits[:, 0]) == 0
     assert right(bits[:, 1]) > max(0.55, right(principal) + 0.02)
+
+
+def test_long_codes_find_rows_within_a_small_radius():
+    """24 bits of 24 dimensions: if each told something else, as PCAH's do, hardly a row would."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 24)) * np.geomspace(1, 0.1, 24)
+
+    def share_found(hasher):
+        bits = hasher.fit(X).project(X) > 0
+        distances = (bits[:, None] != bits).sum(axis=2)
+        return ((distances <= 2).sum(axis=1) > 1).mean()
+
+    principal = share_found(PCAH(n_bits=24))
+    assert principal < 0.01
+    assert share_found(USPLH(n_bits=24, **USPLH.paper_parameters)) > 0.1
+    assert share_found(USPLH(n_bits=24)) > 2 * principal
 
 
 @pytest.mark.parametrize("n_pseudo", [1, 3, 5, 100])
@@ -157,6 +188,7 @@ def test_size_of_values_does_not_matter(rows):
         ({"decay": 1.5}, r"decay must be .* at most 1, got 1\.5"),
         ({"n_pseudo": 0}, "n_pseudo must be an integer from 1 to .*, got 0"),
         ({"n_pseudo": 0.2}, r"n_pseudo must be an integer .*, got 0\.2"),
+        ({"boundary": "mean"}, "boundary must be .*'codes'.*'residual'.* got 'mean'"),
     ],
 )
 def test_refuses(params, message, rows):
@@ -175,3 +207,18 @@ def test_scores_above_the_authors_program_on_usps(usps):
     # reference_scores.csv has 0.3334 for the authors' program, and 0.3861 for spectral hashing.
     assert scores[0] > 0.40
     assert scores[0] > max(scores[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_pseudo", "within", "average"), [(500, 0.3949, 0.2687), (2000, 0.31, 0.2687)]
+)
+def test_precision_falls_slowly_with_bits_on_usps(n_pseudo, within, average, usps):
+    """64 bits, beside reference_scores.csv; with deflated pairs it was 0.04 within radius 2."""
+    query, database, train = (usps.X[part] for part in (usps.query, usps.database, usps.train))
+    settings = {**USPLH.paper_parameters, "n_pseudo": n_pseudo}
+    hasher = USPLH(n_bits=64, **settings).fit(train)
+    codes = hasher.encode(query), hasher.encode(database)
+    truth = same_label(usps.y[usps.query], usps.y[usps.database])
+    assert precision_within_radius(*codes, truth) > within - 0.01
+    assert mean_average_precision(*codes, truth) > average - 0.01

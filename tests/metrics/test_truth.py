@@ -1,5 +1,7 @@
 """Which rows are relevant."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -9,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from pg_hashindex import metrics
 from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.metrics.truth import relevant_by_distance, relevant_by_label
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.02, 0.5, 1])
@@ -113,3 +116,42 @@ def test_sparse_labels_are_as_dense_ones():
     left, right = rng.random((7, 5)) < 0.3, rng.random((40, 5)) < 0.3
     sparse = (scipy.sparse.csr_array(y.astype(np.int8)) for y in (left, right))
     np.testing.assert_array_equal(metrics.same_label(*sparse), (left[:, None] & right).any(axis=2))
+
+
+@pytest.mark.parametrize("truth", ["label", "labels", "distance"])
+def test_lines_are_made_when_they_are_read(truth, monkeypatch):
+    """As an array, 250 lines of 20,000 rows take 5 MB."""
+    monkeypatch.setattr("pg_hashindex.metrics.blocks._BLOCK_PAIRS", 20_000)
+    monkeypatch.setattr("pg_hashindex.metrics.truth._BLOCK_VALUES", 20_000)
+    monkeypatch.setattr("pg_hashindex.metrics.truth._QUERIES_AT_A_TIME", 1)
+    X = np.random.default_rng(2).standard_normal((20_250, 2))
+    labels = np.arange(len(X)) % 50
+    several = scipy.sparse.csr_array((np.ones(len(X)), (np.arange(len(X)), labels)))
+    codes = (X[:, :1] > 0).astype(np.uint8)
+    tracemalloc.start()
+    try:
+        relevant = {
+            "label": lambda: relevant_by_label(labels[:250], labels[250:]),
+            "labels": lambda: relevant_by_label(several[:250], several[250:]),
+            "distance": lambda: relevant_by_distance(X[:250], X[250:], 100),
+        }[truth]()
+        score = metrics.precision_within_radius(codes[:250], codes[250:], relevant, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The numbers of the nearest 100, or the labels, and eight float64 a row for a query.
+    assert peak < 250 * 100 * 4 + 8 * 8 * 20_000
+    whole = relevant.whole()
+    assert score == metrics.precision_within_radius(codes[:250], codes[250:], whole, 0)
+
+
+@given(st.integers(0, 20), st.integers(0, 20))
+def test_a_slice_gives_the_lines_of_its_queries(start, stop):
+    X = np.random.default_rng(0).integers(0, 3, (50, 3))
+    for relevant, whole in (
+        (relevant_by_distance(X[:20], X, 7), metrics.nearest_k(X[:20], X, 7)),
+        (relevant_by_label(X[:20, 0], X[:, 0]), metrics.same_label(X[:20, 0], X[:, 0])),
+        (relevant_by_label(X[:20], X), metrics.same_label(X[:20], X)),
+    ):
+        assert relevant.shape == whole.shape
+        assert np.array_equal(relevant[start:stop], whole[start:stop])

@@ -174,10 +174,10 @@ def test_truth(split):
         "label", "nearest 5 %", "nearest 7",
     )  # fmt: skip
     assert np.array_equal(
-        split.relevant(LABEL), metrics.same_label(split.query_labels, split.labels)
+        split.relevant(LABEL).whole(), metrics.same_label(split.query_labels, split.labels)
     )
-    assert (split.relevant(NEAREST).sum(axis=1) == 18).all()
-    assert (split.relevant(Truth("nearest-k", 7)).sum(axis=1) == 7).all()
+    assert (split.relevant(NEAREST).whole().sum(axis=1) == 18).all()
+    assert (split.relevant(Truth("nearest-k", 7)).whole().sum(axis=1) == 7).all()
     assert split.relevant(Truth("nearest-fraction", 0.05)) is split.relevant(NEAREST)
 
 
@@ -479,7 +479,7 @@ def test_sparse_labels_are_as_dense_ones(rows, kind):
     numbers["labelled"] = range(0, 360, 7)
     dense = Split.of(rows, y.astype(int), numbers=numbers)
     sparse = Split.of(rows, scipy.sparse.coo_array(y), numbers=numbers)
-    assert np.array_equal(sparse.relevant(LABEL), dense.relevant(LABEL))
+    assert np.array_equal(sparse.relevant(LABEL).whole(), dense.relevant(LABEL).whole())
     for labels in ("all", "labelled"):
         method = Method("sdh", {"n_anchors": 50}, labels=labels)
         seen = method.training_data(sparse)[1].toarray()

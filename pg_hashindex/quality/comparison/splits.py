@@ -9,9 +9,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from ... import metrics
 from ...errors import UNREADABLE, InvalidInputError
 from ...hashers._common.supervision import Labels, SparseRows
+from ...metrics.truth import (
+    RelevantRows,
+    relevant_by_distance,
+    relevant_by_label,
+    rows_of_fraction,
+)
 from ...models.vectors import as_rows
 from ...training.sampling import number_labels
 
@@ -93,7 +98,7 @@ class Split:
     train_places: NDArray[np.intp] | None = None
     anchors: NDArray[np.intp] | None = None
     labelled: NDArray[np.intp] | None = None
-    _relevant: dict[Truth, NDArray[np.bool_]] = field(default_factory=dict, init=False, repr=False)
+    _relevant: dict[Truth, RelevantRows] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -136,8 +141,11 @@ class Split:
             labelled=places.get("labelled"),
         )
 
-    def relevant(self, truth: Truth) -> NDArray[np.bool_]:
+    def relevant(self, truth: Truth) -> RelevantRows:
         """Return which rows are relevant to which query, computed once.
+
+        The truth is never whole in memory: labels are compared when lines are read, and of the
+        nearest rows only the numbers are kept.
 
         Parameters
         ----------
@@ -145,7 +153,7 @@ class Split:
 
         Returns
         -------
-        bool (n_queries, n)
+        RelevantRows (n_queries, n)
 
         Raises
         ------
@@ -157,20 +165,20 @@ class Split:
             self._relevant[truth] = self._compute(truth)
         return self._relevant[truth]
 
-    def _compute(self, truth: Truth) -> NDArray[np.bool_]:
+    def _compute(self, truth: Truth) -> RelevantRows:
         if truth.kind == "label":
             return self._same_label()
         amount = truth.amount or 0
-        if truth.kind == "nearest-k":
-            return metrics.nearest_k(self.queries, self.database, int(amount))
-        return metrics.nearest_fraction(self.queries, self.database, amount)
+        by_number = truth.kind == "nearest-k"
+        k = int(amount) if by_number else rows_of_fraction(amount, len(self.database))
+        return relevant_by_distance(self.queries, self.database, k)
 
-    def _same_label(self) -> NDArray[np.bool_]:
+    def _same_label(self) -> RelevantRows:
         if self.query_labels is None or self.labels is None:
             raise InvalidInputError(
                 "there are no labels; take nearest-fraction or nearest-k as truth"
             )
-        relevant = metrics.same_label(self.query_labels, self.labels)
+        relevant = relevant_by_label(self.query_labels, self.labels)
         if not relevant.any():
             queries, rows = (
                 len(Labels.read(y, n).labelled)
