@@ -18,6 +18,9 @@ __all__ = ["draw", "save_plot"]
 
 _PANEL_INCHES = (3.6, 3.0)
 _LEGEND_COLUMNS = 6
+_TIME = "training, CPU s"
+# The papers draw precision over the first 1,000 rows, and recall over all.
+_FIRST_ROWS = 1_000
 
 
 def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -43,7 +46,9 @@ def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
 def draw(outcomes: Sequence[Outcome]) -> Figure:
     """Draw a comparison: for each ground truth, scores against bits and the curves at each.
 
-    The curves are precision over recall, and recall over the number of rows retrieved.
+    The curves are precision over recall, recall over the number of rows retrieved, and precision
+    over the first 1,000 of these. The last panel against bits is the time of training. Bars are
+    standard deviations over seeds.
 
     Parameters
     ----------
@@ -65,19 +70,23 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     bits = sorted({outcome.n_bits for outcome in scored})
     looks = dict(zip(dict.fromkeys(map(_label, scored)), styles(), strict=False))
     measures = {truth: _measures(scored, truth) for truth in truths}
+    measures[truths[-1]].append(_TIME)
     columns = max(len(bits), *(len(names) for names in measures.values()))
     n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
     width, height = _PANEL_INCHES
-    figure: Figure = new_figure((width * columns, height * 3 * len(truths) + 0.3 * n_legend_rows))
-    axes = figure.subplots(3 * len(truths), columns, squeeze=False)
+    n_rows = 4 * len(truths)
+    figure: Figure = new_figure((width * columns, height * n_rows + 0.3 * n_legend_rows))
+    axes = figure.subplots(n_rows, columns, squeeze=False)
     for row, truth in enumerate(truths):
-        against_bits, over_recall, over_rows = axes[3 * row : 3 * row + 3]
+        against_bits, over_recall, over_rows, over_first = axes[4 * row : 4 * row + 4]
         for panel, measure in zip(against_bits, measures[truth], strict=False):
             _draw_against_bits(panel, scored, truth, measure, bits, looks)
         for panel, n_bits in zip(over_recall, bits, strict=False):
             _draw_precision_recall(panel, scored, truth, n_bits, looks)
         for panel, n_bits in zip(over_rows, bits, strict=False):
-            _draw_recall(panel, scored, truth, n_bits, looks)
+            _draw_over_rows(panel, scored, truth, n_bits, looks, "recall", None)
+        for panel, n_bits in zip(over_first, bits, strict=False):
+            _draw_over_rows(panel, scored, truth, n_bits, looks, "precision", _FIRST_ROWS)
     for panel in axes.flat:
         if not panel.has_data():
             panel.set_axis_off()
@@ -112,16 +121,33 @@ def _draw_against_bits(
 ) -> None:
     for name, style in looks.items():
         points = sorted(
-            (outcome.n_bits, outcome.scores[truth].values[measure])
+            (outcome.n_bits, *_with_deviation(outcome, truth, measure))
             for outcome in scored
-            if _label(outcome) == name and measure in outcome.scores[truth].values
+            if _label(outcome) == name
+            and (measure == _TIME or measure in outcome.scores[truth].values)
         )
         if points:
-            panel.plot(*zip(*points, strict=True), label=name, **style)
+            x, y, deviation = zip(*points, strict=True)
+            panel.plot(x, y, label=name, **style)
+            if any(deviation):
+                panel.errorbar(x, y, deviation, fmt="none", ecolor=style["color"], elinewidth=1)
     panel.set_xscale("log", base=2)
     panel.set_xticks(bits, [str(n_bits) for n_bits in bits])
     panel.minorticks_off()
-    name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
+    if measure == _TIME:
+        panel.set_yscale("log")
+        name_panel(panel, _TIME, "bits", _TIME)
+    else:
+        name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
+
+
+def _with_deviation(outcome: Outcome, truth: str, measure: str) -> tuple[float, float]:
+    deviation = outcome.standard_deviation
+    if measure == _TIME:
+        # A logarithm needs a time; the clock may not have moved.
+        return max(outcome.train_cpu_s, 1e-3), deviation.get("train_cpu_s", 0.0)
+    spread = deviation["scores"][truth][measure] if deviation else 0.0
+    return outcome.scores[truth].values[measure], spread
 
 
 def _draw_precision_recall(
@@ -139,20 +165,25 @@ def _draw_precision_recall(
     name_panel(panel, f"{n_bits} bits, truth: {truth}", "recall", "precision")
 
 
-def _draw_recall(
+def _draw_over_rows(
     panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
+    part: str,
+    most: int | None,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
         style = looks[_label(outcome)]
-        panel.plot(curve.at, curve.recall, label=_label(outcome), markevery=0.15, **style)
+        shown = slice(None) if most is None else curve.at <= most
+        values = getattr(curve, part)[shown]
+        panel.plot(curve.at[shown], values, label=_label(outcome), markevery=0.15, **style)
     panel.set_ylim(0, 1.02)
     panel.ticklabel_format(axis="x", style="plain")
     panel.locator_params(axis="x", nbins=5)
-    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", "recall")
+    name = part if most is None else f"{part}@N"
+    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", name)
 
 
 def _curves(scored: Sequence[Outcome], truth: str, n_bits: int) -> Iterator[tuple[Outcome, Any]]:
