@@ -84,7 +84,8 @@ class Method:
 
     def with_anchors(self, split: Split) -> "Method":
         """Return the method with the rows that the split names as anchors, if it wants those."""
-        if self.parameters.get("anchors") != "split":
+        # Anchors may also be an array, which cannot be compared.
+        if str(self.parameters.get("anchors")) != "split":
             return self
         if split.anchors is None:
             raise InvalidInputError(

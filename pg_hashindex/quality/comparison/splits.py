@@ -451,8 +451,8 @@ def _check_labelled(y: NDArray[np.integer] | SparseRows) -> None:
     sizes = np.asarray(Labels.read(y, y.shape[0]).indicator.sum(axis=0))
     if len(sizes) < 2 or sizes.max() < 2:
         raise InvalidInputError(
-            f"the {y.shape[0]} labelled training rows are of {len(sizes)} classes"
-            f"{', one row each' if len(sizes) else ''}; two classes are needed, one of them of two "
+            f"the {y.shape[0]} labelled training rows have {len(sizes)} classes, of "
+            f"{sizes.max(initial=0):.0f} rows at most; two classes are needed, one of them of two "
             "rows"
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["draw", "save_plot"]
 
 _PANEL_INCHES = (3.6, 3.0)
 _LEGEND_COLUMNS = 6
+_LEAST_COLUMNS = 4
 _TIME = "training, CPU s"
 # The papers draw precision over the first 1,000 rows, and recall over all.
 _FIRST_ROWS = 1_000
@@ -71,22 +73,26 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     looks = dict(zip(dict.fromkeys(map(_label, scored)), styles(), strict=False))
     measures = {truth: _measures(scored, truth) for truth in truths}
     measures[truths[-1]].append(_TIME)
-    columns = max(len(bits), *(len(names) for names in measures.values()))
+    panels: list[Callable[[Axes], None]] = []
+    for truth in truths:
+        panels += [
+            partial(_draw_against_bits, scored, truth, measure, bits, looks)
+            for measure in measures[truth]
+        ]
+        # A curve of one point says no more than the measures.
+        if all(len(outcome.scores[truth].curve.at) < 2 for outcome in scored):
+            continue
+        panels += [partial(_draw_precision_recall, scored, truth, n, looks) for n in bits]
+        for part, most in (("recall", None), ("precision", _FIRST_ROWS)):
+            panels += [partial(_draw_over_rows, scored, truth, n, looks, part, most) for n in bits]
+    columns = max(_LEAST_COLUMNS, len(bits))
+    n_rows = -(-len(panels) // columns)
     n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
     width, height = _PANEL_INCHES
-    n_rows = 4 * len(truths)
     figure: Figure = new_figure((width * columns, height * n_rows + 0.3 * n_legend_rows))
     axes = figure.subplots(n_rows, columns, squeeze=False)
-    for row, truth in enumerate(truths):
-        against_bits, over_recall, over_rows, over_first = axes[4 * row : 4 * row + 4]
-        for panel, measure in zip(against_bits, measures[truth], strict=False):
-            _draw_against_bits(panel, scored, truth, measure, bits, looks)
-        for panel, n_bits in zip(over_recall, bits, strict=False):
-            _draw_precision_recall(panel, scored, truth, n_bits, looks)
-        for panel, n_bits in zip(over_rows, bits, strict=False):
-            _draw_over_rows(panel, scored, truth, n_bits, looks, "recall", None)
-        for panel, n_bits in zip(over_first, bits, strict=False):
-            _draw_over_rows(panel, scored, truth, n_bits, looks, "precision", _FIRST_ROWS)
+    for axis, draw_panel in zip(axes.flat, panels, strict=False):
+        draw_panel(axis)
     for panel in axes.flat:
         if not panel.has_data():
             panel.set_axis_off()
@@ -112,12 +118,12 @@ def _measures(scored: Sequence[Outcome], truth: str) -> list[str]:
 
 
 def _draw_against_bits(
-    panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     measure: str,
     bits: Sequence[int],
     looks: dict[str, dict[str, Any]],
+    panel: Axes,
 ) -> None:
     for name, style in looks.items():
         points = sorted(
@@ -135,7 +141,12 @@ def _draw_against_bits(
     panel.set_xticks(bits, [str(n_bits) for n_bits in bits])
     panel.minorticks_off()
     if measure == _TIME:
+        from matplotlib.ticker import LogLocator, NullLocator
+
         panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_locator(NullLocator())
         name_panel(panel, _TIME, "bits", _TIME)
     else:
         name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
@@ -151,11 +162,11 @@ def _with_deviation(outcome: Outcome, truth: str, measure: str) -> tuple[float, 
 
 
 def _draw_precision_recall(
-    panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
+    panel: Axes,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
         style = looks[_label(outcome)]
@@ -166,13 +177,13 @@ def _draw_precision_recall(
 
 
 def _draw_over_rows(
-    panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
     part: str,
     most: int | None,
+    panel: Axes,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
         style = looks[_label(outcome)]
