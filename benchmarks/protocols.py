@@ -20,7 +20,6 @@ import numpy as np
 from hashing import ROOT, machine
 
 RESULTS = ROOT / "benchmarks/results"
-_OF_SPLIT = "='\"split\"'"
 _SGH = (
     "--methods sgh,itq,pcah,lsh,sh,agh-1=agh --param agh-1.n_layers=1 "
     "--truth nearest-fraction -k 100,1000"
@@ -31,19 +30,13 @@ _S3PLH = (
     "--param s3plh-paper.step=1 --param s3plh-paper.step_by=rows "
     "--param s3plh-paper.balance=false -k 100,500"
 )
-_CGHASH = "--bits 8,16,32,60 -k 50"
 _C = "C=0.003,0.01,0.03"
-# At a small size: the training rows of USPS, and a short training before any labels.
-_BGDH = (
-    "--methods bgdh,dpsh,sdh,s3plh,itq --bits 12,24,48 -k 100 --top 5000 "
-    "--param bgdh.pretrain=100 --param sdh.normalize=l2"
-)
 #: The data set and the other options of each figure.
 FIGURES = {
     "sgh_usps": ("usps", f"{_SGH} {_ANCHORS} --bits 32,64,128,256,512 --seeds 3"),
     "sgh_sift10k": ("sift10k", f"{_SGH} --bits 32,64,128,256,512 --seeds 3"),
     "sgh_mnist": ("mnist", f"{_SGH} {_ANCHORS} --bits 32,64,96,128,256"),
-    "s3plh_usps": ("usps", f"{_S3PLH} --seeds 3"),
+    "s3plh_usps": ("usps", _S3PLH),
     "s3plh_mnist": ("mnist", _S3PLH),
     "usplh_sift10k": (
         "sift10k",
@@ -52,15 +45,13 @@ FIGURES = {
     ),
     "cghash_usps": (
         "usps",
-        "--methods k3=cghash,k10=cghash,k20=cghash,k30=cghash,ksh,itq,lsh "
-        + " ".join(f"--param k{k}.n_neighbours={k} --validate k{k}.{_C}" for k in (3, 10, 20, 30))
-        + f" {_CGHASH}",
+        "--methods k3=cghash,k10=cghash,k30=cghash,ksh,itq,lsh "
+        + " ".join(
+            f"--param k{k}.n_neighbours={k} --param k{k}.max_triplets=20000 --validate k{k}.{_C}"
+            for k in (3, 10, 30)
+        )
+        + " --bits 16,32,60 -k 50",
     ),
-    "cghash_mnist": (
-        "mnist",
-        f"--methods cghash,ksh,sdh,itq,sh,lsh --validate cghash.{_C} {_CGHASH}",
-    ),
-    **{f"bgdh_usps_{count}": ("usps", f"--labelled {count} {_BGDH}") for count in (50, 250, 500)},
 }
 
 

@@ -73,7 +73,8 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     looks = dict(zip(dict.fromkeys(map(_label, scored)), styles(), strict=False))
     measures = {truth: _measures(scored, truth) for truth in truths}
     measures[truths[-1]].append(_TIME)
-    panels: list[Callable[[Axes], None]] = []
+    columns = max(_LEAST_COLUMNS, len(bits))
+    panels: list[Callable[[Axes], None] | None] = []
     for truth in truths:
         panels += [
             partial(_draw_against_bits, scored, truth, measure, bits, looks)
@@ -82,17 +83,19 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
         # A curve of one point says no more than the measures.
         if all(len(outcome.scores[truth].curve.at) < 2 for outcome in scored):
             continue
+        # Curves begin in a row of their own.
+        panels += [None] * (-len(panels) % columns)
         panels += [partial(_draw_precision_recall, scored, truth, n, looks) for n in bits]
         for part, most in (("recall", None), ("precision", _FIRST_ROWS)):
             panels += [partial(_draw_over_rows, scored, truth, n, looks, part, most) for n in bits]
-    columns = max(_LEAST_COLUMNS, len(bits))
     n_rows = -(-len(panels) // columns)
     n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
     width, height = _PANEL_INCHES
     figure: Figure = new_figure((width * columns, height * n_rows + 0.3 * n_legend_rows))
     axes = figure.subplots(n_rows, columns, squeeze=False)
     for axis, draw_panel in zip(axes.flat, panels, strict=False):
-        draw_panel(axis)
+        if draw_panel is not None:
+            draw_panel(axis)
     for panel in axes.flat:
         if not panel.has_data():
             panel.set_axis_off()
