@@ -45,11 +45,8 @@ FIGURES = {
     ),
     "cghash_usps": (
         "usps",
-        "--methods k3=cghash,k10=cghash,k30=cghash,ksh,itq,lsh "
-        + " ".join(
-            f"--param k{k}.n_neighbours={k} --param k{k}.max_triplets=20000 --validate k{k}.{_C}"
-            for k in (3, 10, 30)
-        )
+        "--labelled 100 --methods k3=cghash,k10=cghash,k30=cghash,ksh,itq,lsh "
+        + " ".join(f"--param k{k}.n_neighbours={k} --validate k{k}.{_C}" for k in (3, 10, 30))
         + " --bits 16,32,60 -k 50",
     ),
 }

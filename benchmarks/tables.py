@@ -580,7 +580,7 @@ def hybrid() -> str:
 
 TABLES = {
     "sgh-mnist": lambda: protocol_table("sgh_mnist", "P@1000"),
-    "sgh-usps": lambda: protocol_table("sgh_usps", "P@1000"),
+    "sgh-usps": lambda: protocol_table("sgh_usps", "P@100"),
     "sgh-sift10k": lambda: protocol_table("sgh_sift10k", "P@100"),
     "chosen": chosen,
     "hybrid": hybrid,

@@ -54,7 +54,7 @@ def test_the_benchmark_of_hashing_agrees_with_the_command(
     np.savez(files[0], X=X, y=y)
     np.savez(files[1], **numbers, anchors=np.arange(299, -1, -1), labelled=np.arange(0, 300, 2))
     entrant = entrants.Entrant(
-        "mine", 3, {}, hasher="sgh", parameters=entrants._anchors(40, scale="center")
+        "mine", 3, {}, hasher="sgh", parameters=entrants._anchors(40, scale="unit")
     )
     few = entrants.ENTRANTS["s3plh"]
     split = load_split(*files)
@@ -66,7 +66,7 @@ def test_the_benchmark_of_hashing_agrees_with_the_command(
     common = ["--data", *files[:1], "--split", *files[1:], "--bits", 8, "--json", "-k", "50,100"]
     commands = [
         ["--methods=mine=sgh", "--param=mine.anchors=split", "--param=mine.n_anchors=40",
-         "--param=mine.scale=center", "--seeds=3"],
+         "--param=mine.scale=unit", "--seeds=3"],
         ["--methods=s3plh", "--labelled"],
     ]  # fmt: skip
     truths = ["--truth", "label", "--truth", "nearest-fraction"]
