@@ -83,11 +83,15 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
         # A curve of one point says no more than the measures.
         if all(len(outcome.scores[truth].curve.at) < 2 for outcome in scored):
             continue
-        # Curves begin in a row of their own.
-        panels += [None] * (-len(panels) % columns)
-        panels += [partial(_draw_precision_recall, scored, truth, n, looks) for n in bits]
-        for part, most in (("recall", None), ("precision", _FIRST_ROWS)):
-            panels += [partial(_draw_over_rows, scored, truth, n, looks, part, most) for n in bits]
+        curves: list[Callable[..., None]] = [
+            _draw_precision_recall,
+            partial(_draw_over_rows, "recall", None),
+            partial(_draw_over_rows, "precision", _FIRST_ROWS),
+        ]
+        for draw_curves in curves:
+            # Each kind of curve begins a row.
+            panels += [None] * (-len(panels) % columns)
+            panels += [partial(draw_curves, scored, truth, n, looks) for n in bits]
     n_rows = -(-len(panels) // columns)
     n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
     width, height = _PANEL_INCHES
@@ -180,12 +184,12 @@ def _draw_precision_recall(
 
 
 def _draw_over_rows(
+    part: str,
+    most: int | None,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
-    part: str,
-    most: int | None,
     panel: Axes,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
