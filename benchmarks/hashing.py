@@ -85,24 +85,23 @@ def results(data: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterator[list[Outcome]]:
     """Run all seeds, and yield the outcomes of each protocol."""
     truths = [NEAREST] if split.labels is None else [LABEL, NEAREST]
-    protocols: dict[str, list[Outcome]] = {}
-    for seed in range(min(entrant.seeds, most or entrant.seeds)):
-        try:
-            found = list(
-                compare(
-                    split,
-                    [entrant.method(split)],
-                    [bits],
-                    truths=truths,
-                    measures=MEASURES,
-                    random_state=seed,
-                )
+    try:
+        found = list(
+            compare(
+                split,
+                [entrant.method(split)],
+                [bits],
+                truths=truths,
+                measures=MEASURES,
+                seeds=min(entrant.seeds, most or entrant.seeds),
             )
-        # An unknown parameter must not end a run of hours.
-        except HashIndexError as error:
-            found = [Outcome(entrant.name, bits, seed, error=str(error))]
-        for outcome in found:
-            protocols.setdefault(outcome.codes, []).append(outcome)
+        )
+    # An unknown parameter must not end a run of hours.
+    except HashIndexError as error:
+        found = [Outcome(entrant.name, bits, 0, error=str(error))]
+    protocols: dict[str, list[Outcome]] = {}
+    for outcome in found:
+        protocols.setdefault(outcome.codes, []).append(outcome)
     yield from protocols.values()
 
 
@@ -114,11 +113,7 @@ def values(outcome: Outcome) -> dict[str, float]:
         if truth.name in outcome.scores
     }
     costs = (*COSTS, "encode_wall_s", "encode_cpu_s")
-    return {
-        **scores,
-        **{name: getattr(outcome, name) for name in costs},
-        "train_peak_mb": outcome.train_peak_bytes / 1e6,
-    }
+    return {**scores, **{name: getattr(outcome, name) for name in costs}}
 
 
 def result(
@@ -136,6 +131,7 @@ def result(
         name: np.array([run[name] for run in measured]) for name in measured[0]
     }
     mean = {name: round(float(value.mean()), 4) for name, value in seeds.items()}
+    mean["train_peak_mb"] = round(first.train_peak_bytes / 1e6, 4)
     entry = {
         **key,
         "distance": first.distance,

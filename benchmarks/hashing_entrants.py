@@ -16,13 +16,13 @@ _SIFT = {"sift10k": (24, 32, 48)}
 BITS = (24, 32, 48, 60, 64)
 
 
-def _anchors(count: int | None, **others: Any) -> Callable[[Split], dict[str, Any]]:
+def _anchors(count: int, **others: Any) -> Callable[[Split], dict[str, Any]]:
     """Take the first anchors of the split as kernel bases."""
 
     def parameters(split: Split) -> dict[str, Any]:
         if split.anchors is None:
             return others
-        return {"anchors": split.train[split.anchors[:count]], **others}
+        return {"anchors": "split", "n_anchors": count, **others}
 
     return parameters
 

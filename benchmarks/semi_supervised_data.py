@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pg_hashindex.quality.comparison import Split
+from pg_hashindex.quality.comparison import Split, draw_labelled
 
 DATABASE_ROWS, QUERIES = 60_000, 1_000
 
@@ -67,7 +67,7 @@ def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None
         labels,
         labels,
         train_places=np.arange(len(database)),
-        labelled=some_of_each(labels, a_class, seed),
+        labelled=draw_labelled(labels, a_class, seed),
     )
     return Drawn(split, [names[row] for row in (*database, *queries)] if names else ())
 
@@ -80,15 +80,6 @@ def read(data: Path, name: str) -> tuple[NDArray[np.float32], NDArray[np.intp], 
             return archive["X"] / np.float32(255), archive["y"].astype(np.intp), []
         sections = np.unique(archive["section"], return_inverse=True)[1]
         return archive["X"].astype(np.float32), sections, archive["name"].tolist()
-
-
-def some_of_each(labels: NDArray[np.intp], a_class: int, seed: int) -> NDArray[np.intp]:
-    """Draw the places of this many rows of each class, rising; all of a smaller class."""
-    rng = np.random.default_rng(seed)
-    chosen = [
-        rng.permutation(np.flatnonzero(labels == label))[:a_class] for label in np.unique(labels)
-    ]
-    return np.sort(np.concatenate(chosen))
 
 
 def word_graph(

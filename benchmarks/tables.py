@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import memory_report
+import protocols
 import retrieval_report
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -218,6 +219,41 @@ def devices() -> str:
             for words, name in rows.items()
         ],
     )
+
+
+def protocol_lines(figure: str, measure: str) -> list[list[str]]:
+    """Write a measure against bits, a line for each method of a paper's figure."""
+    found = protocols.measured()[figure]
+    lines: dict[str, dict[int, str]] = {}
+    for outcome in found["outcomes"]:
+        scores = next(iter(outcome.get("scores", {}).values()), {})
+        value = f"{scores[measure]:.3f}" if scores else ""
+        lines.setdefault(outcome["method"], {})[outcome["n_bits"]] = value
+    bits = sorted({outcome["n_bits"] for outcome in found["outcomes"]})
+    head = [f"{found['data']}, {measure}", *(f"{n} bits" for n in bits)]
+    return [head, *([method, *by_bits.values()] for method, by_bits in lines.items())]
+
+
+def protocol_table(figure: str, measure: str) -> str:
+    head, *rows = protocol_lines(figure, measure)
+    return table(head, rows)
+
+
+def chosen() -> str:
+    """Write what was chosen on training rows held back."""
+    rows = [
+        [
+            found["data"],
+            f"{outcome['n_bits']}",
+            outcome["method"],
+            ", ".join(f"{key} = {value}" for key, value in outcome["chosen"].items()),
+            "; ".join(f"{line['MAP']:.3f}" for line in outcome["tried"]),
+        ]
+        for found in protocols.measured().values()
+        for outcome in found["outcomes"]
+        if outcome.get("chosen")
+    ]
+    return table(["data", "bits", "method", "chosen", "MAP of all values, in their order"], rows)
 
 
 def retrieved() -> list[dict[str, Any]]:
@@ -639,6 +675,10 @@ TABLES = {
     "preset-changes": preset_changes,
     "sadih-tasks": sadih_tasks,
     "sadih-lengths": sadih_lengths,
+    "sgh-mnist": lambda: protocol_table("sgh_mnist", "P@1000"),
+    "sgh-usps": lambda: protocol_table("sgh_usps", "P@100"),
+    "sgh-sift10k": lambda: protocol_table("sgh_sift10k", "P@100"),
+    "chosen": chosen,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,

@@ -1,6 +1,8 @@
 """``pg-hashindex bench``: compare methods by the measures of the papers."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +20,7 @@ from pg_hashindex.quality.comparison import (
     Split,
     Truth,
     TruthKind,
+    average,
     compare,
     default_methods,
     load_split,
@@ -73,10 +76,28 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     help="Row numbers query, database and train.  [default: drawn]",
 )
 @click.option(
+    "--labelled",
+    is_flag=False,
+    flag_value="labelled",
+    metavar="[NAME|N]",
+    help="Hide all labels from training but those of an array's rows, or of N rows a class, drawn.",
+)
+@click.option(
+    "--graph",
+    metavar="NAME",
+    help="An array of edges (row, object and, optionally, weight) for methods that take a graph.",
+)
+@click.option(
+    "--triplets",
+    metavar="NAME",
+    help="An array of triplets, for methods that learn from those instead of labels.",
+)
+@click.option(
     "--methods",
     callback=_words,
     metavar="NAME,...",
-    help="Methods to compare.  [default: all that can learn from the data]",
+    help="Methods to compare; NAME=METHOD is one under a name of its own, for other parameters.  "
+    "[default: all that can learn from the data]",
 )
 @click.option(
     "--bits",
@@ -107,6 +128,14 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     multiple=True,
     metavar="METHOD.KEY=VALUE",
     help="A parameter of one of the methods; may be given again.",
+)
+@click.option(
+    "--validate",
+    "choices",
+    multiple=True,
+    metavar="METHOD.KEY=VALUE,...",
+    help="Choose a parameter by MAP on a fifth of the training rows, held back; may be given again "
+    "to try all combinations.",
 )
 @click.option(
     "--truth",
@@ -167,6 +196,13 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
 )
 @click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Train with so many seeds, from --seed on; print means and standard deviations.",
+)
+@click.option(
     "--plot",
     "plot_file",
     type=click.Path(path_type=Path),
@@ -177,11 +213,15 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
 def bench_hash(
     data: Path,
     split_file: Path | None,
+    labelled: str | None,
+    graph: str | None,
+    triplets: str | None,
     methods: list[str] | None,
     bits: list[int],
     levels: str,
     preset: Preset,
     parameters: tuple[str, ...],
+    choices: tuple[str, ...],
     truths: tuple[TruthKind, ...],
     fraction: float,
     nearest: int,
@@ -193,6 +233,7 @@ def bench_hash(
     queries: int | None,
     train_rows: int | None,
     seed: int,
+    seeds: int,
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -202,27 +243,53 @@ def bench_hash(
     codes that training made: for supervised methods that were trained on all of it, and for
     transductive ones, which learn from the queries too, without their labels. Codes of 4 levels are
     ranked by the asymmetric distance, with the query's projections in 8 levels.
+
+    Arrays are looked for in the split, where they name training rows by their places, then in the
+    data, where they name rows of X. METHOD.anchors="split" takes the split's anchors.
     """
     given = [_method_parameter(text) for text in parameters]
+    chosen_from = [_choices(text) for text in choices]
     if plot_file is not None:
         check_plot(plot_file)
-    split = load_split(data, split_file, queries=queries, train_rows=train_rows, random_state=seed)
+        if len(bits) < 2:
+            raise click.UsageError(
+                "--plot draws curves over bits, which need two points: give --bits 16,32,64"
+            )
+    split = load_split(
+        data,
+        split_file,
+        queries=queries,
+        train_rows=train_rows,
+        labelled=int(labelled) if labelled is not None and labelled.isdecimal() else labelled,
+        graph=graph,
+        triplets=triplets,
+        random_state=seed,
+    )
     note(
         f"{len(split.queries)} queries, {len(split.database)} database rows, {len(split.train)} "
         f"training rows, {split.train.shape[1]} dimensions, "
         f"{'no ' if split.labels is None else ''}labels"
     )
+    compared = _with_choices(
+        _methods(split, methods, bits, given, 4 if levels == "4" else 2, preset), chosen_from
+    )
+    if labelled is not None and split.labelled is not None:
+        note(f"the labels of {len(split.labelled)} training rows are known")
+        compared = [replace(method, labels="labelled") for method in compared]
+    _check_supervision(compared, labelled, graph, triplets)
     outcomes = []
     for outcome in compare(
         split,
-        _methods(split, methods, bits, given, 4 if levels == "4" else 2, preset),
+        compared,
         bits,
         truths=_truths(split, truths, fraction, nearest),
         measures=Measures(tuple(k), top, radius, neighbours, ties),
         random_state=seed,
+        seeds=seeds,
     ):
         outcomes.append(outcome)
         note_outcome(outcome)
+    outcomes = average(outcomes)
     if as_json:
         print_json([outcome.as_dict() for outcome in outcomes])
     else:
@@ -244,6 +311,54 @@ def _method_parameter(text: str) -> tuple[str, str, Any]:
     return method, name, value
 
 
+def _choices(text: str) -> tuple[str, str, list[Any]]:
+    """Read the values of --validate: JSON values, or else words, between commas."""
+    form = "METHOD.KEY=VALUE,VALUE,..."
+    key, _, listed = text.partition("=")
+    method, _, name = key.partition(".")
+    if not (method and name and listed):
+        raise click.UsageError(f"--validate {text!r} is not {form}")
+    try:
+        values = json.loads(f"[{listed}]")
+    except ValueError:
+        values = [parameter(f"{name}={word.strip()}")[1] for word in listed.split(",")]
+    if len(values) < 2:
+        raise click.UsageError(f"--validate {text!r} has one value, which leaves no choice")
+    return method, name, values
+
+
+def _with_choices(
+    methods: Sequence[Method], choices: Sequence[tuple[str, str, list[Any]]]
+) -> list[Method]:
+    names = [method.name for method in methods]
+    if strangers := [name for name, _, _ in choices if name not in names]:
+        raise click.UsageError(
+            f"--validate is for {strangers[0]!r}, which is not compared; compared are "
+            + ", ".join(names)
+        )
+    return [
+        replace(m, choices={key: values for name, key, values in choices if name == m.name})
+        for m in methods
+    ]
+
+
+def _check_supervision(
+    methods: Sequence[Method], labelled: str | None, graph: str | None, triplets: str | None
+) -> None:
+    """Refuse labels, a graph or triplets that no compared method learns from."""
+    hashers = [HASHERS[method.hasher] for method in methods]
+    for what, given, taken in (
+        ("labelled", labelled, ["labels" in hasher.learns_from for hasher in hashers]),
+        ("graph", graph, [hasher.takes_graph for hasher in hashers]),
+        ("triplets", triplets, ["triplets" in hasher.learns_from for hasher in hashers]),
+    ):
+        if given is not None and not any(taken):
+            raise click.UsageError(
+                f"--{what} has no effect: none of the methods compared learns from it; compared "
+                f"are {', '.join(method.name for method in methods)}"
+            )
+
+
 def _methods(
     split: Split,
     names: list[str] | None,
@@ -252,8 +367,13 @@ def _methods(
     levels: Levels,
     preset: Preset,
 ) -> list[Method]:
-    chosen = names or [method.hasher for method in default_methods(split, bits, levels)]
-    if unknown := [name for name in chosen if name not in HASHERS]:
+    given = names or [method.hasher for method in default_methods(split, bits, levels)]
+    # A method under a name of its own is NAME=METHOD.
+    chosen = {
+        name.strip(): (hasher or name).strip()
+        for name, _, hasher in (text.partition("=") for text in given)
+    }
+    if unknown := [hasher for hasher in chosen.values() if hasher not in HASHERS]:
         raise click.UsageError(f"method {unknown[0]!r} is unknown; known are {', '.join(HASHERS)}")
     if strangers := [method for method, _, _ in parameters if method not in chosen]:
         raise click.UsageError(
@@ -262,18 +382,19 @@ def _methods(
         )
     if preset == "paper":
         # Refuse a method that was named and has no paper.
-        for name in names or ():
-            HASHERS[name].paper()
+        for hasher in chosen.values() if names else ():
+            HASHERS[hasher].paper()
     return [
         Method(
-            name,
+            hasher,
             {key: value for method, key, value in parameters if method == name},
+            name if chosen_preset == "default" else f"{name} ({chosen_preset})",
             levels=levels,
             preset=chosen_preset,
         )
-        for name in chosen
+        for name, hasher in chosen.items()
         for chosen_preset in get_args(Preset)
-        if chosen_preset == "default" or (preset == "paper" and HASHERS[name].paper_parameters)
+        if chosen_preset == "default" or (preset == "paper" and HASHERS[hasher].paper_parameters)
     ]
 
 

@@ -1,10 +1,14 @@
-"""Draw docs/pictures: python docs/make_pictures.py.
+"""Draw docs/pictures: python docs/make_pictures.py [papers|report].
 
 Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
 projections, codes, centres and recalls. Those of memory show what benchmarks/memory.py measured.
-With the word "report", only the picture of a report is taken, on an embedded server, by chromium.
+With the word "papers", only the figures of the papers' protocols are drawn, from the results of
+benchmarks/protocols.py and semi_supervised.py; with "report", only the picture of a report is
+taken, on an embedded server, by chromium.
 """
 
+import io
+import json
 import re
 import shutil
 import subprocess
@@ -18,11 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import ITQ, LSH
+from pg_hashindex.metrics import Curve
+from pg_hashindex.quality import plots
+from pg_hashindex.quality.comparison import Outcome, Scores
 from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import memory_report
+import protocols
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
@@ -267,6 +275,47 @@ def memory(whole: Mapping[str, Any]) -> str:
     return drawing.svg()
 
 
+def papers() -> None:
+    """Draw the figures of the papers as ``bench hash --plot`` does, in 48 colours."""
+    from PIL import Image
+
+    figures = {
+        name: [Outcome.from_dict(outcome) for outcome in found["outcomes"]]
+        for name, found in protocols.measured().items()
+    }
+    for name, outcomes in {**figures, "few_labels": few_labels()}.items():
+        whole, small = io.BytesIO(), io.BytesIO()
+        plots.draw(outcomes).savefig(whole, dpi=70, format="png")
+        Image.open(whole).convert("RGB").quantize(48).save(small, "PNG", optimize=True)
+        (TARGET / f"paper-{name}.png").write_bytes(small.getvalue())
+
+
+def few_labels() -> list[Outcome]:
+    """Return the means of benchmarks/semi_supervised.py, which kept no curves, as outcomes."""
+    results = json.loads((protocols.RESULTS / "semi_supervised.json").read_text())["results"]
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for result in results:
+        if not result["method"].endswith(("-words", "-both")):
+            groups.setdefault((result["method"], result["bits"]), []).append(result)
+    nothing = Curve(*(np.empty(0) for _ in Curve._fields))
+    name = "MAP@5000"
+    outcomes = []
+    for (method, bits), found in groups.items():
+        by_truth = {f"{one['dataset']}, {one['labels']} a class": one for one in found}
+        deviation = {t: {name: o["standard_deviation"][name]} for t, o in by_truth.items()}
+        outcomes.append(
+            Outcome(
+                method,
+                bits,
+                seed=0,
+                train_cpu_s=float(np.mean([one["scores"]["train_cpu_s"] for one in found])),
+                scores={t: Scores({name: o["scores"][name]}, nothing) for t, o in by_truth.items()},
+                standard_deviation={"scores": deviation},
+            )
+        )
+    return outcomes
+
+
 def report() -> None:
     """Take a picture of the head and the charts of a report."""
     from pg_hashindex import HashIndex, connect, store
@@ -307,6 +356,8 @@ def report() -> None:
 
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     report()
+elif __name__ == "__main__" and sys.argv[1:] == ["papers"]:
+    papers()
 elif __name__ == "__main__":
     for measured in memory_report.measured():
         (TARGET / f"memory-{measured['data']}.svg").write_text(memory(measured))
@@ -319,3 +370,4 @@ elif __name__ == "__main__":
         "access": access(flat),
     }.items():
         (TARGET / f"{name}.svg").write_text(svg)
+    papers()

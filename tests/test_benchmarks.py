@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from fixtures.clusters import clustered
+from pg_hashindex.cli.main import main
 
+from pg_hashindex.quality.comparison import load_split
 from pg_hashindex.server import EmbeddedServer
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -37,6 +41,48 @@ def semi_supervised(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+def test_the_benchmark_of_hashing_agrees_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same split, settings and seeds: the same means and standard deviations in the JSON."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    hashing, entrants = import_module("hashing"), import_module("hashing_entrants")
+    X, y = clustered()
+    rows = np.arange(40, 400)
+    numbers = {"query": np.arange(40), "database": rows, "train": rows[:300]}
+    files = tmp_path / "data.npz", tmp_path / "split.npz"
+    np.savez(files[0], X=X, y=y)
+    np.savez(files[1], **numbers, anchors=np.arange(299, -1, -1), labelled=np.arange(0, 300, 2))
+    entrant = entrants.Entrant(
+        "mine", 3, {}, hasher="sgh", parameters=entrants._anchors(40, scale="unit")
+    )
+    few = entrants.ENTRANTS["s3plh"]
+    split = load_split(*files)
+    ours = [
+        hashing.result("d", outcomes, None)
+        for one, seeds in ((entrant, 3), (few, 1))
+        for outcomes in hashing.runs(split, one, 8, seeds)
+    ]
+    common = ["--data", *files[:1], "--split", *files[1:], "--bits", 8, "--json", "-k", "50,100"]
+    commands = [
+        ["--methods=mine=sgh", "--param=mine.anchors=split", "--param=mine.n_anchors=40",
+         "--param=mine.scale=unit", "--seeds=3"],
+        ["--methods=s3plh", "--labelled"],
+    ]  # fmt: skip
+    truths = ["--truth", "label", "--truth", "nearest-fraction"]
+    for result, options in zip(ours, commands, strict=True):
+        arguments = [str(word) for word in ("bench", "hash", *common, *truths, *options)]
+        printed = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        (outcome,) = json.loads(printed.stdout)
+        assert (outcome["method"], outcome["seeds"]) == (result["method"], result["seeds"])
+        spread = outcome["standard_deviation"].get("scores")
+        for name, (truth, measure) in hashing.SCORES.items():
+            mean = outcome["scores"][truth.name][measure]
+            assert result["scores"][name] == round(mean, 4)
+            deviation = spread[truth.name][measure] if spread else 0
+            assert result["standard_deviation"][name] == round(deviation, 4)
+
+
 def training(seed: int, score: float, **others: Any) -> dict[str, Any]:
     return {
         "dataset": "mnist", "labels": 50, "method": "itq", "bits": 12, "seed": seed,
@@ -50,18 +96,6 @@ def mean(method: str, bits: int, score: float | None, **others: Any) -> dict[str
     scores = {"error": "NaN"} if score is None else {"scores": {"MAP@5000": score}}
     task = {"dataset": "mnist", "labels": 50, "method": method, "bits": bits}
     return task | scores | {"longest_wall_s": 100.0} | others
-
-
-def test_labelled_rows_are_so_many_of_each_class_and_fewer_are_among_more(
-    semi_supervised: Any,
-) -> None:
-    some_of_each = semi_supervised("_data").some_of_each
-    labels = np.array([2] * 3 + [0] * 100 + [1] * 50)
-    few, more = (some_of_each(labels, count, 7) for count in (5, 20))
-    assert np.bincount(labels[few]).tolist() == [5, 5, 3]
-    assert np.bincount(labels[more]).tolist() == [20, 20, 3]
-    assert set(few) <= set(more)
-    assert not np.array_equal(more, some_of_each(labels, 20, 8))
 
 
 def test_packages_are_joined_with_the_words_of_their_names(semi_supervised: Any) -> None:

@@ -41,6 +41,19 @@ def test_the_pictures_of_memory_are_those_of_the_committed_runs() -> None:
         assert drawn == pictures.memory(whole), "run: python docs/make_pictures.py"
 
 
+def test_the_figures_of_the_papers_are_drawn_and_shown() -> None:
+    protocols = script("benchmarks/protocols.py")
+    shown = (REPOSITORY / "docs" / "results.md").read_text()
+    measured = protocols.measured()
+    assert measured
+    for figure, found in measured.items():
+        assert f"](pictures/paper-{figure}.png)" in shown
+        assert (REPOSITORY / "docs" / "pictures" / f"paper-{figure}.png").exists()
+        name, options = protocols.FIGURES[figure]
+        assert name == found["data"]
+        assert found["command"].endswith(options), f"run: python benchmarks/protocols.py {figure}"
+
+
 def test_the_page_of_commands_is_current() -> None:
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"

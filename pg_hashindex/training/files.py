@@ -13,7 +13,7 @@ from ..hashers._common.supervision import Supervision
 from ..models.vectors import as_rows
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
-__all__ = ["load_sample"]
+__all__ = ["graph_of_edges", "load_sample"]
 
 
 def load_sample(
@@ -65,8 +65,13 @@ def load_sample(
         raise InvalidInputError(f"cannot read vectors from {path}: {error}") from error
     X = as_rows(array)
     y, classes = _labels(known.get("labels"))
+    edges = known.get("graph")
     supervision = Supervision.read(
-        len(X), y, known.get("pairs"), known.get("triplets"), _graph(known.get("graph"), len(X))
+        len(X),
+        y,
+        known.get("pairs"),
+        known.get("triplets"),
+        None if edges is None else graph_of_edges(edges, len(X)),
     )
     chosen = _chosen(len(X), supervision, rows, random_state)
     kept = supervision.restricted_to(chosen)
@@ -120,10 +125,8 @@ def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...
     return numbers, classes
 
 
-def _graph(edges: NDArray[Any] | None, n_rows: int) -> SparseRows | None:
+def graph_of_edges(edges: NDArray[Any], n_rows: int) -> SparseRows:
     """Turn lines of row, object and weight into the matrix that ``fit`` takes."""
-    if edges is None:
-        return None
     if edges.ndim != 2 or edges.shape[1] not in (2, 3) or edges.dtype.kind not in "iuf":
         raise InvalidInputError(
             "the graph must be lines of a row number and an object's number, (e, 2), or these and "

@@ -16,7 +16,10 @@ from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.quality.comparison import Method, Truth, compare, draw_split
+from pg_hashindex.hashers.cghash import CGHash
+from pg_hashindex.hashers.s3plh import S3PLH
+from pg_hashindex.metrics import mean_average_precision
+from pg_hashindex.quality.comparison import Method, Truth, compare, draw_split, load_split
 
 Run = Callable[..., Result]
 
@@ -146,6 +149,87 @@ def test_plot(bench: Run, data: Path, tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 5_000
 
 
+def test_a_full_disk_leaves_no_half_picture(
+    bench: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--data", data, "--methods", "lsh", "--bits", "4,8", "--plot")
+
+    def half(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "old.png").write_bytes(b"before")
+    files = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(Path, "write_bytes", half)
+    for name in ("new.png", "old.png"):
+        failed = bench(*arguments, tmp_path / name, code=3)
+        assert "Truth: label" in failed.stdout
+        assert "No space left on device" in failed.stderr
+    assert sorted(tmp_path.iterdir()) == files
+    assert (tmp_path / "old.png").read_bytes() == b"before"
+
+
+def test_seeds(bench: Run, data: Path) -> None:
+    arguments = ("--data", data, "--methods", "lsh,pcah", "--bits", 8)
+    drawn = load_split(data, random_state=5)
+    single = [
+        next(compare(drawn, [Method("lsh")], [8], truths=[Truth("label")], random_state=seed))
+        for seed in (5, 6)
+    ]
+    maps = [outcome.scores["label"].values["MAP"] for outcome in single]
+    lsh, pcah = json.loads(bench(*arguments, "--seed", 5, "--seeds", 2, "--json").stdout)
+    assert lsh["scores"]["label"]["MAP"] == pytest.approx(sum(maps) / 2)
+    deviation = abs(maps[0] - maps[1]) / 2
+    assert lsh["standard_deviation"]["scores"]["label"]["MAP"] == pytest.approx(deviation)
+    assert pcah["standard_deviation"]["scores"]["label"]["MAP"] == 0
+    assert (lsh["seed"], lsh["seeds"]) == (5, 2)
+    line = bench(*arguments, "--seed", 5, "--seeds", 2).stdout.splitlines()[3]
+    assert f"{sum(maps) / 2:.4f} ± {deviation:.4f}" in line
+
+
+def test_protocol_of_few_labels(bench: Run, tmp_path: Path) -> None:
+    """Labels of some rows, triplets and a graph reach the methods that learn from them."""
+    X, y = clustered()
+    numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
+    few = np.concatenate([np.flatnonzero(y[40:] == label)[:4] for label in range(8)])
+    rng = np.random.default_rng(0)
+    triplets = np.array([40 + rng.choice(360, 3, replace=False) for _ in range(300)])
+    np.savez(tmp_path / "d.npz", X=X, y=y, triplets=triplets)
+    np.savez(tmp_path / "s.npz", **numbers, labelled=few)
+    files = ("--data", tmp_path / "d.npz", "--split", tmp_path / "s.npz", "--bits", 6, "--json")
+    printed = bench(
+        *files, "--labelled", "--triplets", "triplets", "--methods", "s3plh,all=cghash",
+        "--validate", "s3plh.eta=0.01,1", "--validate", "s3plh.balance=true,false",
+        "--param", "all.C=0.01",
+    )  # fmt: skip
+    assert "the labels of 32 training rows are known" in printed.stderr
+    s3plh, cghash = json.loads(printed.stdout)
+    seen = np.full(360, -1)
+    seen[few] = y[40:][few]
+    eta, balance = s3plh["chosen"]["eta"], s3plh["chosen"]["balance"]
+    hashers = (
+        S3PLH(n_bits=6, random_state=0, eta=eta, balance=balance).fit(X[40:], seen),
+        CGHash(n_bits=6, random_state=0, C=0.01).fit(X[40:], triplets=triplets - 40),
+    )
+    for outcome, hasher in zip((s3plh, cghash), hashers, strict=True):
+        expected = mean_average_precision(
+            hasher.encode(X[:40]), hasher.encode(X[40:]), y[:40, None] == y[40:],
+            weights=hasher.to_model("m").bit_weights,
+        )  # fmt: skip
+        assert outcome["scores"]["label"]["MAP"] == pytest.approx(expected)
+    assert cghash["method"] == "all"
+    tried = [(line["eta"], line["balance"]) for line in s3plh["tried"]]
+    assert tried == [(0.01, True), (0.01, False), (1, True), (1, False)]
+    table = bench(*files[:-1], "--labelled", 3, "--methods", "s3plh", "--validate", "s3plh.eta=1,2")
+    assert "the labels of 24 training rows are known" in table.stderr
+    assert re.search(
+        r"s3plh +6 +eta = [12] +eta = 1: [01]\.\d{4}; eta = 2: [01]\.\d{4}", table.stdout
+    )
+    for option in ("--labelled", "--triplets=triplets"):
+        assert_one_error(bench(*files, option, "--methods", "lsh", code=2), "has no effect")
+
+
 def test_failures_are_lines(bench: Run, data: Path) -> None:
     printed = bench("--data", data, "--methods", "itq,lsh", "--bits", "16")
     assert "itq, 16 bits failed: " in printed.stdout
@@ -183,6 +267,19 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
         (["--queries", "400"], 3, "queries must be"),
         (["--train-rows", "1"], 3, "train_rows must be"),
         (["--seed", "-1"], 2, "-1"),
+        (["--seeds", "0"], 2, "0 is not in the range x>=1"),
+        (["--plot", "plot.png"], 2, "curves over bits, which need two points"),
+        (["--labelled"], 3, "there is no array 'labelled'"),
+        (["--labelled", "5"], 2, "--labelled has no effect"),
+        (["--labelled", "0"], 3, "1 or more rows of each class, got 0"),
+        (["--graph", "edges"], 3, "there is no array 'edges'"),
+        (["--triplets", "mine"], 3, "there is no array 'mine'"),
+        (["--validate", "lsh.n_iter=3"], 2, "has one value"),
+        (["--validate", "lsh=3,4"], 2, "is not METHOD.KEY=VALUE,VALUE"),
+        (["--validate", "itq.n_iter=3,4"], 2, "--validate is for 'itq', which is not compared"),
+        (["--validate", "lsh.length=3,4"], 3, "lsh has no parameter 'length'"),
+        (["--methods", "a=minhash"], 2, "method 'minhash' is unknown"),
+        (["--methods", "sgh", "--param", "sgh.anchors=split"], 3, "the split has no 'anchors'"),
         (["--split", "none.npz"], 3, "cannot read arrays from none.npz"),
         (["--plot", "plot.xyz"], 3, "does not end in the name of a format"),
         (["--plot", "no folder/plot.png"], 3, "there is no folder"),

@@ -322,13 +322,13 @@ def test_what_is_there_stays_where_writing_fails(
     save_page("first", tmp_path / "link.html")
     assert (path.read_text(), (tmp_path / "link.html").is_symlink()) == ("first", True)
 
-    def half(self: Path, text: str, **more: Any) -> int:
-        with self.open("w") as file:
-            file.write(text[:3])
+    def half(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:3])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", half)
+        patch.setattr(Path, "write_bytes", half)
         with pytest.raises(OSError, match="No space left"):
             save_page("second", path)
     assert path.read_text() == "first"

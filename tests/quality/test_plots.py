@@ -42,13 +42,15 @@ def points(axes):
 def test_panels(outcomes):
     drawn = panels(plots.draw(outcomes))
     expected = [("MAP, truth: label", "MAP"), ("3-NN error, truth: label", "3-NN error")]
+    expected += [("training, CPU s", "training, CPU s")]
     expected += [("P@20, truth: nearest 20", "P@20"), ("PH2, truth: nearest 20", "PH2")]
     for n_bits in (4, 8, 16):
         expected.append((f"{n_bits} bits, truth: label", "precision"))
         expected.append((f"{n_bits} bits, truth: nearest 20", "recall"))
+        expected.append((f"{n_bits} bits, truth: label", "precision@N"))
     assert set(expected) <= set(drawn)
-    # 5 and 4 measures against bits, and two curves at three lengths for each truth.
-    assert len(drawn) == 5 + 4 + 2 * 2 * 3
+    # 5 and 4 measures and the time against bits, and three curves at three lengths for each truth.
+    assert len(drawn) == 5 + 4 + 1 + 2 * 3 * 3
 
 
 def test_lines_are_the_scores(outcomes):

@@ -9,7 +9,7 @@ from typing import Any
 from unicodedata import category
 
 from ...errors import InvalidInputError
-from ...quality.plots.figures import drawing
+from ...quality.plots.figures import drawing, write_whole
 from . import charts
 from .charts import Chart
 from .gathering import Missing, Report
@@ -129,12 +129,4 @@ def save_page(text: str, path: Path) -> None:
         If the file cannot be written.
     """
     check_page(path)
-    # If the path is a link, it stays a link.
-    target = path.resolve()
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode())

@@ -1,9 +1,18 @@
 """Compare methods as the papers do: train, encode and score them on one data set."""
 
 from .methods import Method, default_methods
-from .outcomes import Outcome, compare
+from .outcomes import Outcome, average, compare
 from .scores import Measures, Scores
-from .splits import QUERIES, TRAIN_ROWS, Split, Truth, TruthKind, draw_split, load_split
+from .splits import (
+    QUERIES,
+    TRAIN_ROWS,
+    Split,
+    Truth,
+    TruthKind,
+    draw_labelled,
+    draw_split,
+    load_split,
+)
 
 __all__ = [
     "QUERIES",
@@ -15,8 +24,10 @@ __all__ = [
     "Split",
     "Truth",
     "TruthKind",
+    "average",
     "compare",
     "default_methods",
+    "draw_labelled",
     "draw_split",
     "load_split",
 ]

@@ -1,8 +1,9 @@
 """The methods that are compared: a hasher with its parameters, and its training rows and labels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,8 @@ class Method:
     hasher : str
         A key of ``HASHERS``.
     parameters : mapping
-        Its parameters, beside bits and seed.
+        Its parameters, beside bits and seed. ``anchors="split"`` are the first ``n_anchors`` of the
+        anchors that the split names.
     name : str, optional
         Its name in results; by default the hasher's name, with "(paper)" for that preset.
     train_on : {"train", "database"}
@@ -39,6 +41,8 @@ class Method:
         Levels that codes keep of each projection.
     preset : {"default", "paper"}
         The parameters to begin with: ours, or those of the method's paper.
+    choices : mapping of str to sequence
+        The values of parameters to try on training rows held back; the best are used.
     """
 
     hasher: str
@@ -48,11 +52,19 @@ class Method:
     labels: Literal["all", "labelled"] = "all"
     levels: Levels = 2
     preset: Preset = "default"
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name:
             suffix = "" if self.preset == "default" else f" ({self.preset})"
             object.__setattr__(self, "name", self.hasher + suffix)
+        for key, values in self.choices.items():
+            if len(values) < 2:
+                raise InvalidInputError(
+                    f"{self.name}.{key} has {len(values)} values to choose from; give two or more"
+                )
+            if key in self.parameters:
+                raise InvalidInputError(f"{self.name}.{key} is given, so it cannot be chosen")
 
     def make(self, n_bits: int, random_state: int) -> Hasher:
         """Make the hasher; refuse what there is no hasher, parameter or number of levels of."""
@@ -70,6 +82,59 @@ class Method:
         )
         hasher.check_levels(self.levels)
         return hasher
+
+    def variants(self) -> list["Method"]:
+        """Return the method with each combination of the values to choose from."""
+        return [
+            replace(self, parameters={**self.parameters, **dict(values)}, choices={})
+            for values in product(*([(key, v) for v in vs] for key, vs in self.choices.items()))
+        ]
+
+    def with_anchors(self, split: Split) -> "Method":
+        """Return the method with the rows that the split names as anchors, if it wants those."""
+        # Anchors may also be an array, which cannot be compared.
+        if str(self.parameters.get("anchors")) != "split":
+            return self
+        if split.anchors is None:
+            raise InvalidInputError(
+                f"{self.name} is to take the anchors of the split, but the split has no 'anchors'"
+            )
+        count = self.parameters.get("n_anchors", getattr(HASHERS[self.hasher], "n_anchors", None))
+        anchors = split.train[split.anchors[:count]]
+        return replace(self, parameters={**self.parameters, "anchors": anchors})
+
+    def fit_arguments(
+        self, split: Split, hasher: Hasher
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None, dict[str, Any]]:
+        """Return the rows, the labels, and the graph or triplets that the hasher is to learn from.
+
+        A method that learns from triplets learns from these alone if the split has some.
+        """
+        in_database = hasher.transductive or self.train_on == "database"
+        read = self.transductive_data if hasher.transductive else self.training_data
+        X, y = read(split)
+        known = self.relations(split, hasher, in_database=in_database)
+        if "graph" in known:
+            known["graph"] = known["graph"][: len(X)]
+        return X, None if "triplets" in known else y, known
+
+    def relations(self, split: Split, hasher: Hasher, *, in_database: bool) -> dict[str, Any]:
+        """Return the graph and the triplets that a hasher takes, if the split has them.
+
+        They are of the training rows; or of the database, followed in the graph by the queries.
+        """
+        known: dict[str, Any] = {}
+        if split.graph is not None and hasher.takes_graph:
+            known["graph"] = split.graph if in_database else split.train_graph
+        if split.triplets is not None and "triplets" in hasher.learns_from:
+            known["triplets"] = split.triplets
+            if in_database:
+                if split.train_places is None:
+                    raise InvalidInputError(
+                        f"{self.name} learns from the database, but triplets name other rows"
+                    )
+                known["triplets"] = split.train_places[split.triplets]
+        return known
 
     def training_data(
         self, split: Split
@@ -134,6 +199,7 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
         for name, hasher in HASHERS.items()
         if not hasher.learns_from
         or ("labels" in hasher.learns_from and split.train_labels is not None)
+        or ("triplets" in hasher.learns_from and split.triplets is not None)
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]

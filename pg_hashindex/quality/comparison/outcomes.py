@@ -2,7 +2,7 @@
 
 import time
 import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import HashIndexError
+from ...errors import HashIndexError, InvalidInputError
 from ...hashers import Hasher, make_hasher
 from ...hashers._common.supervision import Labels, SparseRows
 from ...index.catalog import Ranking
@@ -18,8 +18,9 @@ from ...models.quantization import Levels
 from .methods import Method
 from .scores import Measures, Scores, score
 from .splits import Split, Truth
+from .validation import Choice, HeldBack
 
-__all__ = ["Outcome", "Protocol", "compare"]
+__all__ = ["Outcome", "Protocol", "average", "compare"]
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
@@ -49,9 +50,10 @@ class Outcome:
     train_wall_s, train_cpu_s : float
         Seconds of ``fit``; CPU seconds are those of all threads.
     train_peak_bytes : int
-        The peak of memory that Python and NumPy allocated during ``fit`` (tracemalloc). It does not
-        count the training rows, files of scratch arrays, or memory of C libraries. Tracing takes a
-        few percent of the time of ``fit``, and about a hundredth of a second for very short runs.
+        The peak of memory that Python and NumPy allocated during ``fit`` with the first seed
+        (tracemalloc). It does not count the training rows, files of scratch arrays, or memory of C
+        libraries. Tracing takes a few percent of the time of ``fit``, and about a hundredth of a
+        second for very short runs.
     encode_wall_s, encode_cpu_s : float
         Seconds of encoding the database.
     scores : dict of str to Scores
@@ -60,6 +62,15 @@ class Outcome:
         The method's parameters in the model, as JSON values.
     levels : {2, 4}
         Levels that codes keep of each projection.
+    seeds : int
+        How many seeds, from ``seed`` on, the figures are means of.
+    standard_deviation : dict
+        That of the seeds, by the names of the figures: ``train_wall_s`` and so on, and ``scores``
+        by truth and measure; empty for one seed.
+    chosen : dict
+        The parameters that were chosen on training rows held back.
+    tried : list of dict
+        All values that were tried for them, with their ``MAP`` on those rows, or their ``error``.
     """
 
     method: str
@@ -78,6 +89,18 @@ class Outcome:
     scores: Mapping[str, Scores] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     levels: Levels = 2
+    seeds: int = 1
+    standard_deviation: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    tried: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Outcome":
+        """Read what `as_dict` wrote."""
+        scores = {
+            truth: Scores.from_dict(found) for truth, found in values.get("scores", {}).items()
+        }
+        return cls(**{**values, "scores": scores})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; if the method failed, only the error."""
@@ -105,14 +128,16 @@ def compare(
     truths: Sequence[Truth],
     measures: Measures | None = None,
     random_state: int = 0,
+    seeds: int = 1,
 ) -> Iterator[Outcome]:
     """Train each method at each number of bits, encode the queries and the database, and score.
 
-    Each method is trained twice, once to measure times and once to measure memory. If a method
+    With the first seed each method is trained twice, to measure times and then memory. If a method
     learned from the rows of the database and keeps their codes, a second outcome has the database
     with these codes. A transductive method, which has codes only for its training rows, learns from
     all rows of the database and from the queries, without labels; it has one outcome, with the
-    codes from training.
+    codes from training. Parameters with several values to choose from are chosen at each number of
+    bits, by the first truth and with the first seed.
 
     Parameters
     ----------
@@ -123,6 +148,8 @@ def compare(
     measures : Measures, optional
     random_state : int
         Seed of every training.
+    seeds : int
+        Train each method with so many seeds, from ``random_state`` on; `average` joins them.
 
     Yields
     ------
@@ -133,16 +160,26 @@ def compare(
     Raises
     ------
     InvalidInputError
-        Before any work, if there is no such method or parameter, or a truth or measure does not
-        fit the data.
+        Before any work, if there is no such method or parameter, a truth or measure does not fit
+        the data, or the split lacks what a method is to learn from.
     """
+    if seeds < 1:
+        raise InvalidInputError(f"seeds must be 1 or more, got {seeds}")
     measures = measures or Measures()
     measures.check(len(split.database))
+    methods = [method.with_anchors(split) for method in methods]
     for method in methods:
         method.make(1, random_state)
+        for variant in method.variants() if method.choices else ():
+            variant.make(bits[0], random_state).check_parameters()
     for truth in truths:
         split.relevant(truth)
-    return _outcomes(split, methods, bits, truths, measures, random_state)
+    held_back = {
+        method.name: HeldBack.of(split, method, truths[0], random_state)
+        for method in methods
+        if method.choices
+    }
+    return _outcomes(split, methods, bits, truths, measures, random_state, seeds, held_back)
 
 
 def _outcomes(
@@ -152,19 +189,88 @@ def _outcomes(
     truths: Sequence[Truth],
     measures: Measures,
     random_state: int,
+    seeds: int,
+    held_back: Mapping[str, HeldBack],
 ) -> Iterator[Outcome]:
     _warm_up(split)
     for method in methods:
         for n_bits in bits:
-            outcome = Outcome(
-                method.name, n_bits, random_state, ties=measures.ties, levels=method.levels
-            )
-            try:
-                found = list(_run(split, method, outcome, truths, measures))
-            # Whatever error a method raises, compare the others.
-            except Exception as error:
-                found = [replace(outcome, error=_reason(error))]
-            yield from found
+            choice = Choice(method, {}, [])
+            for seed in range(random_state, random_state + seeds):
+                outcome = Outcome(
+                    method.name, n_bits, seed, ties=measures.ties, levels=method.levels
+                )
+                try:
+                    if method.choices and seed == random_state:
+                        rows = held_back[method.name]
+                        choice = rows.choose(method, n_bits, measures, random_state)
+                    outcome = replace(outcome, chosen=choice.values, tried=choice.tried)
+                    found = list(
+                        _run(
+                            split,
+                            choice.method,
+                            outcome,
+                            truths,
+                            measures,
+                            with_memory=seed == random_state,
+                        )
+                    )
+                # Whatever error a method raises, compare the others.
+                except Exception as error:
+                    yield replace(outcome, error=_reason(error))
+                    break
+                yield from found
+
+
+def average(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Join the outcomes of several seeds: means of times, scores and curves, and their deviation.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcome
+        As `compare` yields them.
+
+    Returns
+    -------
+    list of Outcome
+        One for each method, number of bits and way to make codes; with the error, if a seed failed.
+    """
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.method, outcome.n_bits), []).append(outcome)
+    result = []
+    for group in groups.values():
+        if failed := [outcome for outcome in group if outcome.error is not None]:
+            result.append(failed[0])
+            continue
+        for protocol in dict.fromkeys(outcome.codes for outcome in group):
+            result.append(_mean([outcome for outcome in group if outcome.codes == protocol]))
+    return result
+
+
+_COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s", "encode_cpu_s")
+
+
+def _mean(outcomes: Sequence[Outcome]) -> Outcome:
+    first = outcomes[0]
+    if len(outcomes) == 1:
+        return first
+    costs: dict[str, Any] = {
+        name: [getattr(outcome, name) for outcome in outcomes] for name in _COSTS
+    }
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in costs.items()}
+    scores = {
+        truth: Scores.spread([outcome.scores[truth] for outcome in outcomes])
+        for truth in first.scores
+    }
+    return replace(
+        first,
+        seeds=len(outcomes),
+        scores={truth: mean for truth, (mean, _) in scores.items()},
+        standard_deviation={name: float(np.std(values)) for name, values in costs.items()}
+        | {"scores": {truth: deviation for truth, (_, deviation) in scores.items()}},
+        **means,
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -184,13 +290,20 @@ def _run(
     outcome: Outcome,
     truths: Sequence[Truth],
     measures: Measures,
+    *,
+    with_memory: bool,
 ) -> Iterator[Outcome]:
     hasher = method.make(outcome.n_bits, outcome.seed)
     transductive = hasher.transductive
-    X, y = (method.transductive_data if transductive else method.training_data)(split)
-    trained = _train(hasher, X, y, outcome)
-    again = method.make(outcome.n_bits, outcome.seed)
-    trained = replace(trained, train_peak_bytes=_peak_memory(again, X, y))
+    X, y, known = method.fit_arguments(split, hasher)
+    wall, cpu = time.perf_counter(), time.process_time()
+    hasher.fit(X, y, **known)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    trained = replace(outcome, train_rows=len(X), train_wall_s=wall, train_cpu_s=cpu)
+    if with_memory:
+        again = method.make(outcome.n_bits, outcome.seed)
+        peak = _peak_memory(lambda: again.fit(X, y, **known))
+        trained = replace(trained, train_peak_bytes=peak)
     model = hasher.to_model(method.hasher, levels=method.levels)
     query_codes = model.encode(split.queries)
     ranked_by, weights = model.ranking_codes(split.queries)
@@ -224,21 +337,7 @@ def _run(
             yield replace(encoded, codes=protocol, scores=scores)
 
 
-def _train(
-    hasher: Hasher,
-    X: NDArray[np.floating],
-    y: NDArray[np.integer] | SparseRows | None,
-    outcome: Outcome,
-) -> Outcome:
-    wall, cpu = time.perf_counter(), time.process_time()
-    hasher.fit(X, y)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return replace(outcome, train_rows=len(X), train_wall_s=wall, train_cpu_s=cpu)
-
-
-def _peak_memory(
-    hasher: Hasher, X: NDArray[np.floating], y: NDArray[np.integer] | SparseRows | None
-) -> int:
+def _peak_memory(train: Callable[[], object]) -> int:
     """Return the peak of bytes that training allocates; tracing slows it down."""
     already = tracemalloc.is_tracing()
     if not already:
@@ -246,7 +345,7 @@ def _peak_memory(
     tracemalloc.reset_peak()
     held = tracemalloc.get_traced_memory()[0]
     try:
-        hasher.fit(X, y)
+        train()
         return tracemalloc.get_traced_memory()[1] - held
     finally:
         if not already:

@@ -85,6 +85,26 @@ class Scores:
         curve = {name: array.tolist() for name, array in self.curve._asdict().items()}
         return {**self.values, "curve": curve}
 
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Scores":
+        """Read what `as_dict` wrote."""
+        curve = metrics.Curve(**{name: np.asarray(line) for name, line in found["curve"].items()})
+        return cls({name: value for name, value in found.items() if name != "curve"}, curve)
+
+    @classmethod
+    def spread(cls, several: Sequence["Scores"]) -> tuple["Scores", dict[str, float]]:
+        """Return the means of several runs, and the standard deviation of each value."""
+        values = {name: [scores.values[name] for scores in several] for name in several[0].values}
+        at, precision, recall = (
+            np.mean([getattr(scores.curve, part) for scores in several], axis=0)
+            for part in metrics.Curve._fields
+        )
+        mean = cls(
+            {name: float(np.mean(found)) for name, found in values.items()},
+            metrics.Curve(at.astype(np.intp), precision, recall),
+        )
+        return mean, {name: float(np.std(found)) for name, found in values.items()}
+
 
 def score(
     query_codes: NDArray[np.uint8],

@@ -10,6 +10,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import UNREADABLE, InvalidInputError
+from ...hashers._common.relations import read_graph, read_triplets
 from ...hashers._common.supervision import Labels, SparseRows
 from ...metrics.truth import (
     RelevantRows,
@@ -18,6 +19,7 @@ from ...metrics.truth import (
     rows_of_fraction,
 )
 from ...models.vectors import as_rows
+from ...training.files import graph_of_edges
 from ...training.sampling import number_labels
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Split",
     "Truth",
     "TruthKind",
+    "draw_labelled",
     "draw_split",
     "load_split",
     "scaled_rows",
@@ -87,6 +90,12 @@ class Split:
     anchors, labelled : intp, optional
         Training rows, by their place: kernel bases, and the rows whose labels are known to methods
         that learn from few labels.
+    train_graph, graph : sparse (n_train, m), (n + n_queries, m), optional
+        Weights of edges between rows and m objects, as ``fit`` takes them: of the training rows,
+        and of the database and then the queries, from which a transductive method learns.
+    triplets : intp (t, 3), optional
+        Three training rows each, by their place: the first is nearer to the second than to the
+        third.
     """
 
     queries: NDArray[np.floating]
@@ -98,11 +107,20 @@ class Split:
     train_places: NDArray[np.intp] | None = None
     anchors: NDArray[np.intp] | None = None
     labelled: NDArray[np.intp] | None = None
+    train_graph: SparseRows | None = None
+    graph: SparseRows | None = None
+    triplets: NDArray[np.intp] | None = None
     _relevant: dict[Truth, RelevantRows] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
-        cls, X: ArrayLike, y: ArrayLike | None = None, *, numbers: Mapping[str, ArrayLike]
+        cls,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        numbers: Mapping[str, ArrayLike],
+        graph: ArrayLike | SparseRows | None = None,
+        triplets: ArrayLike | None = None,
     ) -> "Split":
         """Divide the rows of a data set.
 
@@ -115,11 +133,17 @@ class Split:
         numbers : mapping of str to array-like
             Row numbers of X: ``query``, ``database`` and ``train``; and as places among the
             training rows ``anchors`` and ``labelled``, both optional.
+        graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
+            Weights of edges between the rows of X and m objects.
+        triplets : array-like (t, 3) of integers, optional
+            Row numbers of X. Triplets that name other rows than those of the training are left
+            out.
 
         Raises
         ------
         InvalidInputError
-            If rows, labels or row numbers are not usable, or a row is query and in the database.
+            If rows, labels or row numbers are not usable, or a row is query and in the database;
+            or no training row has an edge, or no triplet is of training rows.
         """
         rows = scaled_rows(X)
         labels = None if y is None else _labels(y, len(rows))
@@ -129,6 +153,9 @@ class Split:
             raise InvalidInputError(
                 f"row {both[0]} is a query and in the database; a query must not find itself"
             )
+        edges = None if graph is None else read_graph(graph, len(rows))
+        if edges is not None and not edges[train].nnz:
+            raise InvalidInputError("no training row has an edge of the graph")
         return cls(
             rows[query],
             rows[database],
@@ -139,6 +166,9 @@ class Split:
             train_places=_places(train, database, len(rows)),
             anchors=places.get("anchors"),
             labelled=places.get("labelled"),
+            train_graph=None if edges is None else edges[train],
+            graph=None if edges is None else edges[np.concatenate([database, query])],
+            triplets=None if triplets is None else _of_training(triplets, train, len(rows)),
         )
 
     def relevant(self, truth: Truth) -> RelevantRows:
@@ -221,23 +251,28 @@ def _row_numbers(given: Mapping[str, ArrayLike], n: int) -> dict[str, NDArray[np
                     f"the split has no {name!r}; it needs the row numbers query, database and train"
                 )
             continue
-        array = np.asarray(given[name])
-        if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
-            raise InvalidInputError(
-                f"{name!r} of the split must be one or more row numbers, got {array.dtype} "
-                f"{array.shape}"
-            )
         # Kernel bases and labelled rows are chosen among the training rows.
         rows = n if needed else len(result["train"])
-        if array.min() < 0 or array.max() >= rows:
-            raise InvalidInputError(
-                f"{name!r} of the split has numbers from {array.min()} to {array.max()}, but there "
-                f"are {rows} {'rows' if needed else 'training rows'}"
-            )
+        of_what = "rows" if needed else "training rows"
+        array = _check_numbers(f"{name!r} of the split", given[name], rows, of_what)
         if len(np.unique(array)) < len(array):
             raise InvalidInputError(f"{name!r} of the split has a row twice")
-        result[name] = array.astype(np.intp)
+        result[name] = array
     return result
+
+
+def _check_numbers(what: str, given: ArrayLike, rows: int, of_what: str) -> NDArray[np.intp]:
+    array = np.asarray(given)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+        raise InvalidInputError(
+            f"{what} must be one or more row numbers, got {array.dtype} {array.shape}"
+        )
+    if array.min() < 0 or array.max() >= rows:
+        raise InvalidInputError(
+            f"{what} has numbers from {array.min()} to {array.max()}, but there are {rows} "
+            f"{of_what}"
+        )
+    return array.astype(np.intp)
 
 
 def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDArray[np.intp] | None:
@@ -246,6 +281,18 @@ def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDAr
     place[database] = np.arange(len(database))
     found: NDArray[np.intp] = place[train]
     return found if (found >= 0).all() else None
+
+
+def _of_training(triplets: ArrayLike, train: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """Name the rows of triplets by their places in the training; leave out triplets of others."""
+    named = read_triplets(triplets, n)
+    place = np.full(n, -1, np.intp)
+    place[train] = np.arange(len(train))
+    known: NDArray[np.intp] = place[named]
+    known = known[(known >= 0).all(axis=1)]
+    if not len(known):
+        raise InvalidInputError(f"none of the {len(named)} triplets is of training rows alone")
+    return known
 
 
 #: Queries and training rows drawn by default, at most.
@@ -280,7 +327,12 @@ def draw_split(
         If rows or labels are not usable, or too few.
     """
     X = scaled_rows(X)
-    n = len(X)
+    return Split.of(X, y, numbers=_draw_numbers(len(X), queries, train_rows, random_state))
+
+
+def _draw_numbers(
+    n: int, queries: int | None, train_rows: int | None, random_state: int
+) -> dict[str, NDArray[np.intp]]:
     n_queries = max(1, min(QUERIES, n // 10)) if queries is None else queries
     if not 1 <= n_queries < n:
         raise InvalidInputError(
@@ -293,8 +345,41 @@ def draw_split(
     order = rng.permutation(n)
     database = np.sort(order[n_queries:])
     train = np.sort(rng.choice(database, n_train, replace=False))
-    numbers = {"query": np.sort(order[:n_queries]), "database": database, "train": train}
-    return Split.of(X, y, numbers=numbers)
+    return {"query": np.sort(order[:n_queries]), "database": database, "train": train}
+
+
+def draw_labelled(y: ArrayLike | SparseRows, count: int, random_state: int) -> NDArray[np.intp]:
+    """Draw rows of each class; fewer rows with the same seed are among the more.
+
+    Parameters
+    ----------
+    y : array-like (n,) or (n, c), dense or sparse
+        As ``fit`` takes labels.
+    count : int
+        Rows of each class; a smaller class gives all of its rows.
+    random_state : int
+
+    Returns
+    -------
+    intp (m,)
+        Row numbers, rising.
+
+    Raises
+    ------
+    InvalidInputError
+        If no row has a label, or there are no rows to draw.
+    """
+    if count < 1:
+        raise InvalidInputError(f"labelled must be 1 or more rows of each class, got {count}")
+    classes = Labels.read(y, np.shape(y)[0]).indicator.tocsc()
+    if not classes.shape[1]:
+        raise InvalidInputError("none of the training rows has a label to keep")
+    rng = np.random.default_rng(random_state)
+    drawn = [
+        rng.permutation(np.sort(rows))[:count]
+        for rows in np.split(classes.indices, classes.indptr[1:-1])
+    ]
+    return np.unique(np.concatenate(drawn)).astype(np.intp)
 
 
 def load_split(
@@ -303,9 +388,15 @@ def load_split(
     *,
     queries: int | None = None,
     train_rows: int | None = None,
+    labelled: str | int | None = None,
+    graph: str | None = None,
+    triplets: str | None = None,
     random_state: int = 0,
 ) -> Split:
     """Read a data set, and its split or draw one.
+
+    Arrays are looked for in the split, where they name training rows by their places, then in the
+    data, where they name rows of X.
 
     Parameters
     ----------
@@ -313,25 +404,111 @@ def load_split(
         An ``.npz`` archive with rows ``X`` and, where there are labels, ``y``.
     split : Path, optional
         An ``.npz`` archive with the row numbers that `Split.of` takes.
-    queries, train_rows, random_state : int, optional
+    queries, train_rows : int, optional
         As `draw_split` takes them, where no split is given.
+    labelled : str or int, optional
+        The training rows whose labels methods may learn from: the name of an array of row numbers,
+        or of a bool for each row; or so many rows of each class, as `draw_labelled` draws them.
+    graph : str, optional
+        The name of an array of edges, as `load_sample` takes it.
+    triplets : str, optional
+        The name of an array of row numbers (t, 3).
+    random_state : int
+        The seed of all draws.
 
     Raises
     ------
     InvalidInputError
-        If a file cannot be read, or does not hold what it should.
+        If a file cannot be read, or does not hold what it should; or the labelled rows do not
+        say which rows are neighbours and which are not.
     """
     arrays = _read(data, ("X", "y"))
     if "X" not in arrays:
         raise InvalidInputError(f"{data} has no array X; put the rows there, and their labels in y")
-    X, y = arrays["X"], arrays.get("y")
+    X, y = scaled_rows(arrays["X"]), arrays.get("y")
     if split is None:
-        return draw_split(X, y, queries=queries, train_rows=train_rows, random_state=random_state)
-    if queries is not None or train_rows is not None:
+        numbers: dict[str, Any] = dict(_draw_numbers(len(X), queries, train_rows, random_state))
+    elif queries is not None or train_rows is not None:
         raise InvalidInputError(
             f"{split} says which rows are queries and training rows; give no numbers of them"
         )
-    return Split.of(X, y, numbers=_read(split, ROW_NUMBERS))
+    else:
+        numbers = _read(split, ROW_NUMBERS)
+    train = _row_numbers(numbers, len(X))["train"]
+    named = _Named(data, split, train, len(X))
+    if labelled is not None:
+        if y is None:
+            raise InvalidInputError(f"{data} has no labels y, of which some could be kept")
+        y = _labels(y, len(X))
+        if isinstance(labelled, int):
+            numbers["labelled"] = draw_labelled(y[train], labelled, random_state)
+        else:
+            numbers["labelled"] = named.places(labelled)
+        _check_labelled(y[train[_row_numbers(numbers, len(X))["labelled"]]])
+    return Split.of(
+        X,
+        y,
+        numbers=numbers,
+        graph=None if graph is None else named.edges(graph),
+        triplets=None if triplets is None else named.triplets(triplets),
+    )
+
+
+def _check_labelled(y: NDArray[np.integer] | SparseRows) -> None:
+    """Refuse labels that make no pair of neighbours, or no pair of others."""
+    sizes = np.asarray(Labels.read(y, y.shape[0]).indicator.sum(axis=0))
+    if len(sizes) < 2 or sizes.max() < 2:
+        raise InvalidInputError(
+            f"the {y.shape[0]} labelled training rows have {len(sizes)} classes, of "
+            f"{sizes.max(initial=0):.0f} rows at most; two classes are needed, one of them of two "
+            "rows"
+        )
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Arrays of a split and of its data, by name."""
+
+    data: Path
+    split: Path | None
+    train: NDArray[np.intp]
+    n: int
+
+    def _find(self, name: str) -> tuple[NDArray[Any], bool]:
+        """Return an array, and whether it is of the split."""
+        paths = [self.data] if self.split is None else [self.split, self.data]
+        for path in paths:
+            if name in (found := _read(path, (name,))):
+                return found[name], path == self.split
+        raise InvalidInputError(f"there is no array {name!r} in {' or '.join(map(str, paths))}")
+
+    def places(self, name: str) -> NDArray[Any]:
+        """Return places of training rows; other rows of the data are left out."""
+        array, of_split = self._find(name)
+        rows = len(self.train) if of_split else self.n
+        if array.dtype == np.bool_ and array.shape == (rows,):
+            array = np.flatnonzero(array)
+        if of_split:
+            return array
+        numbers = _check_numbers(repr(name), array, rows, "rows")
+        found: NDArray[np.intp] = np.flatnonzero(np.isin(self.train, numbers))
+        if not len(found):
+            raise InvalidInputError(f"no training row is among the rows of {name!r}")
+        return found
+
+    def edges(self, name: str) -> SparseRows:
+        """Return a graph of all rows."""
+        array, of_split = self._find(name)
+        if not of_split:
+            return graph_of_edges(array, self.n)
+        edges = graph_of_edges(array, len(self.train))
+        shape = (self.n, edges.shape[1])
+        return scipy.sparse.coo_array((edges.data, (self.train[edges.row], edges.col)), shape=shape)
+
+    def triplets(self, name: str) -> NDArray[Any]:
+        """Return triplets of row numbers."""
+        array, of_split = self._find(name)
+        return self.train[read_triplets(array, len(self.train))] if of_split else array
 
 
 def _read(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:

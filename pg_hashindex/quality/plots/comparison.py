@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ __all__ = ["draw", "save_plot"]
 
 _PANEL_INCHES = (3.6, 3.0)
 _LEGEND_COLUMNS = 6
+_LEAST_COLUMNS = 4
+_TIME = "training, CPU s"
+# The papers draw precision over the first 1,000 rows, and recall over all.
+_FIRST_ROWS = 1_000
 
 
 def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -43,7 +48,9 @@ def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
 def draw(outcomes: Sequence[Outcome]) -> Figure:
     """Draw a comparison: for each ground truth, scores against bits and the curves at each.
 
-    The curves are precision over recall, and recall over the number of rows retrieved.
+    The curves are precision over recall, recall over the number of rows retrieved, and precision
+    over the first 1,000 of these. The last panel against bits is the time of training. Bars are
+    standard deviations over seeds.
 
     Parameters
     ----------
@@ -65,19 +72,34 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     bits = sorted({outcome.n_bits for outcome in scored})
     looks = dict(zip(dict.fromkeys(map(_label, scored)), styles(), strict=False))
     measures = {truth: _measures(scored, truth) for truth in truths}
-    columns = max(len(bits), *(len(names) for names in measures.values()))
+    measures[truths[-1]].append(_TIME)
+    columns = max(_LEAST_COLUMNS, len(bits))
+    panels: list[Callable[[Axes], None] | None] = []
+    for truth in truths:
+        panels += [
+            partial(_draw_against_bits, scored, truth, measure, bits, looks)
+            for measure in measures[truth]
+        ]
+        # A curve of one point says no more than the measures.
+        if all(len(outcome.scores[truth].curve.at) < 2 for outcome in scored):
+            continue
+        curves: list[Callable[..., None]] = [
+            _draw_precision_recall,
+            partial(_draw_over_rows, "recall", None),
+            partial(_draw_over_rows, "precision", _FIRST_ROWS),
+        ]
+        for draw_curves in curves:
+            # Each kind of curve begins a row.
+            panels += [None] * (-len(panels) % columns)
+            panels += [partial(draw_curves, scored, truth, n, looks) for n in bits]
+    n_rows = -(-len(panels) // columns)
     n_legend_rows = -(-len(looks) // _LEGEND_COLUMNS)
     width, height = _PANEL_INCHES
-    figure: Figure = new_figure((width * columns, height * 3 * len(truths) + 0.3 * n_legend_rows))
-    axes = figure.subplots(3 * len(truths), columns, squeeze=False)
-    for row, truth in enumerate(truths):
-        against_bits, over_recall, over_rows = axes[3 * row : 3 * row + 3]
-        for panel, measure in zip(against_bits, measures[truth], strict=False):
-            _draw_against_bits(panel, scored, truth, measure, bits, looks)
-        for panel, n_bits in zip(over_recall, bits, strict=False):
-            _draw_precision_recall(panel, scored, truth, n_bits, looks)
-        for panel, n_bits in zip(over_rows, bits, strict=False):
-            _draw_recall(panel, scored, truth, n_bits, looks)
+    figure: Figure = new_figure((width * columns, height * n_rows + 0.3 * n_legend_rows))
+    axes = figure.subplots(n_rows, columns, squeeze=False)
+    for axis, draw_panel in zip(axes.flat, panels, strict=False):
+        if draw_panel is not None:
+            draw_panel(axis)
     for panel in axes.flat:
         if not panel.has_data():
             panel.set_axis_off()
@@ -103,33 +125,55 @@ def _measures(scored: Sequence[Outcome], truth: str) -> list[str]:
 
 
 def _draw_against_bits(
-    panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     measure: str,
     bits: Sequence[int],
     looks: dict[str, dict[str, Any]],
+    panel: Axes,
 ) -> None:
     for name, style in looks.items():
         points = sorted(
-            (outcome.n_bits, outcome.scores[truth].values[measure])
+            (outcome.n_bits, *_with_deviation(outcome, truth, measure))
             for outcome in scored
-            if _label(outcome) == name and measure in outcome.scores[truth].values
+            if _label(outcome) == name
+            and (measure == _TIME or measure in outcome.scores[truth].values)
         )
         if points:
-            panel.plot(*zip(*points, strict=True), label=name, **style)
+            x, y, deviation = zip(*points, strict=True)
+            panel.plot(x, y, label=name, **style)
+            if any(deviation):
+                panel.errorbar(x, y, deviation, fmt="none", ecolor=style["color"], elinewidth=1)
     panel.set_xscale("log", base=2)
     panel.set_xticks(bits, [str(n_bits) for n_bits in bits])
     panel.minorticks_off()
-    name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
+    if measure == _TIME:
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_locator(NullLocator())
+        name_panel(panel, _TIME, "bits", _TIME)
+    else:
+        name_panel(panel, f"{measure}, truth: {truth}", "bits", measure)
+
+
+def _with_deviation(outcome: Outcome, truth: str, measure: str) -> tuple[float, float]:
+    deviation = outcome.standard_deviation
+    if measure == _TIME:
+        # A logarithm needs a time; the clock may not have moved.
+        return max(outcome.train_cpu_s, 1e-3), deviation.get("train_cpu_s", 0.0)
+    spread = deviation["scores"][truth][measure] if deviation else 0.0
+    return outcome.scores[truth].values[measure], spread
 
 
 def _draw_precision_recall(
-    panel: Axes,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
+    panel: Axes,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
         style = looks[_label(outcome)]
@@ -139,20 +183,25 @@ def _draw_precision_recall(
     name_panel(panel, f"{n_bits} bits, truth: {truth}", "recall", "precision")
 
 
-def _draw_recall(
-    panel: Axes,
+def _draw_over_rows(
+    part: str,
+    most: int | None,
     scored: Sequence[Outcome],
     truth: str,
     n_bits: int,
     looks: dict[str, dict[str, Any]],
+    panel: Axes,
 ) -> None:
     for outcome, curve in _curves(scored, truth, n_bits):
         style = looks[_label(outcome)]
-        panel.plot(curve.at, curve.recall, label=_label(outcome), markevery=0.15, **style)
+        shown = slice(None) if most is None else curve.at <= most
+        values = getattr(curve, part)[shown]
+        panel.plot(curve.at[shown], values, label=_label(outcome), markevery=0.15, **style)
     panel.set_ylim(0, 1.02)
     panel.ticklabel_format(axis="x", style="plain")
     panel.locator_params(axis="x", nbins=5)
-    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", "recall")
+    name = part if most is None else f"{part}@N"
+    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", name)
 
 
 def _curves(scored: Sequence[Outcome], truth: str, n_bits: int) -> Iterator[tuple[Outcome, Any]]:

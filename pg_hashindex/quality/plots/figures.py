@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ __all__ = [
     "save_figure",
     "scale_recall",
     "styles",
+    "write_whole",
 ]
 
 _INSTALL = "pip install 'pg_hashindex[plot]'"
@@ -64,7 +66,7 @@ def check_plot(path: Path) -> None:
         raise InvalidInputError(f"{path} cannot be written: there is no folder {path.parent}")
     if path.is_dir():
         raise InvalidInputError(f"{path} cannot be written: it is a folder")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not os.access(path.resolve().parent, os.W_OK):
         raise InvalidInputError(f"{path} cannot be written: you may not write there")
 
 
@@ -81,11 +83,26 @@ def save_figure(draw: Callable[[], Figure], path: Path) -> None:
     InvalidInputError
         As `check_plot`.
     OSError
-        If the file cannot be written.
+        If the file cannot be written; a file that was there stays as it is.
     """
     check_plot(path)
+    content = io.BytesIO()
     with drawing():
-        draw().savefig(path, dpi=_DPI)
+        draw().savefig(content, dpi=_DPI, format=path.suffix.lower().removeprefix("."))
+    write_whole(path, content.getvalue())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then move it there; leave nothing behind if that fails."""
+    # If the path is a link, it stays a link.
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def new_figure(size: tuple[float, float]) -> Any:
