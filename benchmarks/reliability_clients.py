@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.index import catalog
 from pg_hashindex.index.catalog import Access
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations import swap as swapping
@@ -70,7 +71,7 @@ class Soaked:
 
 def operate(url: str, seconds: float, pipe: Any) -> None:
     """Swap back and forth, roll back, and prune, with other access paths in turn."""
-    patiently = swapping.patiently
+    patiently = catalog.patiently
 
     def timed(connection: Connection, change: Callable[[], Any], **options: Any) -> Any:
         began = 0.0
@@ -97,7 +98,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
         finally:
             exchanging = False
 
-    swapping.patiently, swapping._exchange = timed, noted  # type: ignore[assignment]
+    catalog.patiently, swapping._exchange = timed, noted  # type: ignore[assignment]
     end = time.monotonic() + seconds
     paths: list[Access] = ["scan", "landmarks", "scan", "lookup"]
     number = 0

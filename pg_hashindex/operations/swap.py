@@ -99,7 +99,7 @@ def swap(
                 f"{index.name} --undo"
             )
         job.phase("switching")
-        now.change("SELECT hashindex.exchange($1, $2)", [now.name, "ready"])
+        _exchange(now, "ready")
         return Swapped(now.model_name, coming.model_name, before, after)
 
 
@@ -110,7 +110,7 @@ def rollback(index: IndexRow) -> str:
         if name is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(read_row(index.connection, name))
-        index.change("SELECT hashindex.exchange($1, $2)", [index.name, "previous"])
+        _exchange(index, "previous")
         return read_row(index.connection, index.name).model_name
 
 
@@ -192,6 +192,10 @@ def _check_filled(now: IndexRow, coming: IndexRow) -> None:
             f"and none in {coming.column_name}, and no search would find them: fill the column, "
             "and run the swap again; --force takes the new column as it is"
         )
+
+
+def _exchange(index: IndexRow, state: SwapState) -> None:
+    index.change("SELECT hashindex.exchange($1, $2)", [index.name, state])
 
 
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:

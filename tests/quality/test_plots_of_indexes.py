@@ -32,7 +32,7 @@ def history(*points: tuple[int, str | None, str, float]) -> list[HistoryPoint]:
     start = datetime(2026, 11, 1, tzinfo=UTC)
     return [
         HistoryPoint(
-            start + timedelta(days=day), name, model, "scan", "hamming", 200, None, 10, 30, recall,
+            start + timedelta(days=day), name, 30, model, "scan", "hamming", 200, None, 10, recall,
             1.0, 2.0,
         )
         for day, name, model, recall in points
