@@ -321,7 +321,7 @@ def near_duplicates() -> str:
                 data,
                 f"{row['rows']:,}",
                 f"{row['pairs']:,}",
-                f"{row['found']:.3f}",
+                f"{row['found']:.3f}" if row["sampled_pairs"] else "",
                 str(row["radius"]),
                 f"{row['seconds']:.0f}",
                 f"{row['exact_s']:,.0f}",
