@@ -44,7 +44,7 @@ BEGIN
         ), pairs AS MATERIALIZED (
             SELECT DISTINCT least(x.id, y.id) AS id, greatest(x.id, y.id) AS other_id
             FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
-            WHERE x.id <> y.id AND (n.list <> n.other OR x.id < y.id) AND bit_count(x.code # y.code) <= $2
+            WHERE x.id <> y.id AND (n.list <> n.other OR x.id < y.id) AND x.code OPERATOR({ext}.<~>) y.code <= $2
         )
         SELECT p.id::text, p.other_id::text, d.distance
         FROM pairs p JOIN {table} b ON b.{key} = p.id JOIN {table} o ON o.{key} = p.other_id
