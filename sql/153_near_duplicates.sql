@@ -35,7 +35,7 @@ BEGIN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
-    -- Each step is materialized, so that the dear comparison comes last: codes of near lists, then vectors of near codes.
+    -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
             SELECT l.landmark AS list, o.landmark AS other FROM {landmarks} l CROSS JOIN LATERAL (
