@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.connection import execute, one_row, outside_transactions, translated_errors
 from ..db.jobs import progress_bar
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
@@ -22,6 +22,9 @@ _BLOCK_LISTS = 200
 # Rows turned to find the radius, and the share of copies whose codes are to be within it.
 _TURNED_ROWS = 500
 _WITHIN_RADIUS = 0.99
+
+# $5 and $6 are the first and the last list.
+_PAIRS: LiteralString = "SELECT * FROM hashindex.near_duplicates($1, $2, $3, $4, $5, $6)"
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,15 @@ def near_duplicates(
 ) -> NearDuplicates:
     """Write all pairs of near rows into a table; see `HashIndex.near_duplicates`."""
     row = index.row
-    if not np.isfinite(max_distance):
-        raise InvalidInputError(f"max_distance is {max_distance}; it must be a finite number")
-    if radius is not None and radius < 0:
-        raise InvalidInputError(f"radius is {radius}; it must be 0 or more")
-    if not 1 <= lists <= 1000:
-        raise InvalidInputError(f"lists is {lists}; it must be 1 to 1000")
     with (
         outside_transactions(row.connection, "pairs are written block by block"),
         translated_errors(row),
         row.noticing_drops(),
     ):
-        summary = row.lists()
-        if summary is None:
-            raise DatabaseStateError(
-                f"index {row.name!r} has access path {row.access}; near-duplicates are found by "
-                f"lists: pg-hashindex index configure {row.name} --access landmarks"
-            )
+        # No list, so that SQL refuses what cannot be used before a table is made.
+        execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])
+        count = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(row.landmarks)
+        (n_lists,) = one_row(row.connection, count)
         if radius is None:
             drawn = draw(row, _TURNED_ROWS, random_state).queries
             sample = np.array([query.vector.to_numpy() for query in drawn])
@@ -69,10 +64,10 @@ def near_duplicates(
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
         start = target.begin()
-        with progress_bar("comparing", summary.landmarks, progress, "list") as bar:
+        with progress_bar("comparing", n_lists, progress, "list") as bar:
             bar.update(start)
-            while start < summary.landmarks:
-                end = min(start + _BLOCK_LISTS, summary.landmarks)
+            while start < n_lists:
+                end = min(start + _BLOCK_LISTS, n_lists)
                 target.write(start, end)
                 bar.update(end - start)
                 start = end
@@ -156,7 +151,7 @@ class _Target:
         with self._index.connection.transaction():
             self._execute(
                 "INSERT INTO {table} SELECT p.id::{type}, p.other_id::{type}, p.distance "
-                "FROM hashindex.near_duplicates($1, $2, $3, $4, $5, $6) p ON CONFLICT DO NOTHING",
+                "FROM ({pairs}) p ON CONFLICT DO NOTHING",
                 [
                     self._index.name,
                     self._settings["max_distance"],
@@ -165,6 +160,7 @@ class _Target:
                     start,
                     end - 1,
                 ],
+                pairs=sql.SQL(_PAIRS),
             )
             self._keep(end)
 

@@ -319,6 +319,13 @@ def test_access_paths_that_are_refused(
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
 
 
+def test_near_duplicates_are_refused_before_a_table_is_made(spread: HashIndex) -> None:
+    message = "distributed" if spread.access == "landmarks" else "are found by lists"
+    with pytest.raises(HashIndexError, match=message):
+        spread.near_duplicates("twins", max_distance=0.1, radius=3)
+    assert one(spread.connection, "SELECT to_regclass('twins')") is None
+
+
 def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32]) -> None:
     """Nodes encode their rows by SQL, which does not look learned codes up."""
     model = store.load(session, MODEL)
