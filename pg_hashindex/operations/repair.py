@@ -227,11 +227,10 @@ class _Repairer:
     def _restore(self, index: IndexRow) -> list[str]:
         """Make missing parts; return the tables whose triggers were missing."""
         name, who = [index.name], _named(index)
-        if self._patiently(index, "SELECT hashindex._restore_codes($1)", name)[0][0]:
+        if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"made the codes{who} again, which were missing")
         self.done += [
-            f"{row[0]}{who}"
-            for row in self._patiently(index, "SELECT hashindex._restore_access($1)", name)
+            f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
         ]
         with self.connection.transaction():
             execute(self.connection, "SELECT FROM hashindex.index WHERE name = $1 FOR UPDATE", name)
@@ -240,7 +239,7 @@ class _Repairer:
             if execute(self.connection, _FUNCTIONS, name).fetchone() == before:
                 raise Rollback
             self.done.append(f"made the functions{who} again")
-        triggers = self._patiently(index, _RESTORE_TRIGGERS, name)
+        triggers = index.change(_RESTORE_TRIGGERS, name)
         for what, said in _TRIGGERS.items():
             tables = list(dict.fromkeys(row[1] for row in triggers if row[0] == what))
             if tables:
@@ -270,7 +269,7 @@ class _Repairer:
         wrong = 0
         for table in unseen:
             wrong += verifier.verify(table)
-            self._patiently(index, _MARK_TRIGGERS, [index.name, table, True])
+            index.change(_MARK_TRIGGERS, [index.name, table, True])
         if wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unseen:
@@ -301,16 +300,6 @@ class _Repairer:
         else:
             if swapped is not None:
                 self.done.append(f"finished the swap to model {swapped.model}")
-
-    def _patiently(
-        self, index: IndexRow, statement: LiteralString, values: Sequence[Any]
-    ) -> list[Any]:
-        rows: list[Any] = patiently(
-            self.connection,
-            lambda: execute(self.connection, statement, values).fetchall(),
-            table=index.qualified_table,
-        )
-        return rows
 
 
 def _named(index: IndexRow) -> str:
