@@ -5,6 +5,7 @@ operation; calling it from a revision, as a method of ``alembic.op`` too, runs t
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypedDict, Unpack
@@ -41,7 +42,7 @@ __all__ = [
 _log = logging.getLogger("alembic.pg_hashindex")
 
 
-class _Op(MigrateOperation):
+class _Op(MigrateOperation, ABC):
     #: The name in what ``alembic check`` shows.
     _shown = ""
 
@@ -50,16 +51,18 @@ class _Op(MigrateOperation):
         _, values, named = self._call()
         return (self._shown, *values, named)
 
-    def _statements(self) -> list[str]:
-        """Return the SQL of the operation."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         """Return the function that a revision calls, and its arguments."""
-        raise NotImplementedError
 
 
-class CreateHashIndexOp(_Op):
+class _IndexOp(_Op):
+    @abstractmethod
+    def _statements(self) -> list[str]:
+        """Return the SQL of the operation."""
+
+
+class CreateHashIndexOp(_IndexOp):
     """Make an index, and encode the rows of its table."""
 
     _shown = "add_hash_index"
@@ -81,7 +84,7 @@ class CreateHashIndexOp(_Op):
         return DropHashIndexOp(self.spec.name, self.spec, if_exists=self.spec.defer)
 
 
-class DropHashIndexOp(_Op):
+class DropHashIndexOp(_IndexOp):
     """Drop an index."""
 
     _shown = "remove_hash_index"
@@ -112,7 +115,7 @@ class DropHashIndexOp(_Op):
         return CreateHashIndexOp(self.spec)
 
 
-class SwapHashModelOp(_Op):
+class SwapHashModelOp(_IndexOp):
     """Give an index another model."""
 
     _shown = "swap_hash_model"
@@ -138,7 +141,7 @@ class SwapHashModelOp(_Op):
         return SwapHashModelOp(self.name, self.existing_model, self.model)
 
 
-class ConfigureHashIndexOp(_Op):
+class ConfigureHashIndexOp(_IndexOp):
     """Change how an index is searched by default."""
 
     _shown = "configure_hash_index"
@@ -204,8 +207,8 @@ class UninstallHashIndexOp(_Op):
         return InstallHashIndexOp()
 
 
-@Operations.implementation_for(_Op)
-def _run(operations: Operations, operation: _Op) -> None:
+@Operations.implementation_for(_IndexOp)
+def _run(operations: Operations, operation: _IndexOp) -> None:
     context = operations.migration_context
     if context.as_sql:
         for text in operation._statements():
