@@ -29,6 +29,8 @@ from pg_hashindex.hashers import HASHERS
 from pg_hashindex.quality.comparison import Measures, Outcome, Split, Truth, compare, load_split
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The real data, which a checkout of the repository alone does not have.
+DATA_FOLDER = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared")) / "data"
 
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
@@ -210,9 +212,8 @@ def kept(output: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
     datasets = ("mnist", "usps", "sift10k")
-    parser.add_argument("--data", type=Path, default=shared / "data")
+    parser.add_argument("--data", type=Path, default=DATA_FOLDER)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/hashing.json")
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
     parser.add_argument("--methods", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))

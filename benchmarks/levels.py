@@ -14,18 +14,17 @@ Hamming distance of codes.
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hashing import DATA_FOLDER, ROOT
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.models.codes import hamming_distances, pack
 from pg_hashindex.models.quantization import code_distances, quantize, query_codes
 
-ROOT = Path(__file__).resolve().parent.parent
 TRAINED = 8_000
 CANDIDATES = (20, 30, 50, 80)
 K = 10
@@ -107,8 +106,7 @@ def measure(rows: Floats, queries: Floats, truth: NDArray[np.intp], n: int) -> l
 def main() -> None:
     """Print the table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument("--data", type=Path, default=shared / "data")
+    parser.add_argument("--data", type=Path, default=DATA_FOLDER)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/levels.json")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=300)

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from hashing import DATA_FOLDER, ROOT, machine
 from retrieval_data import draw
 from retrieval_server import SETTINGS, Database, database, running
 from retrieval_systems import SYSTEMS
@@ -22,7 +22,6 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
 OUTPUT = ROOT / "benchmarks/results/near_duplicates.json"
-FOLDER = ROOT.parent / "shared/data"
 # Rows that the exact join is run for.
 SAMPLED = 300
 
@@ -76,7 +75,7 @@ def main() -> None:
     args = parser.parse_args()
     results = {}
     for data in args.data:
-        drawn = draw(FOLDER, data, 10, 10)
+        drawn = draw(DATA_FOLDER, data, 10, 10)
         with running(SETTINGS) as server, database(server, drawn) as opened:
             results[data] = measure(opened, args.similarity)
         print(data, results[data], flush=True)

@@ -12,7 +12,6 @@ Results are kept: what `benchmarks/results/presets.json` already has is not meas
 
 import argparse
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from hashing import ROOT, machine, read_split
+from hashing import DATA_FOLDER, ROOT, machine, read_split
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import HASHERS, Hasher
@@ -233,11 +232,10 @@ def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
     parts = ("changes", "tasks", "lengths")
     methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
     datasets = ("usps", "mnist", "packages")
-    parser.add_argument("--data", type=Path, default=shared / "data")
+    parser.add_argument("--data", type=Path, default=DATA_FOLDER)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/presets.json")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)

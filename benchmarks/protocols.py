@@ -8,7 +8,6 @@ prints as JSON, with every third point of the curves. `docs/make_pictures.py` dr
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from hashing import DATA_FOLDER, ROOT, machine
 
 RESULTS = ROOT / "benchmarks/results"
 _SGH = (
@@ -107,9 +106,8 @@ def _text(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
-    parser.add_argument("--data", type=Path, default=shared / "data")
+    parser.add_argument("--data", type=Path, default=DATA_FOLDER)
     args = parser.parse_args()
     if unknown := set(args.figures) - set(FIGURES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(FIGURES)}")

@@ -30,7 +30,6 @@ dimensions, which PostgreSQL keeps out of line, come from `retrieval_data.cluste
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -39,7 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashing import ROOT, machine
+from hashing import DATA_FOLDER, ROOT, machine
 from retrieval_bars import FILTER_COLUMNS, HNSW, OURS, check_bars
 from retrieval_data import FILTERS, SEED, Truth, draw
 from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
@@ -203,10 +202,7 @@ def common_parser(
 ) -> argparse.ArgumentParser:
     """Return the options that `memory.py` takes too."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument(
-        "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
-    )
+    parser.add_argument("--folder", type=Path, default=DATA_FOLDER, help="folder of packages.npz")
     parser.add_argument("--output", type=Path, help="folder of the results")
     parser.add_argument("--data", nargs="+", choices=data, default=list(data))
     parser.add_argument("--systems", nargs="+", choices=systems, default=list(systems))

@@ -16,14 +16,13 @@ without `--part` joins the results of several processes (`--part`).
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hashing import ROOT
+from hashing import DATA_FOLDER, ROOT
 from semi_supervised_bars import SCORE, check_bars
 from semi_supervised_data import draw
 from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
@@ -129,10 +128,7 @@ def show(whole: dict[str, Any], output: Path) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument(
-        "--folder", type=Path, default=shared / "data", help="folder of the data sets"
-    )
+    parser.add_argument("--folder", type=Path, default=DATA_FOLDER, help="folder of the data sets")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--data", nargs="+", choices=LABELS, default=list(LABELS))
     parser.add_argument(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hashing import ROOT, machine
+from hashing import DATA_FOLDER, ROOT, machine
 from retrieval_data import draw
 from retrieval_server import database, running
 from semi_supervised_runs import write
@@ -83,10 +83,7 @@ def results(rows: int, folder: Path) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    shared = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared"))
-    parser.add_argument(
-        "--folder", type=Path, default=shared / "data", help="folder of packages.npz"
-    )
+    parser.add_argument("--folder", type=Path, default=DATA_FOLDER, help="folder of packages.npz")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, no file kept")
