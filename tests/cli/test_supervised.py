@@ -67,7 +67,7 @@ def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None
     train = (*TRAIN, "--codes", "learned", "--json")
     trained = on(*train, "--method", "sdh", "--labels", "topic", "--param", "n_anchors=8")
     training = json.loads(trained.stdout)["training"]
-    # Of the 1,000 rows with a topic, those that are not held back.
+    # 1,000 rows have a topic, and some of them are held back.
     assert training["learned_codes"] == training["label_precision"]["among"] < 1000
     assert "learned codes" in on("model", "show", "m").stdout
     on("model", "export", "m", file)

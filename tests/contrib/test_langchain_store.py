@@ -50,7 +50,7 @@ def test_scores_are_those_of_all_documents(make_store: Make, metric: Metric, ind
     hits = made.similarity_search_with_score("question", 7, candidates=120)
     assert [document.id for document, _ in hits] == [IDS[place] for place in order]
     assert [score for _, score in hits] == pytest.approx(wanted[order].tolist(), abs=1e-5)
-    # Of all of them: some point away from the query.
+    # All rows are asked for, so that some point away from the query.
     scored = made._similarity_search_with_relevance_scores("question", 120, candidates=120)
     relevance = {"cosine": 1 - wanted, "l2": 1 - wanted / np.sqrt(2), "ip": -wanted}[metric]
     expected = relevance[np.argsort(wanted)].tolist()

@@ -430,7 +430,7 @@ def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
             )
             for layout in ("table", "column")
         ]
-        # Of one whose table is gone nothing can be made, and nothing is in the way.
+        # An index whose table is gone gets no functions, and hinders nothing.
         connection.execute("CREATE TABLE gone (id int PRIMARY KEY, v vector(8))")
         HashIndex.create(connection, "gone", table="gone", column="v", model="lsh")
         connection.execute("DROP TABLE gone")

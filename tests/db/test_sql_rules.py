@@ -27,7 +27,7 @@ PATH = "pg_catalog, public, pg_temp"
 NARROW_PATH = "pg_catalog, pg_temp"
 NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
 
-# Of a model's layers and weights, which PostgreSQL is to keep in plans.
+# They return a model's layers and weights, which PostgreSQL is to keep in plans.
 FOLDED = {"_layers_of", "_node_layers_of"}
 
 # Holds the texts of others.

@@ -74,7 +74,7 @@ def interrupted(often, monkeypatch):
     return fit
 
 
-# Of the 10 pieces of the pre-training, and the 9 rounds after it.
+# Training is cut off in one of the 10 pieces of the pre-training, or the 9 rounds after it.
 @pytest.mark.parametrize(
     ("kind", "writes"),
     [

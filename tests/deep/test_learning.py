@@ -53,7 +53,7 @@ def trainer(variant, held_back=(), loss=dpsh_loss, **changes):
     }
     network = HashNetwork(ARCHITECTURES[variant], torch.Generator().manual_seed(1))
     with torch.no_grad():
-        # Of a size that tells its gradients from rounding.
+        # Large enough that rounding does not hide its gradients.
         network.head.weight.mul_(30)
     graph = None
     if variant != "dpsh":

@@ -196,7 +196,7 @@ class _Removed:
         return drop_statement(self.name, if_exists=self.spec.defer)
 
     def changes_to(self, spec: IndexSpec) -> list[str] | None:
-        """Return SQL that turns it into another one, or None if that has to be made anew."""
+        """Return SQL that changes it to another one, or None if it has to be dropped and made."""
         was = self.spec
         if any(getattr(was, part) != getattr(spec, part) for part in _FIXED):
             return None
