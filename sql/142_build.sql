@@ -79,7 +79,7 @@ BEGIN
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160)',
         nullif(hashindex._logging(base), 'LOGGED'),
-        later.landmark_table, (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id)
+        later.landmark_table, (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id)
     );
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
@@ -138,13 +138,12 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
-    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
     -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks.
     IF dimension <= 4000 THEN
         EXECUTE format(
-            'CREATE INDEX ON hashindex.%I USING hnsw (centre %s) WITH (m = 24, ef_construction = 100)',
-            i.landmark_table, CASE i.metric WHEN 'l2' THEN '{ext}.halfvec_l2_ops' ELSE '{ext}.halfvec_cosine_ops' END
+            'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 24, ef_construction = 100)', i.landmark_table
         );
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);
@@ -269,9 +268,10 @@ BEGIN
         EXECUTE hashindex._fill(
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
+            'SELECT raw.*, {row_projection} AS projection FROM ('
             'SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
             'SELECT k.id FROM {code_table} k WHERE k.landmark IS NULL FOR NO KEY UPDATE SKIP LOCKED'
-            ') k ON k.id = b.{key} WHERE b.{column} IS NOT NULL) r WHERE r.id = c.id',
+            ') k ON k.id = b.{key} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE r.id = c.id',
             parts
         );
         GET DIAGNOSTICS assigned = ROW_COUNT;
@@ -299,6 +299,7 @@ DECLARE
     rows bigint;
     wanted integer;
     sample {ext}.vector[];
+    projections {ext}.vector[];
     centres {ext}.vector[];
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     old_graph regclass;
@@ -337,14 +338,18 @@ BEGIN
         sample := ARRAY(SELECT {ext}.l2_normalize(s.v) FROM unnest(sample) s(v) WHERE {ext}.vector_norm(s.v) > 0);
     END IF;
     centres := sample[:wanted];
+    EXECUTE hashindex._fill(
+        'SELECT array_agg({row_projection} ORDER BY raw.n) FROM unnest($1) WITH ORDINALITY raw(vector, n)', parts
+    ) INTO projections USING sample;
     PERFORM set_config('hnsw.ef_search', '40', true);
     FOR round IN 0..3 LOOP
         IF round > 0 THEN
             -- No landmark of fewer than three rows, so that none reveals a row.
             EXECUTE hashindex._fill(
                 'SELECT array_agg(m.mean ORDER BY m.landmark) FROM (SELECT s.landmark, {ext}.avg(s.vector) AS mean '
-                'FROM (SELECT r.vector, {row_landmark} AS landmark FROM unnest($1) r(vector)) s GROUP BY s.landmark HAVING count(*) >= 3) m', parts
-            ) INTO centres USING sample;
+                'FROM (SELECT r.vector, {row_landmark} AS landmark FROM unnest($1, $2) r(vector, projection)) s '
+                'GROUP BY s.landmark HAVING count(*) >= 3) m', parts
+            ) INTO centres USING sample, projections;
             SELECT x.indexrelid::regclass INTO old_graph FROM pg_index x WHERE x.indrelid = (parts ->> 'landmarks')::regclass AND NOT x.indisprimary;
             IF FOUND THEN
                 EXECUTE format('DROP INDEX %s', old_graph);
@@ -352,15 +357,17 @@ BEGIN
             EXECUTE hashindex._fill('TRUNCATE {landmarks}', parts);
         END IF;
         EXECUTE hashindex._fill(
-            'INSERT INTO {landmarks} (landmark, centre) SELECT r.landmark - 1, {point_of_row} FROM unnest($1) WITH ORDINALITY r(vector, landmark)', parts
+            'INSERT INTO {landmarks} (landmark, centre) SELECT r.landmark - 1, {row_point} FROM ('
+            'SELECT raw.*, {row_projection} AS projection FROM unnest($1) WITH ORDINALITY raw(vector, landmark) OFFSET 0) r', parts
         ) USING CASE WHEN cardinality(centres) > 0 THEN centres
             ELSE ARRAY[(ARRAY[1] || array_fill(0, ARRAY[(parts ->> 'dimension')::integer - 1]))::{ext}.vector] END;
         PERFORM hashindex._index_landmarks(i.name);
     END LOOP;
 
     EXECUTE hashindex._fill(
-        'INSERT INTO {staged} (id, landmark, code) SELECT r.id, {row_landmark}, r.code FROM ('
-        'SELECT c.id, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON b.{key} = c.id WHERE b.{column} IS NOT NULL) r',
+        'INSERT INTO {staged} (id, landmark, code) SELECT r.id, {row_landmark}, r.code FROM (SELECT raw.*, {row_projection} AS projection FROM ('
+        'SELECT c.id, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON b.{key} = c.id WHERE b.{column} IS NOT NULL'
+        ') raw OFFSET 0) r',
         parts
     );
     PERFORM set_config('hnsw.ef_search', effort, true);

@@ -39,7 +39,7 @@ BEGIN
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
             SELECT l.landmark AS list, o.landmark AS other FROM {landmarks} l CROSS JOIN LATERAL (
-                SELECT o.landmark FROM {landmarks} o ORDER BY o.centre {landmark_operator} l.centre LIMIT $3
+                SELECT o.landmark FROM {landmarks} o ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
             ) o WHERE l.landmark BETWEEN $4 AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
             SELECT DISTINCT least(x.id, y.id) AS id, greatest(x.id, y.id) AS other_id

@@ -215,7 +215,7 @@ DECLARE
     );
     layers text := format('hashindex._node_layers_of(%s)', i.model_id);
     encode text := format('hashindex.%I', 'encode_' || i.storage);
-    row_projection text := hashindex._projection(used, 'r.vector', layers);
+    project text := format('hashindex.%I', 'project_' || i.storage);
 BEGIN
     -- During a build, its codes come after its landmarks.
     IF i.next_generation IS NOT NULL THEN
@@ -227,15 +227,17 @@ BEGIN
     code_tables := ARRAY[i.code_table, later.code_table];
     landmark_tables := ARRAY[i.landmark_table, later.landmark_table];
     RETURN parts || jsonb_build_object(
-        'encode', encode,
+        'encode', encode, 'project', project,
         'projection', format(
             'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
             hashindex._projection(used, 'hashindex_query', layers)
         ),
         'plans', 'auto',
         'kept', parts ->> 'codes',
-        'row_code', CASE WHEN used.levels = 2 THEN format('%s.binary_quantize(%s)', parts ->> 'ext', row_projection)
-            ELSE format('hashindex._quantize(%s, %s)', row_projection, used.levels) END,
+        'row_projection', hashindex._projection(used, 'raw.vector', layers),
+        'row_point', format(
+            parts ->> 'any_point', CASE WHEN hashindex._list_projections(used, i.metric) > 0 THEN project || '(r.vector)' ELSE 'r.vector' END
+        ),
         'set_code', format(
             E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
         ),
@@ -375,8 +377,8 @@ BEGIN
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(
-            'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre %s %s LIMIT 1) l', parts ->> 'landmarks',
-            parts ->> 'landmark_operator', replace(parts ->> 'point_of_row', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
+            'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1) l', parts ->> 'landmarks',
+            replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
         ) END, pages
     ) ELSE format(
         'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::{ext}.vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',

@@ -27,6 +27,7 @@ from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
+from .landmarks.space import unit_rows
 from .table_blocks import (
     Block,
     WrongDimensionError,
@@ -98,7 +99,7 @@ _SAMPLE: LiteralString = """
     TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
 """
 
-_CENTRES: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
+_LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
     SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
@@ -191,7 +192,7 @@ class _Build:
         self.index, self.job, self.throttle, self.progress = index, job, throttle, progress
         self.connection = index.connection
         self._access, self._building = access, building
-        #: Whether only directions count when rows are compared with landmarks.
+        #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
         self._block_rows = throttle.batch_size(
@@ -199,6 +200,11 @@ class _Build:
         )
         staged = sql.Identifier("hashindex", f"{index.storage}_staged")
         self._names = index.names | {"staged": staged}
+        # The projections that are compared with landmarks; None if vectors are.
+        (self._n_projections,) = self._execute(
+            "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
+            [index.model_id, index.metric],
+        ).fetchone()
 
     def run(self) -> int | None:
         """Train landmarks, put codes in their order, and have searches use them.
@@ -278,7 +284,7 @@ class _Build:
         self.job.phase("waiting for writers, to have triggers log what they write")
         patiently(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
-            self._write_landmarks(centres)
+            self._write_landmarks(self._points(centres))
         return True
 
     def _sample(self, rows: int) -> NDArray[np.float32]:
@@ -336,8 +342,14 @@ class _Build:
             "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
         )
 
-    def _write_landmarks(self, centres: NDArray[np.float32]) -> None:
-        largest = float(np.abs(centres).max())
+    def _points(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what is compared with landmarks: projections (n, p), or vectors (n, d)."""
+        if self._n_projections:
+            return self._model.project(vectors)
+        return unit_rows(vectors) if self._spherical else vectors
+
+    def _write_landmarks(self, points: NDArray[np.float32]) -> None:
+        largest = float(np.abs(points).max())
         if largest > _LARGEST:
             raise InvalidInputError(
                 f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
@@ -345,7 +357,7 @@ class _Build:
             )
         copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.cursor() as cursor, cursor.copy(copy) as target:
-            target.write(landmarks_in_copy_format(centres))
+            target.write(landmarks_in_copy_format(points))
 
     def _read_rows(self, place: int) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""
@@ -356,10 +368,19 @@ class _Build:
         if _fingerprint(leaves) != began_with:
             return False
         # Rounded as in the database, so that triggers and blocks assign alike.
-        centres = self._read(sql.SQL(_CENTRES).format(**self._names), coded=False).vectors
-        landmarks = Landmarks(centres, spherical=self._spherical)
+        landmarks = Landmarks(
+            read_block(
+                self.connection,
+                sql.SQL(_LANDMARKS).format(**self._names),
+                dimension=self._n_projections or self.index.dimension,
+            ).vectors
+        )
         # A continued run has not seen all rows, so it does not move the landmarks.
-        means = ListMeans(landmarks) if place == _START else None
+        means = (
+            ListMeans(len(landmarks.points), self.index.dimension, spherical=self._spherical)
+            if place == _START
+            else None
+        )
         (rows,) = self._execute(
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
             "- (SELECT count(*) FROM {staged})"
@@ -369,7 +390,7 @@ class _Build:
             self._stage(leaves, place, landmarks, means, max(0, rows))
         except _MovedError:
             return False
-        self._index_landmarks(means)
+        self._index_landmarks(landmarks.points, means)
         return True
 
     def _stage(
@@ -425,8 +446,11 @@ class _Build:
         return block, number << 48 | block.last[0] << 16 | block.last[1]
 
     def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
-        codes = self._model.row_codes(block.vectors) if block.codes is None else block.codes
-        places = landmarks.assign(block.vectors)
+        points = self._points(block.vectors)
+        codes = block.codes
+        if codes is None:
+            codes = self._model.row_codes(block.vectors, points if self._n_projections else None)
+        places = landmarks.assign(points)
         if means is not None:
             means.add(block.vectors, places)
         return copy_format(block.keys, places, codes, self.index.n_bits)
@@ -451,13 +475,15 @@ class _Build:
         if not kept.rowcount:
             raise self._configured_otherwise()
 
-    def _index_landmarks(self, means: ListMeans | None) -> None:
+    def _index_landmarks(self, points: NDArray[np.float32], means: ListMeans | None) -> None:
         self.job.phase("indexing landmarks")
         with self.connection.transaction():
             if means is not None:
+                centres, moved = means.centres()
+                points[moved] = self._points(centres[moved])
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
-                self._write_landmarks(means.centres())
+                self._write_landmarks(points)
             (indexed,) = self._execute(
                 "SELECT EXISTS (SELECT FROM pg_catalog.pg_index x "
                 "JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid "

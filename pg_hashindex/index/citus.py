@@ -212,7 +212,7 @@ class ShardBuild(_Build):
                 "SELECT (hashindex._begin_generation($1)).next_generation", [self.index.name]
             ).fetchone()
             self._set_generation(generation)
-            self._write_landmarks(centres)
+            self._write_landmarks(self._points(centres))
         # Use connections to this node too, since Citus does not mix them with local execution.
         with self.connection.transaction():
             self._execute("SET LOCAL citus.enable_local_execution TO off")

@@ -44,13 +44,13 @@ BEGIN
                 -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
                 done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
                 lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY l.centre {landmark_operator} point LIMIT n_probes
+                    SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
                 -- For so many, comparing all landmarks is faster.
                 lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre {landmark_operator} point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
             IF $4 IS NULL THEN

@@ -18,9 +18,12 @@ BEGIN
     INSERT INTO {code_table} AS c (id, landmark, code{filter_targets})
     SELECT r.id, {row_landmark}, {row_code}{filter_sources}
     FROM (
-        SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
-            ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
-        FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+        SELECT raw.*, {row_projection} AS projection
+        FROM (
+            SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
+                ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
+            FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+        ) raw OFFSET 0
     ) r
     ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

@@ -1,12 +1,9 @@
--- Encodes a vector on any node. Each session keeps the model's layers in the plan.
+-- Encodes a vector on any node.
 CREATE OR REPLACE FUNCTION {encode}(v {ext}.vector) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    IF {ext}.vector_dims($1) <> {dimension} THEN
-        PERFORM hashindex._refuse_vector($1, {dimension});
-    END IF;
-    RETURN (SELECT {row_code} FROM (SELECT $1 AS vector OFFSET 0) r);
+    RETURN (SELECT {row_code} FROM (SELECT {project}($1) AS projection OFFSET 0) r);
 END
 $body$

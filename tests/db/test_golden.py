@@ -54,6 +54,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "landmarks_levels_filters": {
         "model": "levels",
         "access": "landmarks",
+        "metric": "cosine",
         "filter_columns": ["section", "price"],
     },
     "lookup_asymmetric": {"model": "signs", "access": "lookup", "metric": "cosine"},

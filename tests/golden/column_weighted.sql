@@ -82,7 +82,7 @@ BEGIN
             IF public.vector_dims(NEW.embedding) <> 8 THEN
                 PERFORM hashindex._refuse_vector(NEW.embedding::public.vector, 8);
             END IF;
-            NEW.column_weighted_code := (SELECT public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x)) FROM (SELECT NEW.embedding::public.vector AS vector OFFSET 0) r);
+            NEW.column_weighted_code := (SELECT public.binary_quantize(r.projection) FROM (SELECT (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection FROM (SELECT NEW.embedding::public.vector AS vector OFFSET 0) raw OFFSET 0) r);
         END IF;
     END IF;
     RETURN NEW;

@@ -16,7 +16,7 @@ BEGIN
     IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
         -- "+ 0" keeps the planner from approximate indexes.
         RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
-            ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
+            ) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -29,7 +29,7 @@ BEGIN
         hashindex_u4 "bit" := codes[4];
         hashindex_u5 "bit" := codes[5];
         hashindex_u6 "bit" := codes[6];
-        point public.halfvec := CASE WHEN public.vector_norm(hashindex_query) < 65504 THEN hashindex_query ELSE public.l2_normalize(hashindex_query) END::public.halfvec(8);
+        point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
         lists integer[];
@@ -91,11 +91,14 @@ BEGIN
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
     INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, landmark, code, filter_1, filter_2)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.vector) < 65504 THEN r.vector ELSE public.l2_normalize(r.vector) END::public.halfvec(8) LIMIT 1), hashindex._quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x), 4), r.filter_1, r.filter_2
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), r.filter_1, r.filter_2
     FROM (
-        SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
-            ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-        FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+        SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+        FROM (
+            SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+            FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+        ) raw OFFSET 0
     ) r
     ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
@@ -118,7 +121,7 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
+    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
     FROM public.items
     WHERE public.items.id = ANY (ARRAY(
         SELECT c.id FROM hashindex.candidates_landmarks_levels_filters(hashindex_query, hashindex_n, $4, NULL, $5) c

@@ -84,11 +84,14 @@ BEGIN
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
     INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, landmark, code)
-    SELECT r.id, NULL::integer, public.binary_quantize((SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(r.vector) AS v OFFSET 0) x))
+    SELECT r.id, NULL::integer, public.binary_quantize(r.projection)
     FROM (
-        SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
-            ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-        FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+        SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+        FROM (
+            SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+            FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+        ) raw OFFSET 0
     ) r
     ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

@@ -7,7 +7,14 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.landmarks import assert_listed, entries, landmarks_of, relations, tables_of
+from fixtures.landmarks import (
+    assert_listed,
+    entries,
+    landmarks_of,
+    points_of,
+    relations,
+    tables_of,
+)
 from numpy.typing import NDArray
 from pgvector import Vector
 
@@ -84,14 +91,15 @@ def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     listed = entries(index)
     places = np.array([listed[row[0]] for row in rows])
-    for number, centre in enumerate(landmarks_of(index).centres):
+    for number, point in enumerate(landmarks_of(index).points):
         members = vectors[places == number]
         # Those of fewer rows stay as they were trained, on three rows at least.
         if len(members) >= 3:
             mean = members.mean(axis=0)
             if index.metric == "cosine":
                 mean /= np.linalg.norm(mean)
-            np.testing.assert_allclose(centre, mean, atol=0.01)
+            expected = points_of(index, mean[None].astype(np.float32))[0]
+            np.testing.assert_allclose(point, expected, atol=0.01 * np.linalg.norm(expected))
 
 
 def test_a_run_that_was_cut_off_goes_on(
@@ -324,10 +332,10 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     connection.execute(
         "UPDATE items SET embedding = embedding + '[1,1,1,1,0,0,0,0]' WHERE id < 900"
     )
-    before, codes = len(landmarks_of(index).centres), tables_of(index)[0]
+    before, codes = len(landmarks_of(index).points), tables_of(index)[0]
     done = index.rebalance()
     assert (done.rows, done.landmarks_before) == (5000, before)
-    assert done.landmarks == len(landmarks_of(index).centres) > 1.3 * before
+    assert done.landmarks == len(landmarks_of(index).points) > 1.3 * before
     assert tables_of(index)[0] != codes
     assert_listed(index)
     index = HashIndex.open(connection, "items_idx")

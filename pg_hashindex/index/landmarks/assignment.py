@@ -24,45 +24,36 @@ _GROUPS = (4.0, 24)
 
 
 class Landmarks:
-    """Landmarks, prepared for assigning rows to them in batches.
+    """Landmarks, prepared for assigning rows to them in batches, by squared distance.
 
-    Up to 1,024 landmarks are all compared with each row, and the answer is exact. If there are
-    more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
+    Up to 1,024 landmarks (m, d) are all compared with each row, and the answer is exact. If there
+    are more, a row is compared with those near it (see `LandmarkGroups`), in a basis of fewer
     dimensions where one keeps most of the variance.
-
-    If the landmarks (m, d) are ``spherical``, only directions count: rows and landmarks are scaled
-    to unit length.
     """
 
-    def __init__(self, centres: ArrayLike, *, spherical: bool) -> None:
-        self.centres: NDArray[np.float32] = as_rows(centres).astype(np.float32)
-        self.spherical = spherical
-        if not len(self.centres):
+    def __init__(self, points: ArrayLike) -> None:
+        self.points: NDArray[np.float32] = as_rows(points).astype(np.float32)
+        if not len(self.points):
             raise InvalidInputError("there are no landmarks to assign rows to; train some first")
-        self._space = Space(self.centres, spherical)
-        self._points = self._space(self.centres)
+        self._space = Space(self.points, spherical=False)
+        self._placed = self._space(self.points)
         self._basis: NDArray[np.float32] | None = None
         self._groups: LandmarkGroups | None = None
-        if len(self.centres) > MAX_FLAT:
-            self._basis = reducing_basis(self._points)
-            self._groups = LandmarkGroups(reduced(self._points, self._basis), *_GROUPS)
+        if len(self.points) > MAX_FLAT:
+            self._basis = reducing_basis(self._placed)
+            self._groups = LandmarkGroups(reduced(self._placed, self._basis), *_GROUPS)
 
     def assign(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Find the nearest landmark of each row (n, d), intp (n,).
-
-        The zero vector has no direction: if only directions count, it belongs to landmark 0.
-        """
-        rows = as_rows(X, dimension=self.centres.shape[1])
+        """Find the nearest landmark of each row (n, d), intp (n,)."""
+        rows = as_rows(X, dimension=self.points.shape[1])
         result = np.empty(len(rows), np.intp)
 
         def work(part: slice) -> None:
             block = self._space(rows[part].astype(np.float32, copy=False))
             if self._groups is None:
-                result[part] = nearest_centres(block, self._points, 1)[0][:, 0]
+                result[part] = nearest_centres(block, self._placed, 1)[0][:, 0]
             else:
                 result[part] = self._groups.nearest(reduced(block, self._basis))
-            if self.spherical:
-                result[part][~rows[part].any(axis=1)] = 0
 
         in_threads(work, len(rows))
         return result
@@ -72,18 +63,19 @@ class ListMeans:
     """The means of the rows of each landmark, which are better centres.
 
     Landmarks are trained on a sample. Their lists stay as they are when they move to the mean of
-    all of their rows, and 64 lists then hold as much of the true ten as 80 did.
+    all of their rows, and 64 lists then hold as much of the true ten as 80 did. If only directions
+    count (``spherical``), rows and means have unit length.
     """
 
-    def __init__(self, landmarks: Landmarks) -> None:
-        self._landmarks = landmarks
-        self._means = np.zeros_like(landmarks.centres)
-        self._counts = np.zeros(len(landmarks.centres), np.intp)
+    def __init__(self, n_landmarks: int, dimension: int, *, spherical: bool) -> None:
+        self._spherical = spherical
+        self._means = np.zeros((n_landmarks, dimension), np.float32)
+        self._counts = np.zeros(n_landmarks, np.intp)
 
     def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
         """Add rows (n, d) and their landmarks (n,)."""
         weights = np.ones(len(X), np.float32)
-        if self._landmarks.spherical:
+        if self._spherical:
             lengths = row_lengths(X)
             X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
             weights = (1 / lengths).astype(np.float32, copy=False)
@@ -94,14 +86,11 @@ class ListMeans:
         share = (counts / self._counts[present]).astype(np.float32)
         self._means[present] += (means - self._means[present]) * share[:, None]
 
-    def centres(self) -> NDArray[np.float32]:
-        """Return the means; a landmark with fewer than three rows stays where it is."""
+    def centres(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the means, and which are of three rows or more; the others should not be used."""
         moved = self._counts >= LEAST_ROWS
-        if self._landmarks.spherical:
+        if self._spherical:
             # Directions that cancel out have no mean.
             moved &= row_lengths(self._means) > CANCELLED
-            result = unit_rows(self._means)
-        else:
-            result = self._means.copy()
-        result[~moved] = self._landmarks.centres[~moved]
-        return result
+            return unit_rows(self._means), moved
+        return self._means, moved
