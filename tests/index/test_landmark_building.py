@@ -11,6 +11,7 @@ from fixtures.landmarks import (
     assert_listed,
     entries,
     landmarks_of,
+    nearest_landmarks,
     points_of,
     relations,
     tables_of,
@@ -25,6 +26,7 @@ from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputErro
 from pg_hashindex.index import building
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks
+from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
 
@@ -100,6 +102,38 @@ def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
                 mean /= np.linalg.norm(mean)
             expected = points_of(index, mean[None].astype(np.float32))[0]
             np.testing.assert_allclose(point, expected, atol=0.01 * np.linalg.norm(expected))
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    ("bits", "scaled", "metric", "dimension"),
+    [
+        (8, True, "cosine", 8),
+        (6, True, "cosine", 8),
+        (8, False, "cosine", 8),
+        (12, False, "l2", 12),
+    ],
+)
+def test_landmarks_are_compared_with_projections_if_there_are_enough(
+    connection: Connection, items: str, bits: int, scaled: bool, metric: str, dimension: int
+) -> None:
+    """As many as dimensions, by a model for which length counts as for the metric; else vectors."""
+    weights = np.random.default_rng(3).standard_normal((bits, 8)).astype(np.float32)
+    layers = [normalize()] * scaled + [affine(weights)]
+    store.save(connection, Model("m", "lsh", 8, layers))
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="m", metric=metric,
+        access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    points = landmarks_of(HashIndex.open(connection, "items_idx")).points
+    assert points.shape[1] == dimension
+    if (not scaled and metric == "cosine") or bits < 8:
+        np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, atol=0.01)
+    connection.execute("INSERT INTO items VALUES (9001, 'a', '[1,2,3,1,2,3,1,2]')")
+    written = np.array([[1, 2, 3, 1, 2, 3, 1, 2]], np.float32)
+    assert entries(index)[9001] == nearest_landmarks(index, written, 1)[0, 0]
+    assert index.search(written[0], 1)[0].id == 9001
 
 
 def test_a_run_that_was_cut_off_goes_on(
