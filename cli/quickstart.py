@@ -51,7 +51,7 @@ _LEVELS: Literal[4] = 4
 _LANDMARK_ROWS = 50_000
 _CANDIDATES = (20, 50, 100, 200, 400, 800)
 _QUERIES = 100
-# What an index has that nobody configured.
+# The settings of an index that nobody configured.
 _UNCHOSEN = 200
 _MOST_PROBES = 1000
 _SLOW_BUILD_SECONDS = 1800

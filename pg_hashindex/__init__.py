@@ -38,7 +38,7 @@ __all__ = [
     "tuning",
 ]
 
-# Where each name is: a module, or a name in one.
+# The module of each name, or the name in it.
 _HOMES = {
     "AsyncHashIndex": "index.async_index:AsyncHashIndex",
     "HashIndex": "index.handle:HashIndex",

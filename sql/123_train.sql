@@ -134,7 +134,7 @@ BEGIN
                 FROM unnest(rows[n:n + 4999]) r(v), unnest((r.v OPERATOR({ext}.-) mean)::real[]) WITH ORDINALITY e(value, place)
                 GROUP BY e.place
             ), products AS (
-                -- What is added lets directions without variance stay what they were, rather than become rounding errors.
+                -- The added part keeps directions without variance as they were; otherwise they would become rounding errors.
                 SELECT a.place, array_agg({ext}.inner_product(a.v, b.v) + CASE WHEN a.place = b.place THEN 1e-6 ELSE 0 END ORDER BY b.place) AS v
                 FROM columns a, columns b GROUP BY a.place
             )

@@ -25,7 +25,7 @@ ABOVE = {
     "CONTRIBUTING.md": "contributing.md",
 }
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
-# What a browser would fetch by itself. Links that a reader follows are no matter.
+# Tags that make a browser fetch something by itself. Links that a reader follows may stay.
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//[^\" >]+"
     r"|<link\b(?=[^>]*\brel=\"?(?:stylesheet|preload|preconnect|icon))"

@@ -87,7 +87,7 @@ def read_block(
 
 def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
     """Cut rows into their parts, by places that are counted from the end of the key."""
-    # Where the numbers of the vector begin.
+    # The numbers of the vector begin here.
     start = _LENGTH_BYTES + _CTID_BYTES + code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
     if not rows:
         codes = np.empty((0, 0), np.uint8) if code_part else None

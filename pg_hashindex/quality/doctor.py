@@ -56,7 +56,7 @@ _OPERATORS = {metric: operator for operator, metric in METRICS.items()}
 
 class _Query(NamedTuple):
     vector: Vector
-    # Where the row is that the query was taken from: it is left out of its own answers.
+    # The row that the query was taken from: it is left out of its own answers.
     place: tuple[int, str] | None = None
 
 
@@ -209,7 +209,7 @@ class _Doctor:
         self._metric = metric or next(metrics, "l2")
         self._facts: TableFacts
 
-    # What is there ------------------------------------------------------------------------------
+    # The table and its indexes -------------------------------------------------------------------
 
     def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[_Query]:
         """Draw rows as queries, or take those given; learn what a vector of the table is like."""

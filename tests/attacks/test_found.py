@@ -250,7 +250,7 @@ def test_nobody_keeps_the_administrator_from_work(
     theirs.repair()
     store.save(theirs.connection, theirs.loaded_model)
     assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
-    # What is held while it works is held by its process: to wait in line for it gains nothing.
+    # The lock is held by the process that works: waiting in line for it gains nothing.
     claim(theirs.connection, "encode", "items_idx")
     (lock,) = connection.execute("SELECT lock FROM hashindex.claim").fetchone() or (0,)
     mallory.execute("SET lock_timeout = '50ms'")

@@ -25,7 +25,7 @@ WELL = {
 }
 WIDE = "(SELECT array_agg('[0,0]'::vector) FROM generate_series(1, 16001))"
 
-# What is wrong, how it is said, and whether the layer alone shows it when it is evaluated.
+# The fault, its message, and whether evaluating the layer alone shows it.
 MALFORMED = {
     "kind of none": ("('pickle', NULL, NULL, NULL, NULL)", "its kind is 'pickle', which is none"),
     "kind NULL": (f"(NULL, {EYE}, '[0,0]', NULL, NULL)", "its kind is NULL, which is none"),
@@ -265,7 +265,7 @@ def test_malformed_layers_are_not_evaluated(connection: Connection, function: st
 
 
 def test_layers_that_do_not_fit_are_errors_or_right(connection: Connection) -> None:
-    # What is too much is not looked at.
+    # Values beyond the limit are not read.
     right = dict.fromkeys(("too much", "a table of rows", "rows from 0"), "[1,2]")
     right["nearest of an rbf"] = str(evaluated(connection, listed(WELL["rbf"].replace("0.5", "1"))))
     for what, (layer, _) in UNFIT.items():

@@ -36,7 +36,7 @@ def test_codes_are_beside_their_rows(spread: HashIndex) -> None:
         assert len(groups) == 1
     method = "SELECT (hashindex._distribution_of('hashindex.node_index')).method"
     assert one(connection, method) == "reference"
-    # What functions take a row of stays on the coordinator.
+    # Tables whose rows functions take stay on the coordinator.
     assert one(connection, method.replace("node_index", "model")) is None
     summary = spread.summary()
     assert (summary.rows, summary.codes, summary.waiting) == (2000, 2000, 0)

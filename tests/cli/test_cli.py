@@ -346,7 +346,7 @@ def test_columns_of_what_is_found(on: Run, connection: Connection, docs: str) ->
         "postgresql://me:secret@127.0.0.1:1,127.0.0.1:2/db",
         "postgresql://me@127.0.0.1:1/db?sslpassword=secret",
         "postgresql://me:secret@127.0.0.1:port/db",
-        # What libpq cannot read, it repeats.
+        # libpq repeats the part that it cannot read.
         "postgresql://me:%secret@127.0.0.1:1/db",
         "postgresql://me:secret@[::1/db",
         "postgresql://me:secret@127.0.0.1:1/db?nonsense=1",

@@ -50,7 +50,7 @@ def fill(connection: Connection, table: str, vectors: NDArray[Any], kind: str = 
     with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
         for number, vector in enumerate(vectors):
             copy.write_row((number, number % 10, Vector(vector)))
-    # What was written counts before ANALYZE does.
+    # Rows count before ANALYZE has seen them.
     connection.execute("SELECT pg_stat_force_next_flush()")
     connection.execute(f"ANALYZE {table}")
 
@@ -89,7 +89,7 @@ def test_nothing_is_installed_or_written(on_bare: Run, bare: Connection, docs: s
 
 def test_facts(on_bare: Run, bare: Connection, docs: str) -> None:
     bare.execute("UPDATE docs SET v = NULL WHERE id < 60")
-    # What else is out of line makes no vector TOASTed.
+    # Another column out of line does not mean that vectors are TOASTed.
     bare.execute(
         "ALTER TABLE docs ADD story text; ALTER TABLE docs ALTER story SET STORAGE external"
     )
@@ -507,7 +507,7 @@ def test_larger_than_memory(on_bare: Run, bare: Connection, docs: str) -> None:
         "pg-hashindex quickstart --table docs --column v",
     ):
         assert command in said
-    # What it advises works.
+    # Its advice works.
     (mean,) = bare.execute("SELECT avg(v) FROM docs").fetchone()
     bare.execute("CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops)")
     literal = "[" + ",".join(str(float(x)) for x in mean.to_numpy()) + "]"

@@ -93,7 +93,7 @@ def test_from_nothing(start: Run, bare: Connection, monkeypatch: pytest.MonkeyPa
     assert (index.n_bits, index.levels, index.metric, index.access) == (64, 4, "cosine", "scan")
     assert index.waiting() == 0
     assert recall(bare) >= 0.93
-    # What it ends with is to be pasted.
+    # Its last lines can be pasted.
     statements = re.findall(r"^  (SELECT .*?;)$", result.stdout, re.MULTILINE | re.DOTALL)
     assert len(statements) == 2
     for statement in statements:
@@ -211,7 +211,7 @@ def test_cut_off(
     (index,) = list_indexes(bare)
     assert (index.name, index.candidates, index.waiting()) == (NAME, 20, 0)
     (model,) = store.list_models(bare)
-    # What was trained is not trained again.
+    # A trained model is not trained again.
     assert not models or models == {model.checksum}
     assert "nothing was changed" in start(*options).stderr
 

@@ -75,7 +75,7 @@ def test_nothing_comes_from_elsewhere(
             if name in ("src", "href"):
                 assert value.startswith(("#", "data:image/png;base64,"))
             assert "url(" not in value or "url(#" in value
-    # What is referred to is there, once.
+    # Every anchor that is referred to exists, once.
     ids = [one.attrib["id"] for one in page.root.iter() if "id" in one.attrib]
     assert len(ids) == len(set(ids))
     for one in page.root.iter():

@@ -111,7 +111,7 @@ def test_apply_to_a_table(
     on: Run, docs: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", *QUICK, "--apply")
-    # What is fastest on so few rows is chance.
+    # On so few rows it is chance which is fastest.
     chosen = Trial("codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="scan", candidates=30)
     monkeypatch.setattr(running, "recommend", lambda trials, goal: (chosen, "the test says so"))
     result = on(*source, "--name", "made")

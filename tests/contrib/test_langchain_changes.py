@@ -111,7 +111,7 @@ def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> N
     second = HashIndex.create(
         connection, "second", table="langchain_documents", column="embedding", model="one"
     )
-    # What is written is written, whatever a search would go by.
+    # A write succeeds, whichever way a search would take.
     made.add_texts(["more"], ids=["more"])
     assert made.get_by_ids(["more"])
     with pytest.raises(InvalidInputError, match="has indexes one, second; name the one"):

@@ -201,7 +201,7 @@ def test_a_swap_of_an_index_with_an_access_path(
     assert_fresh(found)
     found.encode()
     assert opened(connection).access == "landmarks"
-    # What goes by lists is listed, where rows are encoded by a migration.
+    # A migration that encodes rows also puts them into lists.
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
     connection.execute("INSERT INTO items VALUES (301, 'a', '[5,5,5,5,5,5,5,5]')")
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
@@ -360,7 +360,7 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         [(*made, "lsh:2", "column", "hnsw", 8)],
         [],
     ]
-    # What was dropped had other settings by then: as the operation says, it is made again.
+    # The dropped index had other settings by then; it is created again as the operation says.
     back: list[list[Any]] = []
     for step in reversed(steps):
         online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]

@@ -72,7 +72,7 @@ def test_who_has_searched_may_write_after_other_settings(
         migration.commit()
         visitor.execute(WRITE)
     assert_fresh(index)
-    # What is left over does not come back to life.
+    # Leftovers do not come back into use.
     online(url, lambda op: op.configure_hash_index("items_idx", access="landmarks"))
     HashIndex.open(connection, "items_idx").encode()
     found = HashIndex.open(connection, "items_idx")

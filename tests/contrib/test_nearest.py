@@ -367,7 +367,7 @@ def test_the_path_of_the_caller_counts(
 ) -> None:
     connection.execute("CREATE SCHEMA shop")
     connection.execute("CREATE TABLE shop.offers AS SELECT id AS item_id FROM things WHERE id < 50")
-    # What our functions would find by their own path.
+    # Tables that our functions would find by their own path.
     connection.execute("CREATE TABLE public.offers AS SELECT 7::bigint AS item_id")
     offers = sa.Table("offers", sa.MetaData(), sa.Column("item_id", sa.BigInteger))
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL).where(

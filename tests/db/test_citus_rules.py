@@ -36,7 +36,7 @@ KINDS = (
     ("landmarks", "table"),
 )
 
-# What need not be tied: which of equally near codes become candidates, and which landmarks are
+# Orders without a tie-break: which of equally near codes become candidates, which landmarks are
 # probed. The key of _filtered_search is any column.
 FREE = (
     r"\bbit_count\(",

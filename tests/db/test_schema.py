@@ -40,7 +40,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.server import EmbeddedServer
 
-# What an application that uses us may have: neither upgrade nor downgrade may touch it.
+# Objects of an application that uses us: neither upgrade nor downgrade may touch them.
 USERS_OWN = """
     CREATE TABLE public.items (id int PRIMARY KEY, embedding vector(8));
     INSERT INTO public.items VALUES (1, '[1,2,3,4,5,6,7,8]');

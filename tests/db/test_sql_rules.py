@@ -19,7 +19,7 @@ pytestmark = pytest.mark.newest
 FILES = sorted(schema._folder("sql").glob("*.sql"))
 TEMPLATES = sorted(schema._folder("sql").glob("templates/*.sql"))
 
-# What is evaluated in other sessions, generated columns and parallel workers: reads no table.
+# Functions for other sessions, generated columns and parallel workers: they read no table.
 PURE = {"project_with", "_quantize", "encode_with"}
 
 PATH = "pg_catalog, public, pg_temp"
@@ -186,7 +186,7 @@ def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection
         calls = set(re.findall(r"hashindex\.(\w+)\s*\(", function.source))
         if re.search(reading, function.source) or calls & unsafe:
             assert function.parallel == "u", function.signature
-        # What these read never changes, and what calls them stores nothing by it.
+        # These read rows that never change, and their callers store nothing by them.
         if function.parallel == "u" and function.name not in FOLDED:
             assert function.volatility in "sv", function.signature
     assert {f.name for f in found} - unsafe >= PURE
@@ -207,7 +207,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes: Connectio
     assert {"candidates_by_table", "refresh_by_table", "sync_by_column"} <= {
         f.name for f in callers
     }
-    # What writes their calls into functions is STABLE too.
+    # Functions that write their calls into other functions are STABLE too.
     assert [
         f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
     ] == []

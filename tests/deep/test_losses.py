@@ -102,7 +102,7 @@ def test_similar_pairs_weigh_half_of_a_balanced_loss(u, similar):
 
 @pytest.mark.parametrize("kind", [True, False])
 def test_pairs_of_one_kind_have_nothing_to_balance(u, kind):
-    # What the diagonal says makes no second kind.
+    # The diagonal makes no second kind of pair.
     similar = torch.full((ROWS, ROWS), kind) ^ torch.eye(ROWS, dtype=torch.bool)
     given = torch.tensor(u)
     assert balanced_loss(given, similar).item() == dpsh_loss(given, similar).item()

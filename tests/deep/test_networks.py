@@ -42,7 +42,7 @@ def build(architecture):
         if architecture.n_embedded:
             network.embeddings.weight.normal_(0, 0.3, generator=generator)
         for name, parameter in network.named_parameters():
-            # Of the size of what they are added to; at first they are next to nothing.
+            # As large as what they are added to; at first they are nearly zero.
             if name.endswith("bias") or name.startswith("head"):
                 parameter.normal_(0, 0.3, generator=generator)
     return network
@@ -157,7 +157,7 @@ def test_psi_begins_from_embeddings_of_unit_variance(name, monkeypatch):
     np.testing.assert_allclose(network.psi.weight.detach(), expected, rtol=1e-5)
     changed = {k for k, value in network.state_dict().items() if not torch.equal(value, before[k])}
     assert changed == {"psi.weight"}
-    # Of many rows some stand for all: here the first, the middle and the last.
+    # Some rows stand for all: here the first, the middle and the last.
     monkeypatch.setattr(networks, "_ROWS", 3)
     network.load_state_dict(before)
     network.scale_embeddings(X)

@@ -126,7 +126,7 @@ class Machine(Writers):
 
         def act(index: HashIndex) -> None:
             index.encode(batch_rows=batch_rows)
-            # What was swapped before may never have been encoded.
+            # The model before the swap may never have been encoded.
             with contextlib.suppress(psycopg.errors.LockNotAvailable):
                 self.encoded = all(check_codes(i)[1] == 0 for i in indexes(self.operator))
 
@@ -198,7 +198,7 @@ class Machine(Writers):
             self.search(name, place, 10)
         self.end(name, True)
 
-    # What holds ----------------------------------------------------------------------------------
+    # Invariants ----------------------------------------------------------------------------------
 
     @rule(name=SESSIONS, place=st.integers(0, N_KNOWN - 1), k=st.integers(1, 15))
     def search(self, name: str, place: int, k: int) -> None:
@@ -256,7 +256,7 @@ class Machine(Writers):
                     assert missing == 0
                 check_lists(index)
         except psycopg.errors.LockNotAvailable:
-            # Of somebody who truncates.
+            # The lock of somebody who truncates.
             assert any(map(self._inside, self.sessions))
 
     def _complete(self) -> None:

@@ -20,13 +20,13 @@ KEYS = st.integers(1, START + 40)
 PLACES = st.one_of(st.none(), st.integers(0, len(VECTORS) - 1))
 SESSIONS = st.sampled_from(["one", "two"])
 
-# What a transaction may run into beside others.
+# Errors that a transaction may meet beside others.
 REFUSED = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
     psycopg.errors.InFailedSqlTransaction,
-    # Of keys that the other one has written, and this one does not see.
+    # Keys that the other one has written, and this one does not see.
     psycopg.errors.UniqueViolation,
 )
 

@@ -120,7 +120,7 @@ def test_the_command_line_says_that_the_connection_failed(
             assert result.exit_code == 0, result.output
             break
         faults += 1
-        # What the server said last may have come through whole.
+        # The server's last answer may have arrived whole.
         if result.exit_code == 0:
             continue
         assert isinstance(result.exception, SystemExit), repr(result.exception)

@@ -109,7 +109,7 @@ def test_a_full_disk_of_the_log(disk_server: FaultServer, small_disk: Path) -> N
         until_exit=True, settings=SETTINGS | {"min_wal_size": "32MB", "max_wal_size": "32MB"}
     )
     with ballast(small_disk, leave=65_536):
-        # What is left of the present segment is soon full.
+        # The rest of the present segment is soon full.
         with pytest.raises((psycopg.OperationalError, ConnectionFailedError)):
             while True:
                 encode(url)

@@ -144,7 +144,7 @@ def test_cut_off(
     found.scenario.second(database)
     if writer is not None:
         writer.stop()
-    # What was written last waits, where only Python encodes.
+    # The last rows wait if only Python encodes.
     if "known" in name or "landmarks" in name:
         settle(database)
     if name != "install":

@@ -189,7 +189,7 @@ def test_duplets_are_the_price():
     w, a = problem.solution.weights, differences(triplets, functions)
     literal = np.mean([LITERAL["squared_hinge"](rho) for rho in a @ w]) + np.dot(prices, w)
     assert problem.solution.objective == pytest.approx(literal, rel=1e-5)
-    # What is searched for collects worth less price.
+    # The search maximises worth less price.
     u = np.random.default_rng(0).random(len(triplets))
     charges = problem.charges(u)
     for j, bits in enumerate(functions):

@@ -158,7 +158,7 @@ def test_normalized_codes_do_not_see_length(name, rows):
     scaled = (rows * lengths).astype(np.float32)
     assert hasher.layers_[0].kind == "normalize"
     assert np.array_equal(hasher.encode(scaled), hasher.encode(rows))
-    # What was learned is about directions too, not only what is evaluated.
+    # Learning goes by directions too, not only evaluation.
     again = fit(make(name, normalize="l2"), scaled)
     assert_near(again.project(rows), hasher.project(rows))
 

@@ -16,7 +16,7 @@ def test_paper_sets_what_departs_and_leaves_the_rest(name: str) -> None:
     assert departures is not None
     default, paper = kind().get_params(), kind.paper().get_params()
     assert paper == default | dict(departures)
-    # What equals the default is no departure.
+    # A setting that equals the default is no departure.
     assert all(default[key] != value for key, value in departures.items())
     kind.paper().check_parameters()
 

@@ -100,7 +100,7 @@ def test_objective_is_the_literal_one(several, balance):
 
 
 def test_balance_weighs_other_pairs_by_the_classes():
-    # Of equal classes it is 1 / (c - 1), and rows weigh the same.
+    # For equal classes it is 1 / (c - 1), and rows weigh the same.
     sets = LabelSets(Labels.read(np.arange(40) % 4, 40))
     assert np.allclose(sets.balancing_weights(), 1)
     equal = Alternation(

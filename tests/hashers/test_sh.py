@@ -54,7 +54,7 @@ def test_rows_beyond_the_box_follow_the_same_waves(rows):
     expected = np.cos(np.pi * (v - a) / (b - a))
     assert v.min() < a
     found = hasher.project(new)[:, 0]
-    # Of one half period, the other sign of the direction turns the wave over.
+    # For one half period, the other sign of the direction turns the wave over.
     np.testing.assert_allclose(found * np.sign(found[0] * expected[0]), expected, atol=1e-4)
 
 

@@ -142,7 +142,7 @@ def test_linear_threshold_is_the_best_along_the_direction(few, charged, cut):
     assert collected(charged, function.bits) == pytest.approx(max(amounts))
     layer = family.layer([function])
     np.testing.assert_array_equal((layer.apply(few) > 0).ravel(), function.bits)
-    # Of a size that float32 is at ease with.
+    # A size that float32 holds well.
     assert layer.apply(few).std() == pytest.approx(1, rel=1e-3)
 
 

@@ -19,7 +19,7 @@ from pg_hashindex.models.quantization import code_distances, query_codes, weight
 pytestmark = pytest.mark.newest
 
 QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
-# What goes by Hamming distance cannot be asked of codes of 4 levels.
+# Codes of 4 levels cannot be ranked by Hamming distance.
 KINDS = [
     *(
         (r, 2, a)
@@ -235,7 +235,7 @@ def test_arguments_out_of_range(connection: Connection, items: str, access: str)
     ):
         found = connection.execute(f"SELECT count(*) FROM hashindex.{call}".encode(), values)
         assert found.fetchone() == (300,), call
-    # What is NULL is the default of the index.
+    # NULL stands for the default of the index.
     rows = connection.execute(
         "SELECT id FROM hashindex.search_items_idx(%(q)s, 10, NULL, NULL, NULL)", values
     ).fetchall()

@@ -168,7 +168,7 @@ def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, ind
         connection, InvalidInputError, 'column "id" of .* is not a key', table="things",
         id_column="id",
     )  # fmt: skip
-    # What the hint says mends it.
+    # The hint's command mends it.
     connection.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
     assert create(connection, table="things", id_column="id").id_type == "integer"
 
@@ -287,7 +287,7 @@ def test_odd_names_everywhere(
         "where_equals => jsonb_build_object(%s::text, 'b'))",
         [odd, Vector(vectors[0]), f"{odd} c"],
     ).fetchall()
-    # Of the 20 rows of category b, row 7 is without a vector.
+    # Among the 20 rows of category b, row 7 is without a vector.
     assert len(filtered) == 19
     assert by_name == [tuple(hit) for hit in filtered]
     exact = connection.execute(

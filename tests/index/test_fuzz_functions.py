@@ -26,7 +26,7 @@ EXTREME = {
     "regclass": ("0", "'pg_class'"),
     "hashindex.layer[]": ("'{}'", "ARRAY[NULL]::hashindex.layer[]"),
 }
-# Of statements that our functions write, which a role, a table or a filter that is none breaks.
+# Errors of statements that our functions write, which a wrong role, table or filter breaks.
 SYNTAX_ERROR = {
     "_create_codes",
     "_create_triggers",

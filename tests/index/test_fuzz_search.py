@@ -116,7 +116,7 @@ def test_search(
         assert len(found) == len({row[0] for row in found}) == min(k, len(wanted))
         truth = {row[0]: row for row in wanted}
         assert same(found, [truth[row[0]] for row in found])
-        # Of other paths not every code is a candidate.
+        # On other paths not every code is a candidate.
         exact = fuzzed.access in ("scan", "lookup")
         if exact and max(k, candidates or fuzzed.candidates) >= len(wanted):
             assert same(found, wanted[:k])
@@ -183,7 +183,7 @@ def test_exact_search_and_recall(
     else:
         assert error is None
         assert same(found, brute_force(fuzzed, vector)[:k])
-    # Of more rows it would take its time.
+    # With more rows this would take long.
     sample = sample if sample is None else min(sample, 3)
     found, error = ask(
         connection, "SELECT hashindex.recall('items_idx', %s, %s, %s)", [k, sample, candidates]

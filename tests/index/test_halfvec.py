@@ -107,7 +107,7 @@ def test_queries_of_any_kind(
             f"SELECT s.* FROM halves, hashindex.search_idx({query}, 4) s WHERE halves.id = 8 "
             "ORDER BY s.distance, s.id".encode()
         ).fetchall() == [(hit.id, hit.distance) for hit in wanted]
-    # What no halfvec holds has no distance to one.
+    # A vector that no halfvec can hold has no distance to one.
     with pytest.raises(InvalidInputError, match="out of range for type halfvec"):
         index.search(whole_rows[7] * 1e6)
 

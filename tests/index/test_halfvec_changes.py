@@ -146,7 +146,7 @@ def test_a_type_that_changes_under_an_index(
     for number, (kind, is_other) in enumerate(changes.items(), 1):
         wanted = index.search(whole_rows[8], 6, candidates=300)
         connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {kind}".encode())
-        # Of whole numbers nothing else changes.
+        # With whole numbers nothing else changes.
         for one in (index, beside):
             assert one.search(whole_rows[8], 6, candidates=300) == wanted
             assert len(one.search_like(4, 5)) == 5
@@ -185,7 +185,7 @@ def test_a_dimension_that_changes_under_an_index(
         ):
             with pytest.raises(psycopg.DataError, match=refused):
                 writer.execute(statement.encode(), [new])
-        # What leaves the vector alone goes on.
+        # Writes that leave the vector alone continue.
         writer.execute("UPDATE halves SET part = 'x'")
         writer.execute("DELETE FROM halves WHERE id = 1")
     for query, message in (
@@ -216,7 +216,7 @@ def test_a_dimension_that_changes_under_an_index(
         DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"
     ):
         index.swap("new")
-    # What is advised everywhere.
+    # The advice given everywhere.
     index.drop()
     index = make_index(connection, model=model.name, layout=layout)
     assert index.search(rows[0], 3) == nearest(connection, "l2", Vector(rows[0]), 3)

@@ -177,7 +177,7 @@ def test_basis_keeps_the_variance_or_is_not_made(rows):
     assert needed <= basis.shape[1] <= needed + 1
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
     assert ((centred @ basis) ** 2).sum() > 0.849 * (centred**2).sum()
-    # Of few dimensions none is left out.
+    # With few dimensions none is left out.
     assert reducing_basis(rows - rows.mean(axis=0)) is None
     noise = rng.standard_normal((3000, 300)).astype(np.float32)
     assert reducing_basis(noise) is None
@@ -256,7 +256,7 @@ def test_a_landmark_is_the_mean_of_three_rows_at_least(spherical, rows):
         # No row is a landmark.
         nearest = np.linalg.norm(X - found[brute(X, found)], axis=1)
         assert nearest.min() > 1e-3
-    # Of fewer rows than that nothing is told.
+    # Fewer rows than that have no landmark of their own.
     assert train_landmarks(rows[:2], 1, spherical=spherical).tolist() == [[1] + [0] * 23]
     mean = (unit(rows[:3]) if spherical else rows[:3]).mean(axis=0, keepdims=True)
     one = train_landmarks(rows[:3], 5, spherical=spherical)

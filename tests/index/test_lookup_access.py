@@ -223,7 +223,7 @@ def test_equals_brute_force_and_a_scan(
     assert (within(), answers()) == (wanted, scanned)
     pretend_large(index)
     with counted_reads(index) as reads:
-        # Of codes that are all alike the planner would rather read the table.
+        # If codes are all alike, the planner prefers to read the table.
         connection.execute("SET LOCAL enable_seqscan TO off")
         assert (within(), answers()) == (wanted, scanned)
     assert reads.by_index > 0 or not rows

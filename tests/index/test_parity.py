@@ -316,7 +316,7 @@ def project(connection: Connection, layers: list[Layer], row: list[float]) -> li
          [0.81757448, 0.18242552, 0]),
         (affinity(np.array([[1, 0, 0], [2, 0, 0], [1, 2, 3]]), 0.5, 3), [0, 0, 0],
          [0.81657076, 0.18220156, 0.00122766]),
-        # Of equally far anchors the first ones.
+        # Among equally far anchors the first ones.
         (affinity(np.array([[2, 0, 0], [0, 1, 0], [0, 0, 2], [0, -1, 0]]), 1, 1), [0, 0, 0],
          [0, 1, 0, 0]),
         (affinity(np.array([[2, 0, 0], [0, 1, 0], [0, 0, 2], [0, -1, 0]]), 1, 3), [0, 0, 0],
@@ -378,7 +378,7 @@ def test_extremes_give_one_answer_or_an_error(connection: Connection, name: str)
     agreed = []
     for what, values in EXTREME.items():
         row = values.astype(np.float32)[None]
-        # Of an argument of 1e30 no two libraries need agree on the sine.
+        # Two libraries need not agree on the sine of 1e30.
         if periodic and np.abs(values).max() > 1:
             continue
         try:

@@ -15,7 +15,7 @@ from pg_hashindex.models.model import Model
 pytestmark = pytest.mark.newest
 
 WEIGHTS = np.array([3, 0, 0.05, 1, 2.8, 0.2, 0.4, 1.6, 0, 2, 0.8, 3], np.float32)
-# Of the greatest weight, in fifteenths.
+# Fifteenths of the greatest weight.
 ROUNDED = [15, 0, 0, 5, 14, 1, 2, 8, 0, 10, 4, 15]
 
 

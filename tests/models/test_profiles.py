@@ -64,7 +64,7 @@ def test_chance_alone_gives_no_index_on_average():
     index, _ = stability_index(profile.counts, profile.counted(rng.standard_normal((500, 200))))
     assert abs(index.mean()) < 0.002
     moved, _ = stability_index(profile.counts, profile.counted(rng.standard_normal((500, 200)) + 1))
-    # Of two normal distributions a standard deviation apart it is 1, but for what parts hide.
+    # For two normal distributions a standard deviation apart it is 1, less what the parts hide.
     assert 0.7 < moved.mean() < 1.1
 
 

@@ -37,7 +37,7 @@ def unpacked(codes, n):
 
 
 def test_four_levels_by_hand():
-    # Of four numbers of norm 10, the standard deviation is 5.
+    # Four numbers of norm 10 have a standard deviation of 5.
     rows = np.array([[8, -4, 4, -2], [-8, 4, 2, -4], [5, -5, 5, 5]], dtype=np.float32)
     expected = [[3, -1, 1, -1], [-3, 1, 1, -1], [1, -1, 1, 1]]
     assert levels_of(quantize(rows, 4)).tolist() == expected

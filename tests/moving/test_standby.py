@@ -129,7 +129,7 @@ def test_functions_that_read(house: House, url: str) -> None:
                     for session in sessions
                 ]
                 assert found[0] == found[1], (index.name, call)
-                # What a swap has only begun to make has few codes yet.
+                # A model that a swap has only begun to encode has few codes yet.
                 assert len(found[1]) == 5 or index.swap_state == "next", (index.name, call)
             checks = [
                 session.execute(

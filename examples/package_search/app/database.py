@@ -24,7 +24,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _session(request: Request) -> AsyncIterator[AsyncSession]:
-    # What PostgreSQL refuses becomes an error of pg_hashindex, whose message can be shown.
+    # An error of PostgreSQL becomes one of pg_hashindex, whose message can be shown.
     with translated_errors():
         async with request.app.state.sessions() as session:
             yield session

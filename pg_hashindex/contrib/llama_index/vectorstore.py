@@ -30,7 +30,7 @@ from .filters import filtered
 
 __all__ = ["HashIndexVectorStore"]
 
-# What a search takes beside its query, by ``vector_store_kwargs`` of a retriever.
+# Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
 _OPTIONS = ("candidates", "probes", "configuration", "fetch_k", "mmr_threshold")
 
 
