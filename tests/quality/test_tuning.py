@@ -249,10 +249,10 @@ def test_the_full_table_shows_what_was_estimated(
     """A sample of two thirds of the rows, against the whole table."""
     X = rows_of(data)
     load(connection, "packages", X[500:])
-    load(connection, "log", X[:100])
+    load(connection, "log", X[:200])
     only(monkeypatch, "itq 128 bits")
     monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
-    effort = Effort(sample=3000, queries=100, queries_from="SELECT v FROM log", minutes=2)
+    effort = Effort(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
     advice = tune_table(connection, "packages", "v", Goal(0.95), effort, metric="cosine")
     assert (advice.rows, advice.sample_rows) == (4500, 3000)
     # A quarter of the lists that 3000 rows have.
@@ -262,13 +262,13 @@ def test_the_full_table_shows_what_was_estimated(
         next(one for one in advice.trials if one.access == access and one.recall >= least)
         for access, least in (("scan", 0.9), ("landmarks", 0.8), ("hnsw", 0.9))
     ]
-    near = np.sort(X[:100] @ X[500:].T, axis=1)[:, -10]
+    near = np.sort(X[:200] @ X[500:].T, axis=1)[:, -10]
     for chosen in best:
         made = apply(connection, replace(advice, recommended=chosen), name="check")
         assert made.access == chosen.access
         found = [
             np.mean([1 - hit.distance >= least - 1e-6 for hit in made.search(query)])
-            for query, least in zip(X[:100], near, strict=True)
+            for query, least in zip(X[:200], near, strict=True)
         ]
         assert chosen.recall == pytest.approx(np.mean(found), abs=0.02), chosen.label
         summary, model = made.summary(), store.describe(connection, "check")
