@@ -206,11 +206,12 @@ RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    unlogged boolean := hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED';
 BEGIN
     RETURN QUERY
     SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
-    WHERE t.in_use AND c.relname !~ '_(staged|touched)$'
-      AND (c.relpersistence = 'u') <> (hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED');
+    WHERE t.in_use AND c.relname !~ '_(staged|touched)$' AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

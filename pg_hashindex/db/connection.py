@@ -12,7 +12,6 @@ from pgvector.psycopg.bit import register_bit_info
 from pgvector.psycopg.halfvec import register_halfvec_info
 from pgvector.psycopg.sparsevec import register_sparsevec_info
 from pgvector.psycopg.vector import register_vector_info
-from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 from psycopg.types import TypeInfo
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTENSION",
-    "OWN_PATH",
-    "RESTORED_PATH",
+    "TYPES",
     "Connection",
     "check_idle",
     "connect",
@@ -63,14 +61,17 @@ EXTENSION: LiteralString = (
     "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
     "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
-#: psycopg looks types up under this path, so that it calls no function of other users.
-OWN_PATH: LiteralString = "SET LOCAL search_path TO pg_catalog, pg_temp"
-#: Restores the value that ``SHOW search_path`` returned.
-RESTORED_PATH: LiteralString = "SELECT pg_catalog.set_config('search_path', %s, true)"
+#: SQL for the same and pgvector's types, in one trip to the server. TypeInfo.fetch would take four
+#: for each type, and look names up under the user's path.
+TYPES: LiteralString = (
+    "SELECT n.nspname, e.extversion, t.typname, t.oid, t.typarray FROM pg_catalog.pg_extension e "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_catalog.pg_type t "
+    "ON t.typnamespace = n.oid AND t.typname IN ('vector', 'halfvec', 'sparsevec') "
+    "WHERE e.extname = 'vector'"
+)
 
-#: A type's full name, and the function that registers it: pgvector's register_vector finds only
-#: bare names.
-Type = tuple[sql.Identifier, Callable[[psycopg.BaseConnection[Any], Any], None]]
+#: A type, and the function that registers it: pgvector's register_vector finds only bare names.
+Type = tuple[TypeInfo | None, Callable[[psycopg.BaseConnection[Any], Any], None]]
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
@@ -115,13 +116,8 @@ def prepare(connection: Connection) -> None:
     if not needs_types(connection, connection.row_factory):
         return
     with translated_errors(), connection.transaction():
-        extension = connection.execute(EXTENSION).fetchone()
-        types = types_of(connection, extension)
-        before = connection.execute("SHOW search_path").fetchone()
-        connection.execute(OWN_PATH)
-        for name, register in types:
-            register(connection, TypeInfo.fetch(connection, name))
-        connection.execute(RESTORED_PATH, before)
+        for info, register in types_of(connection, connection.execute(TYPES).fetchall()):
+            register(connection, info)
 
 
 def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
@@ -157,26 +153,27 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
 
 
 def types_of(
-    connection: psycopg.BaseConnection[Any], extension: tuple[str, str] | None
+    connection: psycopg.BaseConnection[Any], found: Sequence[tuple[Any, ...]]
 ) -> list[Type]:
-    """Check pgvector, and return the types to register."""
-    if extension is None:
+    """Check pgvector by what `TYPES` has found, and return the types to register."""
+    if not found:
         raise MissingExtensionError(
             f"the extension pgvector is not installed in database "
             f"{connection.info.dbname!r}; as its owner, run: CREATE EXTENSION vector;"
         )
-    schema, version = extension
+    version = found[0][1]
     if tuple(int(part) for part in version.split(".")[:2]) < (0, 8):
         raise OldServerError(
             f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
             "run: ALTER EXTENSION vector UPDATE;"
         )
+    infos = {name: TypeInfo(name, oid, array) for _, _, name, oid, array in found}
     return [
-        (sql.Identifier("pg_catalog", "bit"), register_bit_info),
-        (sql.Identifier(schema, "halfvec"), register_halfvec_info),
-        (sql.Identifier(schema, "sparsevec"), register_sparsevec_info),
+        (psycopg.postgres.types["bit"], register_bit_info),
+        (infos.get("halfvec"), register_halfvec_info),
+        (infos.get("sparsevec"), register_sparsevec_info),
         # This type is registered last, so if it is known, all are.
-        (sql.Identifier(schema, "vector"), register_vector_info),
+        (infos.get("vector"), register_vector_info),
     ]
 
 

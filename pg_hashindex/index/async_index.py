@@ -9,12 +9,9 @@ import psycopg
 from psycopg import AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg.types import TypeInfo
 
 from ..db.connection import (
-    EXTENSION,
-    OWN_PATH,
-    RESTORED_PATH,
+    TYPES,
     needs_types,
     refuse_kind,
     translated_errors,
@@ -51,13 +48,9 @@ async def prepare_async(connection: AsyncConnection) -> None:
             if connection not in _unfinished:
                 return
             async with connection.transaction():
-                extension = await (await connection.execute(EXTENSION)).fetchone()
-                types = types_of(connection, extension)
-                before = await (await connection.execute("SHOW search_path")).fetchone()
-                await connection.execute(OWN_PATH)
-                for name, register in types:
-                    register(connection, await TypeInfo.fetch(connection, name))
-                await connection.execute(RESTORED_PATH, before)
+                found = await (await connection.execute(TYPES)).fetchall()
+                for info, register in types_of(connection, found):
+                    register(connection, info)
             del _unfinished[connection]
 
 

@@ -6,6 +6,8 @@ is there; elsewhere these tests are skipped. Table ``rows_of_tests``, indexes on
 of these tests are made there, and dropped again; our schema stays.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,15 +73,22 @@ def distribute_rows(connection: Connection, table: str = TABLE) -> None:
     connection.execute(f"INSERT INTO {table} SELECT * FROM rows_to_copy".encode())
 
 
+@contextlib.contextmanager
+def _distributed(url: str) -> Iterator[Connection]:
+    """Make the distributed table with its rows; drop it and its indexes."""
+    with connect(url) as connection:
+        distribute_rows(connection)
+        yield connection
+    with connect(url) as connection:
+        _drop_indexes(connection)
+        connection.execute(f"DROP TABLE IF EXISTS {TABLE} CASCADE".encode())
+
+
 @pytest.fixture
 def session(filled: str) -> Iterator[Connection]:
     """A connection to the coordinator, and the distributed table with its rows."""
-    with connect(filled) as connection:
-        distribute_rows(connection)
+    with _distributed(filled) as connection:
         yield connection
-    with connect(filled) as connection:
-        _drop_indexes(connection)
-        connection.execute(f"DROP TABLE IF EXISTS {TABLE} CASCADE".encode())
 
 
 def _drop_indexes(connection: Connection) -> None:
@@ -90,22 +99,46 @@ def _drop_indexes(connection: Connection) -> None:
         HashIndex.open(connection, name).drop()
 
 
+def _make(session: Connection, **more: Any) -> HashIndex:
+    options: dict[str, Any] = {"table": TABLE, "column": "embedding", "model": MODEL, **more}
+    HashIndex.create(session, INDEX, **options).encode()
+    return HashIndex.open(session, INDEX)
+
+
 @pytest.fixture
 def make(session: Connection) -> Callable[..., HashIndex]:
     """Makes an index of the distributed table, and encodes it."""
+    return functools.partial(_make, session)
 
-    def made(**more: Any) -> HashIndex:
-        options: dict[str, Any] = {"table": TABLE, "column": "embedding", "model": MODEL, **more}
-        HashIndex.create(session, INDEX, **options).encode()
-        return HashIndex.open(session, INDEX)
 
-    return made
+#: Options of an index for each access path and layout.
+KINDS: dict[str, dict[str, Any]] = {
+    "scan": {"access": "scan"},
+    "landmarks": {"access": "landmarks"},
+    "column": {"layout": "column"},
+    "hamming": {"ranking": "hamming"},
+}
 
 
 @pytest.fixture(params=["scan", "landmarks", "column"])
 def spread(request: pytest.FixtureRequest, make: Callable[..., HashIndex]) -> HashIndex:
     """An encoded index of the distributed table, once for each access path and layout."""
-    return make(layout="column") if request.param == "column" else make(access=request.param)
+    return make(**KINDS[request.param])
+
+
+@pytest.fixture(scope="module", params=["scan", "landmarks", "column"])
+def kept(request: pytest.FixtureRequest, filled: str) -> Iterator[str]:
+    """The URL, of the table with such an index for all tests of a module, which change nothing."""
+    with _distributed(filled) as connection:
+        _make(connection, **KINDS[request.param])
+        yield filled
+
+
+@pytest.fixture
+def shared(kept: str) -> Iterator[HashIndex]:
+    """That index, on a connection of the test's own."""
+    with connect(kept) as connection:
+        yield HashIndex.open(connection, INDEX)
 
 
 @pytest.fixture

@@ -7,7 +7,18 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, install, one
+from fixtures.citus import (
+    INDEX,
+    MODEL,
+    QUERY,
+    TABLE,
+    Cluster,
+    assert_fresh,
+    exact,
+    faults,
+    install,
+    one,
+)
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
@@ -20,10 +31,6 @@ from pg_hashindex.models.network import known_rows
 pytestmark = pytest.mark.citus
 
 TURN = "embedding = embedding + '[1,1,1,1,1,1,1,1]'"
-
-
-def faults(index: HashIndex, *, full: bool = False) -> list[str]:
-    return [found.check for found in index.check(full=full).findings if found.status != "ok"]
 
 
 def run(url: str, *arguments: str) -> str:
@@ -47,11 +54,6 @@ def mended(index: HashIndex, **options: bool) -> HashIndex:
     return now
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_check_finds_nothing(spread: HashIndex, full: bool) -> None:
-    assert faults(spread, full=full) == []
-
-
 def test_check_finds_what_is_wrong(spread: HashIndex) -> None:
     connection = spread.connection
     where = f"UPDATE {TABLE} SET {spread.code_column}"
@@ -65,11 +67,6 @@ def test_check_finds_what_is_wrong(spread: HashIndex) -> None:
         assert {"rows_without_code", "codes_without_row"} <= set(faults(spread))
     assert "wrong_codes" in faults(spread)
     assert_fresh(mended(spread, full=True))
-
-
-def test_repair_of_what_is_well_does_nothing(spread: HashIndex) -> None:
-    assert spread.repair().done == ()
-    assert_fresh(spread)
 
 
 def test_rebind_takes_a_renamed_table(spread: HashIndex) -> None:
@@ -152,12 +149,6 @@ def test_a_table_that_is_distributed_later(session: Connection) -> None:
     assert spread.encode() == 2000
     assert_fresh(spread)
     assert faults(spread) == []
-
-
-def test_distributing_again_changes_nothing(spread: HashIndex) -> None:
-    spread.distribute()
-    assert spread.encode() == 0
-    assert_fresh(spread)
 
 
 def test_swap_rollback_and_prune(spread: HashIndex) -> None:
@@ -317,13 +308,6 @@ def test_access_paths_that_are_refused(
             **options,  # type: ignore[arg-type]
         )
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
-
-
-def test_near_duplicates_are_refused_before_a_table_is_made(spread: HashIndex) -> None:
-    message = "distributed" if spread.access == "landmarks" else "are found by lists"
-    with pytest.raises(HashIndexError, match=message):
-        spread.near_duplicates("twins", max_distance=0.1, radius=3)
-    assert one(spread.connection, "SELECT to_regclass('twins')") is None
 
 
 def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32]) -> None:

@@ -1,7 +1,5 @@
 """Searches on a real cluster, against PostgreSQL's own answers and codes computed here."""
 
-from collections.abc import Callable
-
 import numpy as np
 import psycopg
 import pytest
@@ -10,12 +8,17 @@ from fixtures.citus import INDEX, QUERY, TABLE, Cluster, assert_fresh, bits_of, 
 from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
-from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.citus
+
+
+@pytest.fixture
+def spread(shared: HashIndex) -> HashIndex:
+    """One index for all tests of each kind: none changes it."""
+    return shared
 
 
 def hamming(index: HashIndex, rows: NDArray[np.float32]) -> NDArray[np.intp]:
@@ -54,15 +57,15 @@ def test_all_rows_as_candidates_are_the_exact_answer(spread: HashIndex) -> None:
     assert one(spread.connection, "SELECT hashindex.recall(%s, 5, 5, 2000)", INDEX) == 1
 
 
+@pytest.mark.parametrize("kept", ["hamming"], indirect=True)
 @pytest.mark.parametrize("n", [20, 300])
 def test_candidates_are_the_nearest_by_code(
-    make: Callable[..., HashIndex], rows: NDArray[np.float32], n: int
+    spread: HashIndex, rows: NDArray[np.float32], n: int
 ) -> None:
-    index = make(ranking="hamming")
-    found = index.connection.execute(
+    found = spread.connection.execute(
         f"SELECT id FROM hashindex.candidates_{INDEX}(%s, %s)".encode(), [QUERY, n]
     ).fetchall()
-    distance = hamming(index, rows)
+    distance = hamming(spread, rows)
     assert len({row[0] for row in found}) == n
     # Rows that are equally near may stand for each other.
     assert sorted(distance[[row[0] - 1 for row in found]]) == sorted(distance)[:n]
@@ -73,12 +76,12 @@ def test_rows_within_a_radius(spread: HashIndex, rows: NDArray[np.float32]) -> N
     assert {hit.id for hit in spread.within(QUERY, 4)} == {i + 1 for i in within}
 
 
-def test_recall_of_lists(make: Callable[..., HashIndex]) -> None:
-    index = make(access="landmarks")
-    lists = index.lists()
+@pytest.mark.parametrize("kept", ["landmarks"], indirect=True)
+def test_recall_of_lists(spread: HashIndex) -> None:
+    lists = spread.lists()
     assert lists is not None
     assert (lists.codes, lists.unlisted) == (2000, 0)
-    assert evaluate(index, k=10, queries=50, candidates=[500]).points[0].recall > 0.9
+    assert evaluate(spread, k=10, queries=50, candidates=[500]).points[0].recall > 0.9
 
 
 def test_training_and_evaluating(spread: HashIndex) -> None:
@@ -145,42 +148,6 @@ def test_sqlalchemy_filters(spread: HashIndex) -> None:
     assert [hit.id for hit in found] == exact(spread.connection, 10, "category = 'b'")
 
 
-def test_filter_columns(listed: HashIndex) -> None:
-    connection = listed.connection
-    candidates = connection.execute(
-        f"SELECT id FROM hashindex.candidates_{INDEX}(%s, 50, 100, 'category = ''b''')".encode(),
-        [QUERY],
-    ).fetchall()
-    assert len(candidates) == 50
-    assert {"abc"[row[0] % 3] for row in candidates} == {"b"}
-    connection.execute(f"UPDATE {TABLE} SET category = 'moved' WHERE id % 100 = 7".encode())
-    condition = "category = 'moved'"
-    found = connection.execute(
-        "SELECT id FROM hashindex.search(%s, %s, 10, 2000, filter => %s)",
-        [INDEX, QUERY, condition],
-    ).fetchall()
-    assert [int(row[0]) for row in found] == exact(connection, 10, condition)
-
-
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_an_old_snapshot_gets_the_exact_answer(
-    make: Callable[..., HashIndex], filled: str, access: str
-) -> None:
-    index = make(access=access)
-    connection = index.connection
-    with connect(filled) as other, other.transaction():
-        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        expected = exact(other, 5)
-        index.swap("citus_tests_itq", force=True)
-        found = other.execute(
-            f"SELECT id FROM hashindex.search_{INDEX}(%s, 5)".encode(), [QUERY]
-        ).fetchall()
-        assert [row[0] for row in found] == expected
-    assert [
-        hit.id for hit in HashIndex.open(connection, INDEX).search(QUERY, 5, candidates=2000)
-    ] == expected
-
-
 def test_row_security_gives_the_exact_answer_of_what_is_seen(spread: HashIndex) -> None:
     connection = spread.connection
     expected = exact(connection, 5, "category = 'b'")
@@ -201,7 +168,7 @@ def test_row_security_gives_the_exact_answer_of_what_is_seen(spread: HashIndex) 
     assert found == expected
 
 
-@pytest.mark.parametrize("spread", ["landmarks"], indirect=True)
+@pytest.mark.parametrize("kept", ["landmarks"], indirect=True)
 @pytest.mark.parametrize("arguments", ["%s, 0", "NULL, 3", "'[1,2]'::vector, 3", "%s, 3, 0"])
 def test_arguments_that_make_no_sense(spread: HashIndex, arguments: str) -> None:
     with pytest.raises(psycopg.Error, match="it must be|is NULL|dimensions"):

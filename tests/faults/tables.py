@@ -101,7 +101,7 @@ def check_codes(index: HashIndex) -> tuple[int, int]:
     vectors = np.stack([vector for _, _, vector in stored if vector is not None])
     known = np.ones(len(vectors), bool) if model.network is None else model.network.knows(vectors)
     fresh: list[set[str]] = [set() for _ in stored]
-    for encode in (model.encode, model.row_codes):
+    for encode in (model.encode, *([] if model.learned is None else [model.row_codes])):
         made = codes.to_postgres(encode(vectors[known]), model.n_bits) if known.any() else []
         for place, code in zip(np.flatnonzero(known), made, strict=True):
             fresh[place].add(code.to_text())

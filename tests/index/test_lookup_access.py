@@ -206,9 +206,9 @@ def test_equals_brute_force_and_a_scan(
     def answers() -> list[Any]:
         rankings: tuple[Ranking, ...] = ("hamming", "asymmetric")
         return [
-            (index.configure(ranking=ranking).search(query, k, candidates=400))
-            for query, ranking in itertools.product(queries, rankings)
-            for k in (1, 10, 400)
+            ranked.search(query, k, candidates=400)
+            for ranked in (index.configure(ranking=ranking) for ranking in rankings)
+            for query, k in itertools.product(queries, (1, 10, 400))
         ]
 
     def within() -> list[Any]:

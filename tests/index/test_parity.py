@@ -22,7 +22,7 @@ from pg_hashindex.server.data import Packages, load_packages
 
 pytestmark = pytest.mark.newest
 
-ROWS = 1_000
+ROWS = 500
 # Evaluation is the same; training is what would take long.
 SMALLER = {
     "ksh": {"max_labelled": 500},
