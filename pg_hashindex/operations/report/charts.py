@@ -16,8 +16,8 @@ import numpy as np
 
 from ...index.catalog import long_list
 from ...quality import plots
+from ...quality.plots.distributions import bins_of
 from ...quality.plots.figures import drawing
-from ...quality.plots.histograms import bins_of
 from ...quality.recall_history import HEADINGS, HistoryPoint
 from ...quality.tuning import Advice, frontier
 from .gathering import Bits, Lists, Measurement
