@@ -18,7 +18,7 @@ from ...models.quantization import Levels
 from .methods import Method
 from .scores import Measures, Scores, score
 from .splits import Split, Truth
-from .validation import Choice, HeldBack
+from .validation import HeldBack
 
 __all__ = ["Outcome", "Protocol", "average", "compare"]
 
@@ -195,7 +195,8 @@ def _outcomes(
     _warm_up(split)
     for method in methods:
         for n_bits in bits:
-            choice = Choice(method, {}, [])
+            chosen = method
+            tried: list[dict[str, Any]] = []
             for seed in range(random_state, random_state + seeds):
                 outcome = Outcome(
                     method.name, n_bits, seed, ties=measures.ties, levels=method.levels
@@ -203,12 +204,13 @@ def _outcomes(
                 try:
                     if method.choices and seed == random_state:
                         rows = held_back[method.name]
-                        choice = rows.choose(method, n_bits, measures, random_state)
-                    outcome = replace(outcome, chosen=choice.values, tried=choice.tried)
+                        chosen, tried = rows.choose(method, n_bits, measures, random_state)
+                    values = {key: chosen.parameters[key] for key in method.choices}
+                    outcome = replace(outcome, chosen=values, tried=tried)
                     found = list(
                         _run(
                             split,
-                            choice.method,
+                            chosen,
                             outcome,
                             truths,
                             measures,
@@ -305,9 +307,7 @@ def _run(
         peak = _peak_memory(lambda: again.fit(X, y, **known))
         trained = replace(trained, train_peak_bytes=peak)
     model = hasher.to_model(method.hasher, levels=method.levels)
-    query_codes = model.encode(split.queries)
-    ranked_by, weights = model.ranking_codes(split.queries)
-    plain: Ranking = "hamming" if weights is None else "weighted"
+    plain: Ranking = "hamming" if model.bit_weights is None else "weighted"
     wall, cpu = time.perf_counter(), time.process_time()
     hashed = model.encode(split.database)
     encoded = replace(
@@ -325,15 +325,7 @@ def _run(
         protocols["learned"] = _learned(split, method, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
-            scores = score(
-                query_codes,
-                codes,
-                split,
-                truths,
-                measures,
-                ranked_by=ranked_by,
-                weights=weights,
-            )
+            scores = score(model, split.queries, codes, split, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
 
 
