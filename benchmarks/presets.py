@@ -49,7 +49,7 @@ def measure(split: Split, method: Method, n_bits: int, seed: int) -> Iterator[tu
     hashed = model.encode(split.database)
     found: dict[str, NDArray[np.uint8] | None] = {"hashed": hashed}
     if hasattr(hasher, "codes_"):
-        found["learned"] = _learned(split, method, hasher, y, hashed)
+        found["learned"] = _learned(split, hasher, y, hashed)
     for name, codes in found.items():
         if codes is not None:
             scores = score(model, split.queries, codes, split, [LABEL], Measures())

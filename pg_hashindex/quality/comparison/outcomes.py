@@ -322,7 +322,7 @@ def _run(
     }
     # Codes from training are signs.
     if not transductive and model.levels == 2:
-        protocols["learned"] = _learned(split, method, hasher, y, hashed)
+        protocols["learned"] = _learned(split, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
             scores = score(model, split.queries, codes, split, truths, measures)
@@ -346,7 +346,6 @@ def _peak_memory(train: Callable[[], object]) -> int:
 
 def _learned(
     split: Split,
-    method: Method,
     hasher: Hasher,
     y: NDArray[np.integer] | SparseRows | None,
     hashed: NDArray[np.uint8],
@@ -354,8 +353,6 @@ def _learned(
     """Return the codes of the database from training, if the method learned from all of it."""
     learned = getattr(hasher, "codes_", None)
     places = split.train_places
-    if method.train_on == "database":
-        places = np.arange(len(split.database))
     if learned is None or places is None or len(places) < len(split.database):
         return None
     if y is not None and "labels" in hasher.learns_from:

@@ -51,9 +51,7 @@ class HeldBack:
         held = np.sort(rng.choice(eligible, n_held, replace=False))
         kept = np.setdiff1d(np.arange(len(X)), held)
         of_held, of_kept = (None if y is None else y[rows] for rows in (held, kept))
-        known = method.relations(
-            split, method.make(1, random_state), in_database=method.train_on == "database"
-        )
+        known = method.relations(split, method.make(1, random_state), transductive=False)
         whole = Split(
             X[held],
             X[kept],
@@ -97,7 +95,7 @@ class HeldBack:
 
     def _score(self, method: Method, n_bits: int, measures: Measures, seed: int) -> float:
         # The split has only the labels that the method may see.
-        seen = replace(method, labels="all", train_on="train")
+        seen = replace(method, labels="all")
         hasher = seen.make(n_bits, seed)
         X, y, known = seen.fit_arguments(self.split, hasher)
         model = hasher.fit(X, y, **known).to_model(seen.hasher, levels=seen.levels)
