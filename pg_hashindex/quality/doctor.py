@@ -41,7 +41,7 @@ from .doctor_catalog import (
     read_memory,
 )
 from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
-from .measuring import Answers
+from .measuring import Answers, ask
 from .query_sets import read_log
 
 __all__ = ["diagnose"]
@@ -367,7 +367,7 @@ class _Doctor:
         answers = Answers([], [])
         try:
             with self._by(until):
-                self._ask(self._exact(metric, condition, filter_), asked, answers, until)
+                self._ask(self._exact(metric, condition, filter_), asked, until, answers)
         except _LateError:
             pass
         if not answers.distances:
@@ -481,10 +481,7 @@ class _Doctor:
                     f"{other} for its queries"
                 )
                 return None
-            self._ask(statement, asked[:_WARM_UP], Answers([], []), self._deadline)
-            self._ask(statement, asked, answers, self._deadline)
-        if len(answers.distances) < len(asked):
-            raise _LateError
+            self._ask(statement, asked, self._deadline, answers, _WARM_UP)
         return answers
 
     # Statements ---------------------------------------------------------------------------------
@@ -593,28 +590,26 @@ class _Doctor:
         execute(self._connection, setting, [name, str(value)])
 
     def _ask(
-        self, statement: sql.Composable, asked: list[_Query], answers: Answers, until: float
+        self,
+        statement: sql.Composable,
+        asked: list[_Query],
+        until: float,
+        answers: Answers,
+        warm_up: int = 0,
     ) -> None:
         """Ask queries one after the other, and leave out the row that each was taken from."""
         self._numbers += 1
         # A plan that was made under other settings is not to be used again.
         text = sql.SQL("/* {} */ ").format(sql.SQL(str(self._numbers))) + statement
         cursor = RawCursor(self._connection)
-        for query in asked:
-            start = time.perf_counter()
+
+        def search(query: _Query) -> list[Any]:
             rows = cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
-            seconds = time.perf_counter() - start
-            answers.milliseconds.append(1000 * seconds)
-            kept = [
-                row[2] for row in rows if row[2] is not None and (row[0], row[1]) != query.place
-            ]
-            distances = np.array(kept[: self._k], np.float64)
-            answers.distances.append(distances[np.isfinite(distances)])
-            if time.monotonic() > until:
-                return
-            if seconds > 1:
-                # The limit is of one statement.
-                self._limit(until)
+            others = [row[1:] for row in rows if row[:2] != query.place and row[2] is not None]
+            return [row for row in others[: self._k] if np.isfinite(row[1])]
+
+        # The limit of time is of one statement.
+        ask(search, asked, answers, warm_up=warm_up, done=lambda: self._limit(until))
 
     def _chosen(self, statement: sql.Composable, query: _Query) -> set[str]:
         """Return the indexes that a plan reads."""

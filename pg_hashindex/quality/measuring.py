@@ -64,6 +64,7 @@ class Answers(NamedTuple):
 def ask(
     search: Callable[[Query], Sequence[Sequence[Any]]],
     queries: Sequence[Query],
+    answers: Answers | None = None,
     *,
     warm_up: int = 0,
     most_seconds: float | None = None,
@@ -73,11 +74,11 @@ def ask(
 
     A search returns rows of a key and a distance, nearest first. ``warm_up`` queries are run
     before, without timing. After ``most_seconds`` no more queries are run, except the first 30.
-    ``done`` is called after each.
+    ``done`` is called after each; if it raises, ``answers`` has what came before.
     """
     for query in queries[:warm_up]:
         search(query)
-    answers = Answers([], [])
+    answers = Answers([], []) if answers is None else answers
     began = time.perf_counter()
     for query in queries:
         start = time.perf_counter()

@@ -307,30 +307,27 @@ def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
     A model is beaten if another one needs neither more bits nor more candidates. The index's own
     model is always tried, first.
     """
-    needs = [one.cost(bench.goal.recall, bench.choices(CANDIDATES)) for one in coded]
-    # The rough cost of candidates against that of bits: a candidate's row is read, bits are only
-    # counted.
-    costs = [need + one.model.n_bits / 4 for one, need in zip(coded, needs, strict=True)]
-    order = sorted(
-        range(len(coded)), key=lambda i: (coded[i].candidate.reference is None, costs[i])
-    )
+    choices = bench.choices(CANDIDATES)
+    needs = {one.name: one.cost(bench.goal.recall, choices) for one in coded}
+
+    def beats(rival: Coded, one: Coded) -> bool:
+        theirs, own = (rival.model.n_bits, needs[rival.name]), (one.model.n_bits, needs[one.name])
+        return theirs != own and theirs[0] <= own[0] and theirs[1] <= own[1]
+
+    def order(one: Coded) -> tuple[bool, float]:
+        # The rough cost of candidates against that of bits: a candidate's row is read, bits are
+        # only counted.
+        return one.candidate.reference is None, needs[one.name] + one.model.n_bits / 4
+
     kept = []
-    for i in order:
-        own = (coded[i].model.n_bits, needs[i])
-        rivals = (
-            j
-            for j in range(len(coded))
-            if (other := (coded[j].model.n_bits, needs[j])) != own
-            and other[0] <= own[0]
-            and other[1] <= own[1]
-        )
-        rival = next(rivals, None)
-        if coded[i].candidate.reference is not None or rival is None:
-            kept.append(coded[i])
+    for one in sorted(coded, key=order):
+        rival = next((other for other in coded if beats(other, one)), None)
+        if one.candidate.reference is not None or rival is None:
+            kept.append(one)
         else:
             bench.left_out.append(
-                f"{coded[i].name}: {coded[rival].name} need {needs[rival]} candidates, not "
-                f"{needs[i]}, and no more bits"
+                f"{one.name}: {rival.name} need {needs[rival.name]} candidates, not "
+                f"{needs[one.name]}, and no more bits"
             )
     return kept
 
