@@ -8,7 +8,7 @@ repair does not guess which: the user calls `rebind` with the new names.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString, TypeAlias
+from typing import LiteralString, TypeAlias
 
 from psycopg import Rollback
 
@@ -244,15 +244,12 @@ class _Repairer:
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
         verifier = verifier_of(index)(index, self.job, progress=self.progress)
-        mark: tuple[LiteralString, list[Any]] = (
-            _MARK_TRIGGERS,
-            [index.name, index.qualified_table, False],
-        )
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
             if gone and not unseen:
-                execute(self.connection, *mark)
+                unmarked = [index.name, index.qualified_table, False]
+                execute(self.connection, _MARK_TRIGGERS, unmarked)
             return gone
 
         gone = patiently(self.connection, drop_gone, table=index.qualified_table)

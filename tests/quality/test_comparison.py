@@ -303,7 +303,7 @@ def test_without_training_rows_that_differ(rows):
     ],
 )
 def test_refuses_before_any_work(split, methods, options, message, monkeypatch):
-    monkeypatch.setattr(outcomes, "_outcomes", None)
+    monkeypatch.setattr(outcomes, "_warm_up", None)
     with pytest.raises(InvalidInputError, match=message):
         run(split, *methods, **options)
 

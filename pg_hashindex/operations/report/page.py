@@ -48,13 +48,13 @@ def page(report: Report) -> str:
     environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
 
-    def drawn(draw: Callable[[Any], Iterator[Chart]], found: Any) -> list[Chart]:
-        return [] if found is None or isinstance(found, Missing) else list(draw(found))
+    def drawn(draw: Callable[..., Iterator[Chart]], found: Any, *more: Any) -> list[Chart]:
+        return [] if found is None or isinstance(found, Missing) else list(draw(found, *more))
 
     return environment.get_template("page.html").render(
         report=report,
         charts={
-            "search": drawn(charts.of_measurement, report.measurement),
+            "search": drawn(charts.of_measurement, report.measurement, report.candidates),
             "tune": drawn(charts.of_advice, report.advice),
             "bits": drawn(charts.of_bits, report.bits),
             "lists": drawn(charts.of_lists, report.lists),

@@ -179,49 +179,41 @@ def compare(
         for method in methods
         if method.choices
     }
-    return _outcomes(split, methods, bits, truths, measures, random_state, seeds, held_back)
 
-
-def _outcomes(
-    split: Split,
-    methods: Sequence[Method],
-    bits: Sequence[int],
-    truths: Sequence[Truth],
-    measures: Measures,
-    random_state: int,
-    seeds: int,
-    held_back: Mapping[str, HeldBack],
-) -> Iterator[Outcome]:
-    _warm_up(split)
-    for method in methods:
-        for n_bits in bits:
-            chosen = method
-            tried: list[dict[str, Any]] = []
-            for seed in range(random_state, random_state + seeds):
-                outcome = Outcome(
-                    method.name, n_bits, seed, ties=measures.ties, levels=method.levels
-                )
-                try:
-                    if method.choices and seed == random_state:
-                        rows = held_back[method.name]
-                        chosen, tried = rows.choose(method, n_bits, measures, random_state)
-                    values = {key: chosen.parameters[key] for key in method.choices}
-                    outcome = replace(outcome, chosen=values, tried=tried)
-                    found = list(
-                        _run(
-                            split,
-                            chosen,
-                            outcome,
-                            truths,
-                            measures,
-                            with_memory=seed == random_state,
-                        )
+    def outcomes() -> Iterator[Outcome]:
+        _warm_up(split)
+        for method in methods:
+            for n_bits in bits:
+                chosen = method
+                tried: list[dict[str, Any]] = []
+                for seed in range(random_state, random_state + seeds):
+                    outcome = Outcome(
+                        method.name, n_bits, seed, ties=measures.ties, levels=method.levels
                     )
-                # Whatever error a method raises, compare the others.
-                except Exception as error:
-                    yield replace(outcome, error=_reason(error))
-                    break
-                yield from found
+                    try:
+                        if method.choices and seed == random_state:
+                            rows = held_back[method.name]
+                            chosen, tried = rows.choose(method, n_bits, measures, random_state)
+                        values = {key: chosen.parameters[key] for key in method.choices}
+                        outcome = replace(outcome, chosen=values, tried=tried)
+                        found = list(
+                            _run(
+                                split,
+                                chosen,
+                                outcome,
+                                truths,
+                                measures,
+                                with_memory=seed == random_state,
+                            )
+                        )
+                    # Whatever error a method raises, compare the others.
+                    except Exception as error:
+                        yield replace(outcome, error=_reason(error))
+                        break
+                    yield from found
+
+    # What cannot work was refused above, before the first outcome is asked for.
+    return outcomes()
 
 
 def average(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -14,6 +14,7 @@ from ...models.model import Metric, Model
 from ...models.quantization import Levels, bits_of
 
 __all__ = [
+    "SYSTEMS",
     "Advice",
     "Goal",
     "Kind",
@@ -27,7 +28,8 @@ __all__ = [
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 
-_SYSTEMS = {
+#: What is no index of ours, in words.
+SYSTEMS = {
     "pgvector": "pgvector's HNSW",
     "binary_quantize": "pgvector's binary_quantize",
     "exact": "exact scan",
@@ -138,7 +140,7 @@ class Trial:
     def system(self) -> str:
         """The codes and indexes to be built, in words."""
         if self.kind != "codes":
-            return _SYSTEMS[self.kind]
+            return SYSTEMS[self.kind]
         codes = name_codes(self.method or "", self.bits or 0, self.levels or 2)
         return f"{codes}, {self.access}"
 
@@ -335,7 +337,7 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
         if others:
             rival = min(others, key=lambda trial: trial.p50_ms)
             words += (
-                f"; {_SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
+                f"; {SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
                 f"{rival.bytes / 1e6:.3g} MB instead of {chosen.bytes / 1e6:.3g}, and "
                 f"{rival.build_s:.3g} s to build instead of {chosen.build_s:.3g}"
             )

@@ -5,7 +5,7 @@ of a scan of all codes for any number of candidates.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -241,12 +241,13 @@ def code_all(
         return [], 0
     models = [model for _, model, _ in made]
     bench.say("counting places by code")
-    sample = every = _ranks(bench, models, _in_blocks(X), k)
+    in_blocks = np.split(X, range(_BLOCK_ROWS, len(X), _BLOCK_ROWS))
+    sample = every = _ranks(bench, models, in_blocks, k)
     part = k
     # Encoding the full table with a network might take hours.
     if not bench.drawn.whole and any(model.network is not None for model in models):
         part = _part(k, len(X) / bench.full)
-        every = _ranks(bench, models, _in_blocks(X), part)
+        every = _ranks(bench, models, in_blocks, part)
     elif not bench.drawn.whole:
         most = min(_REFERENCE_ROWS, bench.seconds_left * _READ_A_SECOND / X.shape[1])
         # The number of rows was an estimate; the number of rows read counts.
@@ -274,11 +275,6 @@ def code_all(
 def _part(k: int, share: float) -> int:
     """Return how many of k neighbours are expected among a part of the rows, at least one."""
     return max(1, round(k * share))
-
-
-def _in_blocks(X: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    for start in range(0, len(X), _BLOCK_ROWS):
-        yield X[start : start + _BLOCK_ROWS]
 
 
 def _ranks(

@@ -33,7 +33,7 @@ from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
 from ..doctor_advice import hnsw_bytes
-from .advice import Advice, Goal, Kind, Trial, recommend
+from .advice import SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
 from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
 from .sample import Effort, draw
@@ -257,13 +257,10 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
 
 def try_pgvector(bench: Bench) -> None:
     """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank."""
-    kinds: tuple[tuple[Kind, str], ...] = (
-        ("pgvector", "pgvector's HNSW"),
-        ("binary_quantize", "pgvector's binary_quantize"),
-    )
-    for kind, name in kinds:
+    kinds: tuple[Kind, ...] = ("pgvector", "binary_quantize")
+    for kind in kinds:
         index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
-        bench.attempt(name, partial(_try_hnsw, bench, index, name))
+        bench.attempt(SYSTEMS[kind], partial(_try_hnsw, bench, index, SYSTEMS[kind]))
 
 
 class PgvectorIndex:
