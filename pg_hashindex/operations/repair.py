@@ -26,8 +26,6 @@ __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repa
 #: A table, the column of its vectors and its key; None leaves one as it is.
 Names: TypeAlias = tuple[str | None, str | None, str | None]
 
-_WHY_OUTSIDE = "a repair is made in many transactions"
-
 # $2 is a table, $3 and $4 are columns; NULL leaves a name as it is.
 _REBIND: LiteralString = """
     UPDATE hashindex.index x
@@ -151,7 +149,7 @@ def _run(
     busy = f"index {index.name!r} is being repaired by another session; wait for it"
     with (
         translated_errors(table=index.qualified_table),
-        outside_transactions(index.connection, _WHY_OUTSIDE),
+        outside_transactions(index.connection, "a repair is made in many transactions"),
     ):
         if index.swap_of is not None:
             raise InvalidInputError(

@@ -23,7 +23,6 @@ from ..quality.query_sets import QuerySet, draw
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
-_WHY_OUTSIDE = "a swap is made in many transactions"
 _QUERIES = 200
 
 _BESIDE: LiteralString = """
@@ -72,11 +71,7 @@ def swap(
         )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
-    with (
-        translated_errors(table=index.qualified_table),
-        _only_swapper(index),
-        Job(index.connection, "swap", index.name) as job,
-    ):
+    with _only_swapper(index), Job(index.connection, "swap", index.name) as job:
         job.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
         [(name,)] = index.change(begin, [index.name, model, access, column])
@@ -105,7 +100,7 @@ def swap(
 
 def rollback(index: IndexRow) -> str:
     """Return to the codes before the swap; see `HashIndex.rollback`."""
-    with translated_errors(), _only_swapper(index):
+    with _only_swapper(index):
         previous = beside(index, ["previous"])
         if previous is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
@@ -116,7 +111,7 @@ def rollback(index: IndexRow) -> str:
 
 def prune(index: IndexRow) -> str:
     """Drop the codes before the swap; see `HashIndex.prune`."""
-    with translated_errors(), _only_swapper(index):
+    with _only_swapper(index):
         model = _drop(index, ["previous"])
         if model is None:
             raise DatabaseStateError(
@@ -127,7 +122,7 @@ def prune(index: IndexRow) -> str:
 
 def undo(index: IndexRow) -> str | None:
     """Give up an unfinished swap; return the model whose codes were dropped, if any."""
-    with translated_errors(), _only_swapper(index):
+    with _only_swapper(index):
         return _drop(index, ["next", "ready"])
 
 
@@ -205,7 +200,8 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
 def _only_swapper(index: IndexRow) -> Iterator[None]:
     busy = f"index {index.name!r} is being swapped by another session"
     with (
-        outside_transactions(index.connection, _WHY_OUTSIDE),
+        translated_errors(table=index.qualified_table),
+        outside_transactions(index.connection, "a swap is made in many transactions"),
         only_one(index.connection, "swap", index.name, busy),
     ):
         yield

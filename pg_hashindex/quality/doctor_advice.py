@@ -71,7 +71,7 @@ def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
     urgent = [*_indexes(found, goal), *_filters(found, goal), *_dead(found)]
     smaller = [*_memory(found)]
     if not urgent and not smaller:
-        urgent.append(_leave(found, goal))
+        urgent.append(_leave(found))
     return [*urgent, *smaller, *_unused(found), *_toast(found)]
 
 
@@ -88,7 +88,7 @@ def _exact(found: Diagnosis) -> Scope | None:
     return next((scope for scope in found.scopes if scope.filter is None), None)
 
 
-def _leave(found: Diagnosis, goal: float) -> Suggestion:
+def _leave(found: Diagnosis) -> Suggestion:
     if not found.indexes:
         exact = _exact(found)
         time = "" if exact is None else f": an exact search takes {exact.p50_ms:.3g} ms"
