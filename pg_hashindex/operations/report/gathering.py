@@ -238,11 +238,13 @@ def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
         drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
     if not drawn:
         return None
-    codes = as_bits(drawn)
-    ones = codes.mean(axis=0)
+    codes = as_bits(drawn).astype(np.float32)
+    ones = codes.mean(axis=0, dtype=np.float64)
     n_shown = min(len(ones), _MOST_CORRELATED)
     numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
-    # A bit that is the same in all codes has no correlation.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        correlation = np.atleast_2d(np.corrcoef(codes[:, numbers], rowvar=False))
-    return Bits(len(codes), ones, numbers, correlation.astype(np.float32))
+    centred = codes[:, numbers] - ones[numbers]
+    length = np.linalg.norm(centred, axis=0)
+    # A bit that is the same in all codes has no correlation; np.corrcoef warns of a single code.
+    unit = centred / np.where(length > 0, length, np.nan)
+    correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
+    return Bits(len(codes), ones, numbers, correlation)
