@@ -90,7 +90,7 @@ def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterato
     try:
         found = list(
             compare(
-                split,
+                entrant.split(split),
                 [entrant.method(split)],
                 [bits],
                 truths=truths,

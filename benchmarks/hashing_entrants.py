@@ -1,8 +1,10 @@
 """The methods of `hashing.py`: parameters, seeds, bits, and the names of the reference."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from pg_hashindex.hashers import Preset
 from pg_hashindex.quality.comparison import Method, Split
@@ -42,7 +44,8 @@ class Entrant:
     reference: str = ""
     hasher: str = ""
     parameters: Callable[[Split], dict[str, Any]] = field(default_factory=_fixed)
-    train_on: Literal["train", "database"] = "train"
+    #: Whether it learns from the whole database, not from the training rows.
+    on_database: bool = False
     labels: Literal["all", "labelled"] = "all"
     preset: Preset = "default"
 
@@ -53,9 +56,14 @@ class Entrant:
     def method(self, split: Split) -> Method:
         """Return the method for the comparison."""
         parameters = self.parameters(split)
-        return Method(
-            self.hasher, parameters, self.name, self.train_on, self.labels, preset=self.preset
-        )
+        return Method(self.hasher, parameters, self.name, self.labels, preset=self.preset)
+
+    def split(self, split: Split) -> Split:
+        """Return the split with the rows that it learns from."""
+        if not self.on_database:
+            return split
+        places = np.arange(len(split.database))
+        return replace(split, train=split.database, train_labels=split.labels, train_places=places)
 
 
 _UNIT_ROWS = {"normalize": "l2"}
@@ -135,7 +143,7 @@ ENTRANTS = {
         ),
         # Trained on the whole database, with its codes both hashed and as learned.
         Entrant(
-            "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", train_on="database",
+            "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", on_database=True,
             parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
         ),
     )

@@ -46,17 +46,14 @@ def measure(split: Split, method: Method, n_bits: int, seed: int) -> Iterator[tu
     hasher.fit(X, y)
     cost = time.process_time() - started
     model = hasher.to_model(method.hasher)
-    queries = model.encode(split.queries)
-    ranked_by, weights = model.ranking_codes(split.queries)
     hashed = model.encode(split.database)
     found: dict[str, NDArray[np.uint8] | None] = {"hashed": hashed}
     if hasattr(hasher, "codes_"):
-        found["learned"] = _learned(split, method, hasher, y, hashed)
+        found["learned"] = _learned(split, hasher, y, hashed)
     for name, codes in found.items():
         if codes is not None:
-            values = score(
-                queries, codes, split, [LABEL], Measures(), ranked_by=ranked_by, weights=weights
-            )[LABEL.name].values
+            scores = score(model, split.queries, codes, split, [LABEL], Measures())
+            values = scores[LABEL.name].values
             yield name, {"MAP": values["MAP"], "P@100": values["P@100"], "train_cpu_s": cost}
 
 

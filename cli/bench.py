@@ -25,7 +25,7 @@ from pg_hashindex.quality.comparison import (
     default_methods,
     load_split,
 )
-from pg_hashindex.quality.plots import check_plot, save_plot
+from pg_hashindex.quality.plots import check_plot, draw, save_figure
 
 from ._outcomes import note_outcome, print_outcomes
 from ._shared import COULD_NOT, json_option, note, parameter, print_json
@@ -298,7 +298,7 @@ def bench_hash(
         raise click.exceptions.Exit(COULD_NOT)
     # After the table, so that it is printed even if the disk is full.
     if plot_file is not None:
-        save_plot(outcomes, plot_file)
+        save_figure(draw(outcomes), plot_file)
         note(f"wrote {plot_file}")
 
 

@@ -12,7 +12,7 @@ from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.quality.comparison import Scores
 from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.quality.evaluate import evaluate as measure
-from pg_hashindex.quality.plots import check_plot, save_evaluation, save_history
+from pg_hashindex.quality.plots import check_plot, draw_evaluation, draw_history, save_figure
 from pg_hashindex.quality.query_sets import QuerySet
 from pg_hashindex.quality.recall_history import HistoryPoint
 
@@ -118,7 +118,7 @@ def evaluate(
             points = recall_history.history(row, set_name)
             _print_history(points, as_json)
             if plot_file is not None:
-                save_history(index, points, plot_file)
+                save_figure(draw_history(points, index), plot_file)
                 note(f"wrote {plot_file}")
             return
         if sets:
@@ -163,7 +163,7 @@ def evaluate(
             echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
             print_table(["measure", "value"], list(found.values.items()))
     if plot_file is not None:
-        save_evaluation(result, plot_file, own=own_candidates)
+        save_figure(draw_evaluation(result, own=own_candidates), plot_file)
         note(f"wrote {plot_file}")
     if passed is False:
         note(

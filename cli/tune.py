@@ -8,7 +8,7 @@ import click
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
-from pg_hashindex.quality.plots import check_plot, save_frontier
+from pg_hashindex.quality.plots import check_plot, draw_frontier, save_figure
 from pg_hashindex.quality.tuning import (
     Advice,
     Effort,
@@ -143,7 +143,7 @@ def tune(
             if as_json:
                 print_json(advice.as_dict() | {"applied": None if made is None else made.name})
             if plot_file is not None:
-                save_frontier(advice, plot_file)
+                save_figure(draw_frontier(advice), plot_file)
                 note(f"wrote {plot_file}")
     if advice.recommended is None or (applied and made is None):
         raise click.exceptions.Exit(NO)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row
+from scipy.special import entr
 
 from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
 from ..db.connection import execute, one_row, translated_errors
@@ -276,8 +277,7 @@ class CodeChecks:
 
     def _entropy(self, bits: NDArray[np.bool_]) -> Finding:
         share = bits.sum(axis=0) / len(bits)
-        parts = np.stack([share, 1 - share])
-        entropy = -(parts * np.log2(np.where(parts > 0, parts, 1))).sum(axis=0)
+        entropy = entr([share, 1 - share]).sum(axis=0) / np.log(2)
         worst, silent = int(entropy.argmin()), int((entropy < 0.05).sum())
         detail = (
             f"bit {worst} tells the least: it is 1 in {100 * share[worst]:.1f} % of codes, an "

@@ -149,17 +149,11 @@ class _Target:
     def write(self, start: int, end: int) -> None:
         """Write the pairs of a block of lists."""
         with self._index.connection.transaction():
+            settings = [self._settings[name] for name in ("max_distance", "radius", "lists")]
             self._execute(
                 "INSERT INTO {table} SELECT p.id::{type}, p.other_id::{type}, p.distance "
                 "FROM ({pairs}) p ON CONFLICT DO NOTHING",
-                [
-                    self._index.name,
-                    self._settings["max_distance"],
-                    self._settings["radius"],
-                    self._settings["lists"],
-                    start,
-                    end - 1,
-                ],
+                [self._index.name, *settings, start, end - 1],
                 pairs=sql.SQL(_PAIRS),
             )
             self._keep(end)

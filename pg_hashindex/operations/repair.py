@@ -8,7 +8,7 @@ repair does not guess which: the user calls `rebind` with the new names.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import LiteralString, TypeAlias
 
 from psycopg import Rollback
 
@@ -17,13 +17,14 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
-from ..index.catalog import HasRow, IndexRow, SwapState, read_row
+from ..index.catalog import HasRow, IndexRow, read_row
 from . import swap as swapping
 from .health import CodeChecks
 
 __all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
 
-_WHY_OUTSIDE = "a repair is made in many transactions"
+#: A table, the column of its vectors and its key; None leaves one as it is.
+Names: TypeAlias = tuple[str | None, str | None, str | None]
 
 # $2 is a table, $3 and $4 are columns; NULL leaves a name as it is.
 _REBIND: LiteralString = """
@@ -134,34 +135,32 @@ def rebind(
     names = (table, column, id_column)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
-    return _run(index.row, names, full=False, undo=False, progress=progress)
+    return _run(index.row, names, progress=progress)
 
 
 def _run(
     index: IndexRow,
-    names: tuple[str | None, str | None, str | None] | None,
+    names: Names | None,
     *,
-    full: bool,
-    undo: bool,
+    full: bool = False,
+    undo: bool = False,
     progress: bool,
 ) -> Repaired:
+    busy = f"index {index.name!r} is being repaired by another session; wait for it"
     with (
         translated_errors(table=index.qualified_table),
-        outside_transactions(index.connection, _WHY_OUTSIDE),
+        outside_transactions(index.connection, "a repair is made in many transactions"),
     ):
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
                 f"repair {shlex.quote(index.swap_of)}"
             )
-        busy = f"index {index.name!r} is being repaired by another session; wait for it"
         with (
             only_one(index.connection, "repair", index.name, busy),
             Job(index.connection, "repair", index.name) as job,
         ):
-            repairer = _Repairer(index, job, full=full, progress=progress)
-            repairer.run(names, undo=undo)
-            return Repaired(index.name, tuple(repairer.done), tuple(repairer.left))
+            return _Repairer(index, job, full=full, progress=progress).run(names, undo=undo)
 
 
 class _Repairer:
@@ -171,7 +170,7 @@ class _Repairer:
         self.done: list[str] = []
         self.left: list[str] = []
 
-    def run(self, names: tuple[str | None, str | None, str | None] | None, *, undo: bool) -> None:
+    def run(self, names: Names | None, *, undo: bool) -> Repaired:
         if undo:
             self.job.phase("giving the swap up")
             model = swapping.undo(self.index)
@@ -179,11 +178,8 @@ class _Repairer:
                 self.done.append(f"gave the swap to model {model} up")
         self.job.phase("looking at the table")
         if names is not None:
-            patiently(
-                self.connection,
-                lambda: self._rebind(names),
-                table=names[0] or self.index.qualified_table,
-            )
+            table = names[0] or self.index.qualified_table
+            patiently(self.connection, lambda: self._rebind(names), table=table)
             self.index = read_row(self.connection, self.index.name)
             self.done.append(
                 f"bound the index to {self.index.qualified_table}, column "
@@ -199,18 +195,15 @@ class _Repairer:
                 unseen = [index.qualified_table]
             self._mend_codes(read_row(self.connection, index.name), unseen)
         self._finish_swap()
+        return Repaired(self.index.name, tuple(self.done), tuple(self.left))
 
     def _rows(self) -> list[IndexRow]:
         """Return the index, and the row beside it during or after a swap."""
-        found = [read_row(self.connection, self.index.name)]
-        sides: tuple[list[SwapState], ...] = (["previous"], ["next", "ready"])
-        for states in sides:
-            name = swapping.beside(found[0], states)
-            if name is not None:
-                found.append(read_row(self.connection, name))
-        return found
+        found = read_row(self.connection, self.index.name)
+        other = swapping.beside(found, ["previous", "next", "ready"])
+        return [found] if other is None else [found, other]
 
-    def _rebind(self, names: tuple[str | None, str | None, str | None]) -> None:
+    def _rebind(self, names: Names) -> None:
         for index in self._rows():
             row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
             self._refuse_faults(index)
@@ -249,15 +242,12 @@ class _Repairer:
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
         verifier = verifier_of(index)(index, self.job, progress=self.progress)
-        mark: tuple[LiteralString, list[Any]] = (
-            _MARK_TRIGGERS,
-            [index.name, index.qualified_table, False],
-        )
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
             if gone and not unseen:
-                execute(self.connection, *mark)
+                unmarked = [index.name, index.qualified_table, False]
+                execute(self.connection, _MARK_TRIGGERS, unmarked)
             return gone
 
         gone = patiently(self.connection, drop_gone, table=index.qualified_table)

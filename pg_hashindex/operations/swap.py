@@ -23,7 +23,6 @@ from ..quality.query_sets import QuerySet, draw
 
 __all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
-_WHY_OUTSIDE = "a swap is made in many transactions"
 _QUERIES = 200
 
 _BESIDE: LiteralString = """
@@ -72,11 +71,7 @@ def swap(
         )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
-    with (
-        translated_errors(table=index.qualified_table),
-        _only_swapper(index),
-        Job(index.connection, "swap", index.name) as job,
-    ):
+    with _only_swapper(index), Job(index.connection, "swap", index.name) as job:
         job.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
         [(name,)] = index.change(begin, [index.name, model, access, column])
@@ -105,18 +100,18 @@ def swap(
 
 def rollback(index: IndexRow) -> str:
     """Return to the codes before the swap; see `HashIndex.rollback`."""
-    with translated_errors(), _only_swapper(index):
-        name = beside(index, ["previous"])
-        if name is not None:
+    with _only_swapper(index):
+        previous = beside(index, ["previous"])
+        if previous is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
-            encode(read_row(index.connection, name))
+            encode(previous)
         _exchange(index, "previous")
         return read_row(index.connection, index.name).model_name
 
 
 def prune(index: IndexRow) -> str:
     """Drop the codes before the swap; see `HashIndex.prune`."""
-    with translated_errors(), _only_swapper(index):
+    with _only_swapper(index):
         model = _drop(index, ["previous"])
         if model is None:
             raise DatabaseStateError(
@@ -127,7 +122,7 @@ def prune(index: IndexRow) -> str:
 
 def undo(index: IndexRow) -> str | None:
     """Give up an unfinished swap; return the model whose codes were dropped, if any."""
-    with translated_errors(), _only_swapper(index):
+    with _only_swapper(index):
         return _drop(index, ["next", "ready"])
 
 
@@ -135,10 +130,9 @@ def resume(
     index: IndexRow, *, rows_per_second: float | None = None, progress: bool = False
 ) -> Swapped | None:
     """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
-    name = beside(index, ["next", "ready"])
-    if name is None:
+    coming = beside(index, ["next", "ready"])
+    if coming is None:
         return None
-    coming = read_row(index.connection, name)
     return swap(
         index,
         coming.model_name,
@@ -148,11 +142,11 @@ def resume(
     )
 
 
-def beside(index: IndexRow, states: list[SwapState]) -> str | None:
-    """Return the name of the row beside an index if it is in one of these states."""
+def beside(index: IndexRow, states: list[SwapState]) -> IndexRow | None:
+    """Return the row beside an index if it is in one of these states."""
     with translated_errors():
         row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
-    return None if row is None else row[0]
+    return None if row is None else read_row(index.connection, row[0])
 
 
 def _compare(
@@ -163,15 +157,11 @@ def _compare(
     random_state: int,
     progress: bool,
 ) -> tuple[Measured | None, Measured | None]:
-    both = [now, coming]
-    if not isinstance(queries, int):
-        before, after = measure_defaults(both, queries, k=k, progress=progress)
-        return before, after
-    asked = draw(now, queries, random_state)
-    if len(asked.queries) < min(queries, 2):
+    asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
+    if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
         return None, None
-    if now.column_name == coming.column_name:
-        before, after = measure_defaults(both, asked, k=k, progress=progress)
+    if not isinstance(queries, int) or now.column_name == coming.column_name:
+        before, after = measure_defaults([now, coming], asked, k=k, progress=progress)
         return before, after
     # Vectors of two columns cannot be compared: each finds its own exact neighbours, or not.
     (before,) = measure_defaults([now], asked, k=k, progress=progress)
@@ -199,10 +189,9 @@ def _exchange(index: IndexRow, state: SwapState) -> None:
 
 
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
-    name = beside(index, states)
-    if name is None:
+    dropped = beside(index, states)
+    if dropped is None:
         return None
-    dropped = read_row(index.connection, name)
     drop_index(dropped)
     return dropped.model_name
 
@@ -211,7 +200,8 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
 def _only_swapper(index: IndexRow) -> Iterator[None]:
     busy = f"index {index.name!r} is being swapped by another session"
     with (
-        outside_transactions(index.connection, _WHY_OUTSIDE),
+        translated_errors(table=index.qualified_table),
+        outside_transactions(index.connection, "a swap is made in many transactions"),
         only_one(index.connection, "swap", index.name, busy),
     ):
         yield

@@ -101,13 +101,4 @@ def score_codes(
     measures = measures or Measures(k=(min(100, len(database)),))
     measures.check(len(database))
     split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
-    query_codes, weights = model.ranking_codes(X[query])
-    return score(
-        model.encode(X[query]),
-        model.row_codes(X[database]),
-        split,
-        [truth],
-        measures,
-        ranked_by=query_codes,
-        weights=weights,
-    )
+    return score(model, X[query], model.row_codes(X[database]), split, [truth], measures)

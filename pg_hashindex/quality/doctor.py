@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 import psycopg
@@ -18,7 +18,15 @@ from numpy.typing import ArrayLike
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from ..db.connection import Connection, outside_transactions, prepare, translated_errors
+from ..db.connection import (
+    EXTENSION,
+    Connection,
+    execute,
+    one_row,
+    outside_transactions,
+    prepare,
+    translated_errors,
+)
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
@@ -27,14 +35,13 @@ from .doctor_catalog import (
     METRICS,
     CatalogIndex,
     check_table,
-    extension_schema,
     locked,
     read_facts,
     read_indexes,
     read_memory,
 )
 from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
-from .measuring import Answers
+from .measuring import Answers, ask
 from .query_sets import read_log
 
 __all__ = ["diagnose"]
@@ -62,16 +69,6 @@ class _Query(NamedTuple):
 
 class _LateError(Exception):
     """The time is over."""
-
-
-class _Found(NamedTuple):
-    """An index, and what its searches are written with."""
-
-    of: VectorIndex
-    # Those of its partitions too.
-    names: frozenset[str]
-    operator: sql.Composable
-    tried: tuple[int, ...]
 
 
 def diagnose(
@@ -140,28 +137,22 @@ def diagnose(
     deadline = time.monotonic() + timeout
     with outside_transactions(connection, "the doctor looks at one state of the table"):
         try:
-            with translated_errors(), _in_time(timeout), connection.transaction():
+            with translated_errors(), connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(connection, table, column, k, filters, metric, deadline, say)
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
+        except _LateError:
+            raise DatabaseStateError(
+                f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
+            ) from None
         except DatabaseStateError as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
                 raise InUseError(locked(connection, table)) from error
             raise
     return replace(diagnosis, advice=advise(diagnosis, goal)) if measure else diagnosis
-
-
-@contextmanager
-def _in_time(timeout: float) -> Iterator[None]:
-    try:
-        yield
-    except _LateError:
-        raise DatabaseStateError(
-            f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
-        ) from None
 
 
 def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None) -> None:
@@ -193,20 +184,17 @@ class _Doctor:
     ) -> None:
         self._connection, self._k, self._say = connection, k, say
         self._deadline = deadline
-        self._cursor = RawCursor(connection)
         self._numbers = 0
         self._notes: list[str] = []
         self._complete = True
         with self._by(deadline):
-            self._oid = check_table(self._cursor, connection, table, column)
+            self._oid = check_table(connection, table, column)
             self._source = TableSource.find(connection, table, column)
             self._filters = [self._checked_filter(text) for text in filters]
-        self._schema = extension_schema(self._cursor)
-        self._found = [
-            self._as_found(read) for read in read_indexes(self._cursor, self._oid, column)
-        ]
-        metrics = (found.of.metric for found in self._found if found.of.metric is not None)
-        self._metric = metric or next(metrics, "l2")
+        self._schema = sql.Identifier(one_row(connection, EXTENSION)[0])
+        self._found = read_indexes(connection, self._oid, column)
+        metrics = (found.entry.metric for found in self._found)
+        self._metric = metric or next(filter(None, metrics), "l2")
         self._facts: TableFacts
 
     # The table and its indexes -------------------------------------------------------------------
@@ -228,13 +216,12 @@ class _Doctor:
                 "give each dimension a column, or a partition, of its own"
             )
         self._facts = read_facts(
-            self._cursor,
             self._source,
             self._oid,
-            dimensions[0],
-            1 - len(rows) / looked_at,
-            sum(row[3] for row in rows) // len(rows),
-            self._notes,
+            dimension=dimensions[0],
+            null_share=1 - len(rows) / looked_at,
+            vector_bytes=sum(row[3] for row in rows) // len(rows),
+            notes=self._notes,
         )
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
@@ -257,7 +244,8 @@ class _Doctor:
         percent = min(100.0, 100 * 3 * wanted / max(self._source.estimate, 1))
         while True:
             with self._by(self._deadline):
-                rows = self._rows(
+                rows = execute(
+                    self._connection,
                     sql.SQL(
                         "SELECT {column}, tableoid::bigint, ctid::text, "
                         "pg_catalog.pg_column_size({column}) FROM {table} TABLESAMPLE {method} "
@@ -268,8 +256,8 @@ class _Doctor:
                         percent=sql.Literal(percent),
                         seed=sql.Literal(seed),
                         most=sql.Literal(20 * wanted),
-                    )
-                )
+                    ),
+                ).fetchall()
             found = [row for row in rows if row[0] is not None]
             if len(found) >= wanted or percent >= 100:
                 return found, max(len(rows), 1)
@@ -279,18 +267,17 @@ class _Doctor:
     def _names(self) -> dict[str, sql.Composable]:
         return {"table": self._source.table, "column": sql.Identifier(self._source.vector)}
 
-    def _as_found(self, read: CatalogIndex) -> _Found:
-        if read.entry.method == "hnsw":
+    def _tried(self, index: VectorIndex) -> tuple[int, ...]:
+        """Return the settings to try an index with."""
+        if index.method == "hnsw":
             # One more than k, for the row that a query was taken from.
-            tried = tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
-        else:
-            options = dict(option.partition("=")[::2] for option in read.entry.options)
-            lists = int(options.get("lists", 100))
-            tried = tuple(value for value in _PROBES if value <= lists)
-        return _Found(read.entry, read.names, self._operator(read.operator), tried)
+            return tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
+        options = dict(option.partition("=")[::2] for option in index.options)
+        lists = int(options.get("lists", 100))
+        return tuple(value for value in _PROBES if value <= lists)
 
     def _operator(self, name: str) -> sql.Composable:
-        return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._schema), sql.SQL(name))
+        return sql.SQL("OPERATOR({}.{})").format(self._schema, sql.SQL(name))
 
     def _checked_filter(self, text: str) -> str:
         """Refuse what is no condition on the table; a filter has the rights of the caller."""
@@ -299,7 +286,7 @@ class _Doctor:
         )
         try:
             # By a parameter, and so by the extended protocol, which takes one statement alone.
-            self._cursor.execute(sql.SQL("EXPLAIN ") + statement, [0])
+            execute(self._connection, sql.SQL("EXPLAIN ") + statement, [0])
         except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
                 raise
@@ -315,8 +302,8 @@ class _Doctor:
         """Ask the queries by exact search, then by each index."""
         diagnosis = Diagnosis(
             table=self._facts,
-            memory=read_memory(self._cursor),
-            indexes=[found.of for found in self._found],
+            memory=read_memory(self._connection),
+            indexes=[found.entry for found in self._found],
             k=self._k,
             queries=len(asked),
             filters=tuple(self._filters),
@@ -342,7 +329,7 @@ class _Doctor:
                 truth = truths[self._scope_of(found, filter_)]
                 if truth is not None:
                     p50, points = self._sweep(found, asked, truth, filter_)
-                    first.setdefault(found.of.name, p50)
+                    first.setdefault(found.entry.name, p50)
                     diagnosis.points.extend(points)
         return replace(
             diagnosis,
@@ -354,19 +341,19 @@ class _Doctor:
             complete=self._complete,
         )
 
-    def _scope_of(self, found: _Found, filter_: str | None) -> tuple[str, str | None]:
+    def _scope_of(self, found: CatalogIndex, filter_: str | None) -> tuple[str, str | None]:
         """Return the metric, and the condition that queries need to have a partial index used.
 
         Under a filter it is the filter that has to imply it.
         """
-        condition = found.of.condition if filter_ is None else None
-        return found.of.metric or self._metric, condition
+        condition = found.entry.condition if filter_ is None else None
+        return found.entry.metric or self._metric, condition
 
     def _round_trip(self) -> float:
         milliseconds = []
         for _ in range(7):
             start = time.perf_counter()
-            self._row("SELECT 1")
+            one_row(self._connection, "SELECT 1")
             milliseconds.append(1000 * (time.perf_counter() - start))
         return round(float(np.median(milliseconds)), 3)
 
@@ -380,7 +367,7 @@ class _Doctor:
         answers = Answers([], [])
         try:
             with self._by(until):
-                self._ask(self._exact(metric, condition, filter_), asked, answers, until)
+                self._ask(self._exact(metric, condition, filter_), asked, until, answers)
         except _LateError:
             pass
         if not answers.distances:
@@ -401,10 +388,10 @@ class _Doctor:
         return answers
 
     def _sweep(
-        self, found: _Found, asked: list[_Query], truth: Answers, filter_: str | None
+        self, found: CatalogIndex, asked: list[_Query], truth: Answers, filter_: str | None
     ) -> tuple[float | None, list[Point]]:
         """Ask by an index with one setting after the other; return the first median too."""
-        index, points, first = found.of, [], None
+        index, points, first = found.entry, [], None
         if not index.valid:
             self._notes.append(
                 f"index {index.name} is not valid, and so not used: REINDEX INDEX CONCURRENTLY "
@@ -414,12 +401,10 @@ class _Doctor:
         self._say(f"searching by {index.name}{_under(filter_)}")
         asked = asked[: len(truth.distances)]
         current, iterates = self._current(index)
-        tried: Sequence[tuple[int, bool]]
-        if filter_ is None:
-            tried = [(value, iterates) for value in sorted({current, *found.tried})]
-        else:
-            most = max(current, *found.tried) if found.tried else current
-            tried = list(dict.fromkeys([(current, iterates), (current, True), (most, True)]))
+        values = sorted({current, *self._tried(index)})
+        tried = [(value, iterates) for value in values]
+        if filter_ is not None:
+            tried = list(dict.fromkeys([(current, iterates), (current, True), (values[-1], True)]))
         try:
             if filter_ is None:
                 answers = self._ask_index(found, asked, filter_, current, iterates)
@@ -430,13 +415,18 @@ class _Doctor:
                 answers = self._ask_index(found, asked, filter_, value, iterative)
                 if answers is None:
                     break
-                point = _compared(index.name, filter_, truth, answers, self._k)
                 points.append(
-                    replace(
-                        point,
+                    Point(
+                        index=index.name,
+                        filter=filter_,
                         value=value,
                         iterative=iterative,
                         current=(value, iterative) == (current, iterates),
+                        recall=round(answers.recall(truth, self._k), 4),
+                        returned=round(sum(map(len, answers.distances)) / len(asked), 2),
+                        wanted=round(sum(map(len, truth.distances)) / len(asked), 2),
+                        p50_ms=round(answers.p50_ms, 3),
+                        p95_ms=round(answers.p95_ms, 3),
                     )
                 )
         except _LateError:
@@ -450,30 +440,33 @@ class _Doctor:
         """Return what sessions of this role search with, and whether they scan iteratively."""
         # Known only once pgvector's library is loaded, which exact search has done.
         names = [f"{index.method}.{index.setting}", f"{index.method}.iterative_scan"]
-        value, iterative = self._row(
-            "SELECT current_setting($1::text, true), current_setting($2::text, true)", names
+        value, iterative = one_row(
+            self._connection,
+            "SELECT current_setting($1::text, true), current_setting($2::text, true)",
+            names,
         )
         usual = 40 if index.method == "hnsw" else 1
         return int(value or usual), (iterative or "off") != "off"
 
     def _ask_index(
         self,
-        found: _Found,
+        found: CatalogIndex,
         asked: list[_Query],
         filter_: str | None,
         value: int,
         iterative: bool,
     ) -> Answers | None:
-        index = found.of
-        relaxed = "relaxed_order" if iterative else "off"
+        index = found.entry
         settings = {
+            # The other kind of index costs more.
+            "hnsw.ef_search": 1000,
+            "ivfflat.probes": 32768,
             f"{index.method}.{index.setting}": value,
-            f"{index.method}.iterative_scan": relaxed,
+            f"{index.method}.iterative_scan": "relaxed_order" if iterative else "off",
             # Then nothing else is as cheap as an index that has the order.
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
-            **self._dearer(index),
         }
         answers = Answers([], [])
         with self._by(self._deadline, settings):
@@ -488,90 +481,86 @@ class _Doctor:
                     f"{other} for its queries"
                 )
                 return None
-            self._ask(statement, asked[:_WARM_UP], Answers([], []), self._deadline)
-            self._ask(statement, asked, answers, self._deadline)
-        if len(answers.distances) < len(asked):
-            raise _LateError
+            self._ask(statement, asked, self._deadline, answers, _WARM_UP)
         return answers
 
-    @staticmethod
-    def _dearer(index: VectorIndex) -> dict[str, int]:
-        """Return settings that make the other kind of index cost more."""
-        return {"ivfflat.probes": 32768} if index.method == "hnsw" else {"hnsw.ef_search": 1000}
-
     # Statements ---------------------------------------------------------------------------------
-
-    def _where(self, *conditions: str | None) -> sql.Composable:
-        given = [
-            sql.SQL("(({}\n))").format(sql.SQL(condition)) for condition in conditions if condition
-        ]
-        return sql.SQL(" WHERE ") + sql.SQL(" AND ").join(given) if given else sql.SQL("")
 
     @property
     def _query(self) -> sql.Composable:
         """The query as a value of the column's type."""
-        schema = sql.Identifier(self._schema)
-        cast = sql.SQL("$1::{}.vector").format(schema)
+        query = sql.SQL("$1::{}.vector").format(self._schema)
         if self._source.vector_type == "halfvec":
-            cast += sql.SQL("::{}.halfvec").format(schema)
-        return cast
+            query += sql.SQL("::{}.halfvec").format(self._schema)
+        return query
 
-    def _exact(self, metric: str, condition: str | None, filter_: str | None) -> sql.Composable:
+    def _statement(
+        self,
+        text: LiteralString,
+        metric: str,
+        conditions: Sequence[str | None],
+        n: int,
+        **more: sql.Composable,
+    ) -> sql.Composed:
+        given = [
+            sql.SQL("(({}\n))").format(sql.SQL(condition)) for condition in conditions if condition
+        ]
+        names: dict[str, sql.Composable] = {
+            **self._names,
+            "operator": self._operator(_OPERATORS[metric]),
+            "query": self._query,
+            "where": sql.SQL(" WHERE " if given else "") + sql.SQL(" AND ").join(given),
+            "n": sql.Literal(n),
+        }
+        return sql.SQL(text).format(**names, **more)
+
+    def _exact(self, metric: str, condition: str | None, filter_: str | None) -> sql.Composed:
         # "+ 0" hides the order from indexes; in the answer too, or each distance is computed twice.
-        return sql.SQL(
+        return self._statement(
             "SELECT tableoid::bigint, ctid::text, "
             "({column} {operator} {query}) OPERATOR(pg_catalog.+) 0 AS distance "
-            "FROM {table}{where} ORDER BY distance LIMIT {n}"
-        ).format(
-            **self._names,
-            operator=self._operator(_OPERATORS[metric]),
-            query=self._query,
-            where=self._where(f'"{_quoted(self._source.vector)}" IS NOT NULL', condition, filter_),
-            n=sql.Literal(self._k + 1),
+            "FROM {table}{where} ORDER BY distance LIMIT {n}",
+            metric,
+            (condition, filter_),
+            self._k + 1,
         )
 
-    def _plain(self, metric: str, filter_: str | None) -> sql.Composable:
+    def _plain(self, metric: str, filter_: str | None) -> sql.Composed:
         """Return the query that everybody writes."""
-        return sql.SQL(
-            "SELECT ctid FROM {table}{where} ORDER BY {column} {operator} {query} LIMIT {n}"
-        ).format(
-            **self._names,
-            operator=self._operator(_OPERATORS[metric]),
-            query=self._query,
-            where=self._where(filter_),
-            n=sql.Literal(self._k),
+        return self._statement(
+            "SELECT ctid FROM {table}{where} ORDER BY {column} {operator} {query} LIMIT {n}",
+            metric,
+            (filter_,),
+            self._k,
         )
 
-    def _indexed(self, found: _Found, filter_: str | None, value: int) -> sql.Composable:
-        index = found.of
+    def _indexed(self, found: CatalogIndex, filter_: str | None, value: int) -> sql.Composed:
+        index = found.entry
         metric, condition = self._scope_of(found, filter_)
-        indexed: sql.Composable = self._names["column"]
-        query = self._query
+        indexed, code = self._names["column"], self._query
         if index.expression is not None:
             # The same expression of the query: the innermost column of that name is meant.
             indexed = sql.SQL("({})").format(sql.SQL(index.expression))
-            query = sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
+            code = sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
                 indexed, self._query, self._names["column"]
             )
-        nearest = sql.SQL(
+        n = self._k + 1
+        nearest = self._statement(
             "SELECT tableoid::bigint AS place, ctid::text AS line, "
-            "({column} {exact} {query})::float8 AS distance FROM {table}{where} "
-            "ORDER BY {indexed} {operator} {code} LIMIT {n}"
-        ).format(
-            **self._names,
-            exact=self._operator(_OPERATORS[metric]),
-            query=self._query,
-            where=self._where(condition, filter_),
+            "({column} {operator} {query})::float8 AS distance FROM {table}{where} "
+            "ORDER BY {indexed} {order} {code} LIMIT {n}",
+            metric,
+            (condition, filter_),
+            n if index.metric else max(value, n),
             indexed=indexed,
-            operator=found.operator,
-            code=query,
-            # Bits are re-ranked by the exact distance.
-            n=sql.Literal(self._k + 1 if index.metric else max(value, self._k + 1)),
+            order=self._operator(found.operator),
+            code=code,
         )
         if index.metric:
             return nearest
+        # Bits are re-ranked by the exact distance.
         return sql.SQL("SELECT * FROM ({}) found ORDER BY found.distance LIMIT {}").format(
-            nearest, sql.Literal(self._k + 1)
+            nearest, sql.Literal(n)
         )
 
     # Running ------------------------------------------------------------------------------------
@@ -597,34 +586,35 @@ class _Doctor:
         self._set("statement_timeout", milliseconds)
 
     def _set(self, name: str, value: Any) -> None:
-        self._cursor.execute("SELECT pg_catalog.set_config($1, $2, true)", [name, str(value)])
+        setting = "SELECT pg_catalog.set_config($1, $2, true)"
+        execute(self._connection, setting, [name, str(value)])
 
     def _ask(
-        self, statement: sql.Composable, asked: list[_Query], answers: Answers, until: float
+        self,
+        statement: sql.Composable,
+        asked: list[_Query],
+        until: float,
+        answers: Answers,
+        warm_up: int = 0,
     ) -> None:
         """Ask queries one after the other, and leave out the row that each was taken from."""
         self._numbers += 1
         # A plan that was made under other settings is not to be used again.
         text = sql.SQL("/* {} */ ").format(sql.SQL(str(self._numbers))) + statement
-        for query in asked:
-            start = time.perf_counter()
-            rows = self._cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
-            seconds = time.perf_counter() - start
-            answers.milliseconds.append(1000 * seconds)
-            kept = [
-                row[2] for row in rows if row[2] is not None and (row[0], row[1]) != query.place
-            ]
-            distances = np.array(kept[: self._k], np.float64)
-            answers.distances.append(distances[np.isfinite(distances)])
-            if time.monotonic() > until:
-                return
-            if seconds > 1:
-                # The limit is of one statement.
-                self._limit(until)
+        cursor = RawCursor(self._connection)
+
+        def search(query: _Query) -> list[Any]:
+            rows = cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
+            others = [row[1:] for row in rows if row[:2] != query.place and row[2] is not None]
+            return [row for row in others[: self._k] if np.isfinite(row[1])]
+
+        # The limit of time is of one statement.
+        ask(search, asked, answers, warm_up=warm_up, done=lambda: self._limit(until))
 
     def _chosen(self, statement: sql.Composable, query: _Query) -> set[str]:
         """Return the indexes that a plan reads."""
-        (plan,) = self._row(sql.SQL("EXPLAIN (FORMAT JSON) ") + statement, [query.vector])
+        explained = sql.SQL("EXPLAIN (FORMAT JSON) ") + statement
+        (plan,) = one_row(self._connection, explained, [query.vector])
         return set(_indexes_in(plan[0]["Plan"]))
 
     def _as_scope(
@@ -638,14 +628,12 @@ class _Doctor:
                 query = _Query(Vector(np.zeros(self._facts.dimension, np.float32)))
                 chosen = self._chosen(self._plain(metric, filter_), query) & vectors
                 planner = next(
-                    (found.of.name for found in self._found if found.names & chosen), "exact"
+                    (found.entry.name for found in self._found if found.names & chosen), "exact"
                 )
                 if filter_ is not None:
-                    rows = self._row(
-                        sql.SQL("SELECT count(*) FROM {table}{where}").format(
-                            **self._names, where=self._where(condition, filter_)
-                        )
-                    )[0]
+                    count: LiteralString = "SELECT count(*) FROM {table}{where}"
+                    counted = self._statement(count, metric, (condition, filter_), 0)
+                    (rows,) = one_row(self._connection, counted)
         except _LateError:
             pass
         return Scope(
@@ -664,37 +652,14 @@ class _Doctor:
         statement = self._exact(self._metric, None, None)
         try:
             with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):
-                (plan,) = self._row(
-                    sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ") + statement,
-                    [asked[0].vector],
+                explained = (
+                    sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ") + statement
                 )
+                (plan,) = one_row(self._connection, explained, [asked[0].vector])
         except _LateError:
             return None
         pages: int = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
         return round(pages / max(self._facts.rows, 1), 2)
-
-    def _rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
-        return self._cursor.execute(statement, list(values)).fetchall()
-
-    def _row(self, statement: Any, values: Sequence[Any] = ()) -> Any:
-        return self._rows(statement, values)[0]
-
-
-def _compared(index: str, filter_: str | None, truth: Answers, answers: Answers, k: int) -> Point:
-    """Count the right answers: of rows at the distance of the last one any will do."""
-    n = len(truth.distances)
-    return Point(
-        index=index,
-        filter=filter_,
-        value=0,
-        iterative=False,
-        current=False,
-        recall=round(answers.recall(truth, k), 4),
-        returned=round(sum(map(len, answers.distances)) / n, 2),
-        wanted=round(sum(map(len, truth.distances)) / n, 2),
-        p50_ms=round(answers.p50_ms, 3),
-        p95_ms=round(answers.p95_ms, 3),
-    )
 
 
 def _indexes_in(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -706,7 +671,3 @@ def _indexes_in(plan: Mapping[str, Any]) -> Iterator[str]:
 
 def _under(filter_: str | None) -> str:
     return "" if filter_ is None else f" where {filter_}"
-
-
-def _quoted(name: str) -> str:
-    return name.replace('"', '""')

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from .doctor_findings import Diagnosis, Point, Suggestion, VectorIndex
+from .doctor_findings import Diagnosis, Point, Scope, Suggestion, VectorIndex
 
 __all__ = [
     "HNSW_DIMENSIONS",
@@ -71,19 +71,26 @@ def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
     urgent = [*_indexes(found, goal), *_filters(found, goal), *_dead(found)]
     smaller = [*_memory(found)]
     if not urgent and not smaller:
-        urgent.append(_leave(found, goal))
+        urgent.append(_leave(found))
     return [*urgent, *smaller, *_unused(found), *_toast(found)]
 
 
+def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
+    """Return what searches without a filter found by an index."""
+    return [p for p in found.points if p.index == index.name and p.filter is None]
+
+
 def _now(found: Diagnosis, index: VectorIndex) -> Point | None:
-    return next(
-        (p for p in found.points if p.index == index.name and p.filter is None and p.current), None
-    )
+    return next((point for point in _points(found, index) if point.current), None)
 
 
-def _leave(found: Diagnosis, goal: float) -> Suggestion:
-    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+def _exact(found: Diagnosis) -> Scope | None:
+    return next((scope for scope in found.scopes if scope.filter is None), None)
+
+
+def _leave(found: Diagnosis) -> Suggestion:
     if not found.indexes:
+        exact = _exact(found)
         time = "" if exact is None else f": an exact search takes {exact.p50_ms:.3g} ms"
         return Suggestion("leave", f"Leave it: {found.table.rows} rows need no index{time}.")
     good = [point for index in found.indexes if (point := _now(found, index)) is not None]
@@ -98,24 +105,16 @@ def _leave(found: Diagnosis, goal: float) -> Suggestion:
 
 
 def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
-    table = found.table
     usable = [index for index in found.indexes if index.valid]
-    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+    exact = _exact(found)
     if not usable and exact is not None and exact.p50_ms > _FAST_MS:
-        yield _first_index(found, exact.p50_ms)
+        yield _first_index(found, exact)
     for index in usable:
-        now = _now(found, index)
+        now, points = _now(found, index), _points(found, index)
         if now is None or now.recall >= goal:
             continue
         module = f"{index.method}.{index.setting}"
-        enough = next(
-            (
-                point
-                for point in found.points
-                if point.index == index.name and point.filter is None and point.recall >= goal
-            ),
-            None,
-        )
+        enough = next((point for point in points if point.recall >= goal), None)
         if enough is not None:
             text = (
                 f"Raise {module} from {now.value} to {enough.value}: {index.name} finds "
@@ -124,25 +123,15 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             )
             if index.metric is None:
                 text += " Re-rank as many candidates: the LIMIT of the inner query, too."
-            yield Suggestion(
-                "raise",
-                text,
-                (
-                    f"SET {module} = {enough.value};",
-                    f"ALTER ROLE CURRENT_USER SET {module} = {enough.value};  -- for new sessions",
-                ),
-            )
+            session = f"SET {module} = {enough.value};"
+            role = f"ALTER ROLE CURRENT_USER SET {module} = {enough.value};  -- for new sessions"
+            yield Suggestion("raise", text, (session, role))
             continue
-        best = max(
-            (p for p in found.points if p.index == index.name and p.filter is None),
-            key=lambda point: point.recall,
-        )
-        how = (
-            "with more edges (m = 32, ef_construction = 128)"
-            if index.method == "hnsw"
-            else "on the rows as they are now, with "
-            f"{max(10, int(table.rows**0.5))} lists or as HNSW"
-        )
+        best = max(points, key=lambda point: point.recall)
+        how = "with more edges (m = 32, ef_construction = 128)"
+        if index.method != "hnsw":
+            lists = max(10, int(found.table.rows**0.5))
+            how = f"on the rows as they are now, with {lists} lists or as HNSW"
         yield Suggestion(
             "rebuild",
             f"Build {index.name} again {how}: {best.recall:.1%} is the best that it finds, with "
@@ -151,10 +140,10 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
         )
 
 
-def _first_index(found: Diagnosis, exact_ms: float) -> Suggestion:
+def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
     table = found.table
-    size = hnsw_bytes(table.rows, _bytes_of(table.type, table.dimension))
-    exact = f"An exact search takes {exact_ms:.3g} ms"
+    size = hnsw_bytes(table.rows, (4 if table.type == "vector" else 2) * table.dimension)
+    exact = f"An exact search takes {scope.p50_ms:.3g} ms"
     if table.dimension > HNSW_DIMENSIONS[table.type]:
         return Suggestion(
             "index",
@@ -165,7 +154,7 @@ def _first_index(found: Diagnosis, exact_ms: float) -> Suggestion:
     column = table.quoted_column
     if not table.declared:
         column = f"({column}::{table.type}({table.dimension}))"
-    operators = f"{table.type}_{_metric(found)}_ops"
+    operators = f"{table.type}_{scope.metric}_ops"
     return Suggestion(
         "index",
         f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
@@ -181,7 +170,7 @@ def _first_index(found: Diagnosis, exact_ms: float) -> Suggestion:
 
 def _memory(found: Diagnosis) -> Iterator[Suggestion]:
     """Say what to do about indexes that are larger than memory."""
-    table, memory = found.table, found.memory
+    table, memory, exact = found.table, found.memory, _exact(found)
     for index in found.indexes:
         if index.valid and index.bytes > memory.effective_cache_size:
             what = "the memory that the server expects to have (effective_cache_size)"
@@ -207,7 +196,7 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
                     _create(
                         found,
                         f"({table.quoted_column}::halfvec({table.dimension})) "
-                        f"halfvec_{_metric(found)}_ops",
+                        f"halfvec_{exact.metric if exact else 'l2'}_ops",
                     ),
                 ),
             )
@@ -228,10 +217,8 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
 
 
 def _misses(found: Diagnosis, index: VectorIndex) -> bool:
-    now = _now(found, index)
-    cold = (
-        now is not None and index.first_p50_ms is not None and (index.first_p50_ms > 3 * now.p50_ms)
-    )
+    now, first = _now(found, index), index.first_p50_ms
+    cold = now is not None and first is not None and first > 3 * now.p50_ms
     return cold or (index.cached_share is not None and index.cached_share < 0.9)
 
 
@@ -270,15 +257,16 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             for point in found.points
             if (point.index, point.filter) == (now.index, now.filter) and point.iterative
         ]
+        best = max(iterative, key=lambda point: point.recall, default=None)
         enough = next((point for point in iterative if point.recall >= goal), None)
-        best = enough or max(iterative, key=lambda point: point.recall, default=None)
-        if best is not None and best is enough:
+        if enough is not None:
             yield Suggestion(
                 "iterative_scan",
-                f"{said} With iterative scans it finds {best.recall:.1%} in {best.p50_ms:.3g} ms.",
+                f"{said} With iterative scans it finds {enough.recall:.1%} in "
+                f"{enough.p50_ms:.3g} ms.",
                 (
                     f"SET {index.method}.iterative_scan = 'relaxed_order';",
-                    f"SET {index.method}.{index.setting} = {best.value};",
+                    f"SET {index.method}.{index.setting} = {enough.value};",
                 ),
             )
             continue
@@ -365,14 +353,6 @@ def _ours(found: Diagnosis) -> str:
 def _create(found: Diagnosis, what: str) -> str:
     how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
     return f"CREATE INDEX {how}ON {found.table.name} USING hnsw ({what});"
-
-
-def _metric(found: Diagnosis) -> str:
-    return next((scope.metric for scope in found.scopes if scope.filter is None), "l2")
-
-
-def _bytes_of(kind: str, dimension: int) -> int:
-    return (4 if kind == "vector" else 2) * dimension
 
 
 def _duration(seconds: float) -> str:

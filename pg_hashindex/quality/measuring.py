@@ -64,6 +64,7 @@ class Answers(NamedTuple):
 def ask(
     search: Callable[[Query], Sequence[Sequence[Any]]],
     queries: Sequence[Query],
+    answers: Answers | None = None,
     *,
     warm_up: int = 0,
     most_seconds: float | None = None,
@@ -73,11 +74,11 @@ def ask(
 
     A search returns rows of a key and a distance, nearest first. ``warm_up`` queries are run
     before, without timing. After ``most_seconds`` no more queries are run, except the first 30.
-    ``done`` is called after each.
+    ``done`` is called after each; if it raises, ``answers`` has what came before.
     """
     for query in queries[:warm_up]:
         search(query)
-    answers = Answers([], [])
+    answers = Answers([], []) if answers is None else answers
     began = time.perf_counter()
     for query in queries:
         start = time.perf_counter()
@@ -149,16 +150,18 @@ class Measuring:
     def __init__(self, indexes: Sequence[IndexRow], queries: QuerySet, k: int) -> None:
         first = indexes[0]
         for index in indexes[1:]:
-            if _searched(index) != _searched(first):
+            if (one := _searched(first)) != (other := _searched(index)):
                 raise InvalidInputError(
                     f"indexes {first.name!r} and {index.name!r} cannot be compared: the one is of "
-                    f"{_described(first)}, the other of {_described(index)}"
+                    f"{one}, the other of {other}"
                 )
         self.k = k
         asked = _resolved(first, queries)
         known = np.ones(len(asked), dtype=bool)
         for index in indexes:
-            known &= _known(index, asked)
+            network = index.loaded_model.network if index.network == "rows" and asked else None
+            if network is not None:
+                known &= network.knows(np.stack([query.vector.to_numpy() for query in asked]))
         self.asked = [query for query, usable in zip(asked, known, strict=True) if usable]
         #: Queries that an index has no code for.
         self.skipped = len(asked) - len(self.asked)
@@ -230,14 +233,9 @@ class Measuring:
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
 
-def _searched(index: IndexRow) -> tuple[str, ...]:
-    return (
-        index.schema_name, index.table_name, index.column_name, index.id_column, index.metric,
-    )  # fmt: skip
-
-
-def _described(index: IndexRow) -> str:
-    return f"{index.qualified_table}.{index.column_name} by {index.metric}"
+def _searched(index: IndexRow) -> str:
+    column = f"{index.qualified_table}.{index.column_name}"
+    return f"{column} (key {index.id_column}) by {index.metric}"
 
 
 def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
@@ -258,11 +256,3 @@ def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
             binary=index.binary_ids,
         ).fetchall()
     return [_Asked(query.vector, *keys) for query, keys in zip(queries.queries, rows, strict=True)]
-
-
-def _known(index: IndexRow, asked: Sequence[_Asked]) -> NDArray[np.bool_]:
-    if index.network != "rows" or not asked:
-        return np.ones(len(asked), dtype=bool)
-    network = index.loaded_model.network
-    assert network is not None  # noqa: S101
-    return network.knows(np.stack([query.vector.to_numpy() for query in asked]))

@@ -275,7 +275,7 @@ def test_the_same_draw_gives_the_same_numbers(
         gather(index, queries=9, candidates=[5], random_state=seed) for seed in (1, 1, 2)
     )
     recalls = [
-        [point.recall for point in one.measurement.evaluation.points]  # type: ignore[union-attr]
+        [point.recall for point in one.measurement.points]  # type: ignore[union-attr]
         for one in (first, again, other)
     ]
     assert recalls[0] == recalls[1]

@@ -243,7 +243,9 @@ def test_a_model_of_less_recall_is_refused(
     with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
         index.swap("poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
-    assert beside(index, ["ready"]) == "items_idx~2"
+    ready = beside(index, ["ready"])
+    assert ready is not None
+    assert ready.name == "items_idx~2"
     # What is there is taken, and need not be made again.
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
     done = index.swap("poor", force=True)

@@ -303,7 +303,7 @@ def test_without_training_rows_that_differ(rows):
     ],
 )
 def test_refuses_before_any_work(split, methods, options, message, monkeypatch):
-    monkeypatch.setattr(outcomes, "_outcomes", None)
+    monkeypatch.setattr(outcomes, "_warm_up", None)
     with pytest.raises(InvalidInputError, match=message):
         run(split, *methods, **options)
 
@@ -316,8 +316,11 @@ def test_refuses_truth_by_labels_that_are_not_there(rows):
 def test_learned_codes_of_the_database(split, rows, labels):
     """Only where all of the database was trained on; rows without a label stay hashed."""
     assert [outcome.codes for outcome in run(split, "learning")] == ["hashed"]
-    on_database = Method("learning", train_on="database")
-    hashed, learned = run(split, on_database)
+    places = np.arange(360)
+    on_database = replace(
+        split, train=split.database, train_labels=split.labels, train_places=places
+    )
+    hashed, learned = run(on_database, "learning")
     assert (hashed.codes, learned.codes, learned.train_rows) == ("hashed", "learned", 360)
     # A permutation of the database is the database too.
     order = np.random.default_rng(0).permutation(360)
@@ -343,7 +346,7 @@ def test_learned_codes_stand_at_their_rows(split):
     )
     hasher = Learning(n_bits=8, random_state=0).fit(partly.train, partly.train_labels)
     hashed = hasher.encode(partly.database)
-    codes = outcomes._learned(partly, Method("learning"), hasher, partly.train_labels, hashed)
+    codes = outcomes._learned(partly, hasher, partly.train_labels, hashed)
     assert np.array_equal(codes[y < 0], hashed[y < 0])
     for number in range(8):
         assert len(np.unique(codes[y == number], axis=0)) == 1
@@ -367,7 +370,8 @@ def test_a_transductive_method_learns_from_all_that_is_to_have_codes(split, rows
     expected = metrics.mean_average_precision(*pair, split.relevant(LABEL))
     assert outcome.scores["label"].values["MAP"] == expected
 
-    every = Method("tagged", train_on="database").transductive_data(split)[1]
+    on_database = replace(split, train_labels=split.labels, train_places=np.arange(360))
+    every = Method("tagged").transductive_data(on_database)[1]
     assert np.array_equal(every, np.concatenate([split.labels, np.full(40, -1)]))
     one_hot = np.eye(8, dtype=np.uint8)
     for form in (np.asarray, scipy.sparse.csr_array):

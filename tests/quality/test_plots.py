@@ -83,20 +83,21 @@ def test_each_method_has_a_look_of_its_own(outcomes):
 
 @pytest.mark.parametrize("name", ["a.png", "a.PDF", "a.svg"])
 def test_files(outcomes, name, tmp_path):
-    plots.save_plot(outcomes[:2], tmp_path / name)
+    plots.save_figure(plots.draw(outcomes[:2]), tmp_path / name)
     assert (tmp_path / name).stat().st_size > 5_000
 
 
 def test_refuses(outcomes, tmp_path, monkeypatch):
     (tmp_path / "folder.png").mkdir()
+    figure = plots.draw(outcomes)
     for path, message in (
         (tmp_path / "a.xyz", r"a.xyz does not end .* \.pdf, .*\.png"),
         (tmp_path / "a", "does not end"),
         (tmp_path / "none" / "a.png", "no folder .*none"),
-        (tmp_path / "folder.png", "it is a folder"),
+        (tmp_path / "folder.png", "it is no plain file"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            plots.save_plot(outcomes, path)
+            plots.save_figure(figure, path)
     with pytest.raises(InvalidInputError, match="no method has scores"):
         plots.draw([Outcome("itq", 8, 0, error="too long")])
     monkeypatch.setattr("os.access", lambda path, mode: False)

@@ -14,7 +14,7 @@ from pg_hashindex.operations.report.charts import Chart, of_history
 from pg_hashindex.quality import plots
 from pg_hashindex.quality.evaluate import Evaluation
 from pg_hashindex.quality.measuring import OperatingPoint
-from pg_hashindex.quality.plots.histograms import bins_of
+from pg_hashindex.quality.plots.distributions import bins_of
 from pg_hashindex.quality.recall_history import HistoryPoint
 from pg_hashindex.quality.tuning import Goal, Trial
 from pg_hashindex.quality.tuning.advice import Advice
@@ -152,10 +152,11 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
     name = "$x_$ 索引 \n" + "n" * 60
     trials = [Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5)]
     advice = Advice(Goal(0.95), name, "v", "id", "l2", None, 9, 9, 9, 9, trials, None, "", [], {})
-    plots.save_frontier(advice, tmp_path / "a.png")
-    plots.save_evaluation(Evaluation(name, 30, 10, POINTS, 9, 9.5), tmp_path / "b.svg", own=50)
+    plots.save_figure(plots.draw_frontier(advice), tmp_path / "a.png")
+    evaluation = Evaluation(name, 30, 10, POINTS, 9, 9.5)
+    plots.save_figure(plots.draw_evaluation(evaluation, own=50), tmp_path / "b.svg")
     points = history((0, name, name, 0.9), (1, name, "$y_$", 0.9))
-    plots.save_history(name, points, tmp_path / "c.pdf")
+    plots.save_figure(plots.draw_history(points, name), tmp_path / "c.pdf")
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", "b.svg", "c.pdf"}
     inside = in_page(plots.draw_history(points, name))
     assert "$x_$ 索引  nnnn" in inside

@@ -130,11 +130,9 @@ def test_a_graph_and_triplets_name_rows_of_the_data_or_places_of_the_split(tmp_p
         assert given["triplets"].tolist() == [[0, 1, 3]]
         assert np.array_equal(given["graph"].toarray(), loaded.train_graph.toarray())
         # The database is rows 1, 2, 3, 4, 6, 7: row 4 has place 3, row 2 place 1, row 1 place 0.
-        on_database = Method("watching", train_on="database")
-        X, _, given = on_database.fit_arguments(loaded, Watching())
-        assert given["triplets"].tolist() == [[3, 1, 0]]
-        assert given["graph"].toarray().tolist() == expected[:6]
-        assert len(X) == 6
+        everything = Method("watching").relations(loaded, Watching(), transductive=True)
+        assert everything["triplets"].tolist() == [[3, 1, 0]]
+        assert everything["graph"].toarray().tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
+from scipy.special import entr
 
 from ...index.catalog import long_list
 from ...quality import plots
+from ...quality.evaluate import Evaluation
+from ...quality.plots.distributions import bins_of
 from ...quality.plots.figures import drawing
-from ...quality.plots.histograms import bins_of
 from ...quality.recall_history import HEADINGS, HistoryPoint
 from ...quality.tuning import Advice, frontier
-from .gathering import Bits, Lists, Measurement
+from .gathering import Bits, Lists
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -94,9 +96,10 @@ class Chart:
         return _REFERENCE.sub(f"{self.key}-", value)
 
 
-def of_measurement(measured: Measurement) -> Iterator[Chart]:
-    """Yield recall and time against candidates, and the distribution of times."""
-    found, own = measured.evaluation, measured.own
+def of_measurement(found: Evaluation, own: int) -> Iterator[Chart]:
+    """Yield recall and time against candidates, and the distribution of times with the own ones."""
+    milliseconds = found.milliseconds[own]
+    p50, p95 = np.percentile(milliseconds, [50, 95])
     low, high = found.points[0], found.points[-1]
     yield Chart(
         "recall",
@@ -120,13 +123,13 @@ def of_measurement(measured: Measurement) -> Iterator[Chart]:
             ["exact search", found.exact_p50_ms, found.exact_p95_ms],
         ],
     )
-    counts, edges = bins_of(measured.milliseconds)
+    counts, edges = bins_of(milliseconds)
     yield Chart(
         "query-times",
         "Times of the queries",
         f"How long each of {found.queries} queries took with {own} candidates: "
-        f"p50 {measured.point.p50_ms:.3g} ms, p95 {measured.point.p95_ms:.3g} ms.",
-        plots.draw_query_times(measured.milliseconds),
+        f"p50 {p50:.3g} ms, p95 {p95:.3g} ms.",
+        plots.draw_query_times(milliseconds),
         ["from ms", "to ms", "queries"],
         list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)),
     )
@@ -160,9 +163,7 @@ def of_advice(advice: Advice) -> Iterator[Chart]:
 def of_bits(bits: Bits) -> Iterator[Chart]:
     """Yield the share of ones of each bit, and how bits correlate."""
     worst = int(np.abs(bits.ones - 0.5).argmax())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        both = np.stack([bits.ones, 1 - bits.ones])
-        entropy = np.nan_to_num(both * -np.log2(both)).sum(axis=0)
+    entropy = entr([bits.ones, 1 - bits.ones]).sum(axis=0) / np.log(2)
     yield Chart(
         "ones",
         "Share of ones",

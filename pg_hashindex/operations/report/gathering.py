@@ -15,13 +15,13 @@ from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, 
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
 from ...index.verifying import as_bits, draw_codes, percent_of_codes
-from ...quality.evaluate import CANDIDATES, Evaluation, OperatingPoint, default_candidates, evaluate
+from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates, evaluate
 from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
 from ...quality.tuning import Advice
 from ..health import Health, check
 
-__all__ = ["Bits", "Lists", "Measurement", "Missing", "Report", "gather"]
+__all__ = ["Bits", "Lists", "Missing", "Report", "gather"]
 
 T = TypeVar("T")
 
@@ -51,24 +51,6 @@ class Missing:
     """A part that could not be read, and why."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Recall and times of searches; ``own`` is the index's own number of candidates."""
-
-    evaluation: Evaluation
-    own: int
-
-    @property
-    def milliseconds(self) -> Sequence[float]:
-        """The time of each query, with the index's own candidates."""
-        return self.evaluation.milliseconds[self.own]
-
-    @property
-    def point(self) -> OperatingPoint:
-        """Recall and times with the index's own candidates."""
-        return next(one for one in self.evaluation.points if one.candidates == self.own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +87,9 @@ class Report:
         The versions of pg_hashindex, pgvector and PostgreSQL.
     health : Health or Missing
     summary : IndexSummary or Missing
-    measurement : Measurement or Missing
+    candidates : int
+        The index's own number of candidates.
+    measurement : Evaluation or Missing
     bits : Bits, Missing or None
         None where there are no codes.
     lists : Lists, Missing or None
@@ -120,7 +104,8 @@ class Report:
     versions: str
     health: Health | Missing
     summary: IndexSummary | Missing
-    measurement: Measurement | Missing
+    candidates: int
+    measurement: Evaluation | Missing
     bits: Bits | Missing | None
     lists: Lists | Missing | None
     history: list[HistoryPoint] | Missing
@@ -181,10 +166,10 @@ def gather(
     if advice is not None:
         _check_advice(row, advice)
     saved = None if query_set is None else load(row, query_set)
+    own = default_candidates(row, k)
 
-    def measured() -> Measurement:
-        own = default_candidates(row, k)
-        found = evaluate(
+    def measured() -> Evaluation:
+        return evaluate(
             row,
             queries=saved or draw(row, queries, random_state),
             k=k,
@@ -192,7 +177,6 @@ def gather(
             record=False,
             progress=progress,
         )
-        return Measurement(found, own)
 
     return Report(
         index=row,
@@ -200,6 +184,7 @@ def gather(
         versions=_versions(row),
         health=_found(lambda: check(row)),
         summary=_found(row.summary),
+        candidates=own,
         measurement=_found(measured),
         bits=_found(lambda: read_bits(row, random_state)),
         lists=_found(lambda: _lists(row)),
@@ -259,7 +244,7 @@ def read_bits(index: IndexRow, random_state: int = 0) -> Bits | None:
     numbers = np.linspace(0, len(ones) - 1, n_shown).astype(np.intp)
     centred = codes[:, numbers] - ones[numbers]
     length = np.linalg.norm(centred, axis=0)
-    # A bit that is the same in all codes has no correlation.
+    # A bit that is the same in all codes has no correlation; np.corrcoef warns of a single code.
     unit = centred / np.where(length > 0, length, np.nan)
     correlation = np.clip(unit.T @ unit, -1, 1).astype(np.float32)
     return Bits(len(codes), ones, numbers, correlation)

@@ -1,6 +1,5 @@
 """The page of a report: one file of HTML that loads nothing from the network."""
 
-import os
 import shlex
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -8,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from ...errors import InvalidInputError
-from ...quality.plots.figures import drawing, write_whole
+from ...quality.plots.figures import check_file, drawing, write_whole
 from . import charts
 from .charts import Chart
 from .gathering import Missing, Report
@@ -50,13 +48,13 @@ def page(report: Report) -> str:
     environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
 
-    def drawn(draw: Callable[[Any], Iterator[Chart]], found: Any) -> list[Chart]:
-        return [] if found is None or isinstance(found, Missing) else list(draw(found))
+    def drawn(draw: Callable[..., Iterator[Chart]], found: Any, *more: Any) -> list[Chart]:
+        return [] if found is None or isinstance(found, Missing) else list(draw(found, *more))
 
     return environment.get_template("page.html").render(
         report=report,
         charts={
-            "search": drawn(charts.of_measurement, report.measurement),
+            "search": drawn(charts.of_measurement, report.measurement, report.candidates),
             "tune": drawn(charts.of_advice, report.advice),
             "bits": drawn(charts.of_bits, report.bits),
             "lists": drawn(charts.of_lists, report.lists),
@@ -102,14 +100,7 @@ def check_page(path: Path) -> None:
         If matplotlib is missing, there is no such folder, or the path is not a plain file.
     """
     with drawing():
-        pass
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise InvalidInputError(f"{path} cannot be written: there is no folder {folder}")
-    if path.exists() and not path.is_file():
-        raise InvalidInputError(f"{path} cannot be written: it is no plain file; name another")
-    if not os.access(folder, os.W_OK):
-        raise InvalidInputError(f"{path} cannot be written: you may not write in {folder}")
+        check_file(path)
 
 
 def save_page(text: str, path: Path) -> None:

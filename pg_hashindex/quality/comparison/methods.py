@@ -33,8 +33,6 @@ class Method:
         anchors that the split names.
     name : str, optional
         Its name in results; by default the hasher's name, with "(paper)" for that preset.
-    train_on : {"train", "database"}
-        Which rows it learns from.
     labels : {"all", "labelled"}
         The rows whose labels it learns from; "labelled" are those that the split names.
     levels : {2, 4}
@@ -48,7 +46,6 @@ class Method:
     hasher: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
-    train_on: Literal["train", "database"] = "train"
     labels: Literal["all", "labelled"] = "all"
     levels: Levels = 2
     preset: Preset = "default"
@@ -110,46 +107,36 @@ class Method:
 
         A method that learns from triplets learns from these alone if the split has some.
         """
-        in_database = hasher.transductive or self.train_on == "database"
         read = self.transductive_data if hasher.transductive else self.training_data
         X, y = read(split)
-        known = self.relations(split, hasher, in_database=in_database)
-        if "graph" in known:
-            known["graph"] = known["graph"][: len(X)]
+        known = self.relations(split, hasher, transductive=hasher.transductive)
         return X, None if "triplets" in known else y, known
 
-    def relations(self, split: Split, hasher: Hasher, *, in_database: bool) -> dict[str, Any]:
+    def relations(self, split: Split, hasher: Hasher, *, transductive: bool) -> dict[str, Any]:
         """Return the graph and the triplets that a hasher takes, if the split has them.
 
-        They are of the training rows; or of the database, followed in the graph by the queries.
+        They are of the rows of `training_data` or of `transductive_data`.
         """
         known: dict[str, Any] = {}
         if split.graph is not None and hasher.takes_graph:
-            known["graph"] = split.graph if in_database else split.train_graph
+            known["graph"] = split.graph if transductive else split.train_graph
         if split.triplets is not None and "triplets" in hasher.learns_from:
             known["triplets"] = split.triplets
-            if in_database:
-                if split.train_places is None:
-                    raise InvalidInputError(
-                        f"{self.name} learns from the database, but triplets name other rows"
-                    )
-                known["triplets"] = split.train_places[split.triplets]
+            if transductive:
+                known["triplets"] = self._places(split)[split.triplets]
         return known
 
     def training_data(
         self, split: Split
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
         """Return the rows and labels that it learns from; the split may name those."""
-        if self.train_on == "database":
-            X, y = split.database, split.labels
-        else:
-            X, y = split.train, split.train_labels
+        X, y = split.train, split.train_labels
         if self.labels == "all" or y is None:
             return X, y
-        if split.labelled is None or self.train_on == "database":
+        if split.labelled is None:
             raise InvalidInputError(
                 f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
-                "split does not name any, or the method learns from the database"
+                "split does not name any"
             )
         unlabelled = np.ones(len(X), dtype=bool)
         unlabelled[split.labelled] = False
@@ -168,15 +155,7 @@ class Method:
         database, have their labels.
         """
         _, y = self.training_data(split)
-        X = np.concatenate([split.database, split.queries])
-        places = split.train_places
-        if self.train_on == "database":
-            places = np.arange(len(split.database))
-        if places is None:
-            raise InvalidInputError(
-                f"{self.name} is transductive, so it learns from the rows of the database and the "
-                "queries; take training rows from the database"
-            )
+        X, places = np.concatenate([split.database, split.queries]), self._places(split)
         if y is None:
             return X, None
         if scipy.sparse.issparse(y):
@@ -186,6 +165,14 @@ class Method:
         known = np.full((len(X), *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
         known[places] = y
         return X, known
+
+    def _places(self, split: Split) -> NDArray[np.intp]:
+        if split.train_places is None:
+            raise InvalidInputError(
+                f"{self.name} is transductive, so it learns from the rows of the database and the "
+                "queries; take training rows from the database"
+            )
+        return split.train_places
 
 
 def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:

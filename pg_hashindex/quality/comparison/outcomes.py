@@ -18,7 +18,7 @@ from ...models.quantization import Levels
 from .methods import Method
 from .scores import Measures, Scores, score
 from .splits import Split, Truth
-from .validation import Choice, HeldBack
+from .validation import HeldBack
 
 __all__ = ["Outcome", "Protocol", "average", "compare"]
 
@@ -179,47 +179,41 @@ def compare(
         for method in methods
         if method.choices
     }
-    return _outcomes(split, methods, bits, truths, measures, random_state, seeds, held_back)
 
-
-def _outcomes(
-    split: Split,
-    methods: Sequence[Method],
-    bits: Sequence[int],
-    truths: Sequence[Truth],
-    measures: Measures,
-    random_state: int,
-    seeds: int,
-    held_back: Mapping[str, HeldBack],
-) -> Iterator[Outcome]:
-    _warm_up(split)
-    for method in methods:
-        for n_bits in bits:
-            choice = Choice(method, {}, [])
-            for seed in range(random_state, random_state + seeds):
-                outcome = Outcome(
-                    method.name, n_bits, seed, ties=measures.ties, levels=method.levels
-                )
-                try:
-                    if method.choices and seed == random_state:
-                        rows = held_back[method.name]
-                        choice = rows.choose(method, n_bits, measures, random_state)
-                    outcome = replace(outcome, chosen=choice.values, tried=choice.tried)
-                    found = list(
-                        _run(
-                            split,
-                            choice.method,
-                            outcome,
-                            truths,
-                            measures,
-                            with_memory=seed == random_state,
-                        )
+    def outcomes() -> Iterator[Outcome]:
+        _warm_up(split)
+        for method in methods:
+            for n_bits in bits:
+                chosen = method
+                tried: list[dict[str, Any]] = []
+                for seed in range(random_state, random_state + seeds):
+                    outcome = Outcome(
+                        method.name, n_bits, seed, ties=measures.ties, levels=method.levels
                     )
-                # Whatever error a method raises, compare the others.
-                except Exception as error:
-                    yield replace(outcome, error=_reason(error))
-                    break
-                yield from found
+                    try:
+                        if method.choices and seed == random_state:
+                            rows = held_back[method.name]
+                            chosen, tried = rows.choose(method, n_bits, measures, random_state)
+                        values = {key: chosen.parameters[key] for key in method.choices}
+                        outcome = replace(outcome, chosen=values, tried=tried)
+                        found = list(
+                            _run(
+                                split,
+                                chosen,
+                                outcome,
+                                truths,
+                                measures,
+                                with_memory=seed == random_state,
+                            )
+                        )
+                    # Whatever error a method raises, compare the others.
+                    except Exception as error:
+                        yield replace(outcome, error=_reason(error))
+                        break
+                    yield from found
+
+    # What cannot work was refused above, before the first outcome is asked for.
+    return outcomes()
 
 
 def average(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -305,9 +299,7 @@ def _run(
         peak = _peak_memory(lambda: again.fit(X, y, **known))
         trained = replace(trained, train_peak_bytes=peak)
     model = hasher.to_model(method.hasher, levels=method.levels)
-    query_codes = model.encode(split.queries)
-    ranked_by, weights = model.ranking_codes(split.queries)
-    plain: Ranking = "hamming" if weights is None else "weighted"
+    plain: Ranking = "hamming" if model.bit_weights is None else "weighted"
     wall, cpu = time.perf_counter(), time.process_time()
     hashed = model.encode(split.database)
     encoded = replace(
@@ -322,18 +314,10 @@ def _run(
     }
     # Codes from training are signs.
     if not transductive and model.levels == 2:
-        protocols["learned"] = _learned(split, method, hasher, y, hashed)
+        protocols["learned"] = _learned(split, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
-            scores = score(
-                query_codes,
-                codes,
-                split,
-                truths,
-                measures,
-                ranked_by=ranked_by,
-                weights=weights,
-            )
+            scores = score(model, split.queries, codes, split, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
 
 
@@ -354,7 +338,6 @@ def _peak_memory(train: Callable[[], object]) -> int:
 
 def _learned(
     split: Split,
-    method: Method,
     hasher: Hasher,
     y: NDArray[np.integer] | SparseRows | None,
     hashed: NDArray[np.uint8],
@@ -362,8 +345,6 @@ def _learned(
     """Return the codes of the database from training, if the method learned from all of it."""
     learned = getattr(hasher, "codes_", None)
     places = split.train_places
-    if method.train_on == "database":
-        places = np.arange(len(split.database))
     if learned is None or places is None or len(places) < len(split.database):
         return None
     if y is not None and "labels" in hasher.learns_from:

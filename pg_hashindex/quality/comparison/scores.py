@@ -20,6 +20,7 @@ from ...metrics.ranking import (
     precision_measure,
     share_measure,
 )
+from ...models.model import Model
 from .splits import Split, Truth
 
 __all__ = ["Measures", "Scores", "score"]
@@ -107,22 +108,20 @@ class Scores:
 
 
 def score(
-    query_codes: NDArray[np.uint8],
+    model: Model,
+    queries: NDArray[np.floating],
     codes: NDArray[np.uint8],
     split: Split,
     truths: Sequence[Truth],
     measures: Measures,
-    *,
-    ranked_by: NDArray[np.uint8] | None = None,
-    weights: NDArray[np.generic] | None = None,
 ) -> dict[str, Scores]:
-    """Take all measures of some codes, by the name of the truth.
+    """Take all measures of a model's codes of a split's database, by the name of the truth.
 
-    Rankings are by ``ranked_by`` and ``weights``, as `Model.ranking_codes` returns them, or by
-    ``query_codes``, which measures within a radius always use, with equal weights.
+    Rankings are by `Model.ranking_codes` of the queries; measures within a radius always use
+    Hamming distance.
     """
-    if ranked_by is None:
-        ranked_by = query_codes
+    query_codes = model.encode(queries)
+    ranked_by, weights = model.ranking_codes(queries)
     ranks = curve_ranks(len(codes))
     taken = _ranking_measures(measures)
     result = {}

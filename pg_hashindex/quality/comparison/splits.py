@@ -64,12 +64,10 @@ class Truth:
     @property
     def name(self) -> str:
         """The name it has in results."""
-        match self:
-            case Truth(kind="nearest-fraction", amount=amount) if amount is not None:
-                return f"nearest {100 * amount:g} %"
-            case Truth(kind="nearest-k", amount=amount):
-                return f"nearest {amount}"
-        return "label"
+        if self.amount is None:
+            return "label"
+        by_number = self.kind == "nearest-k"
+        return f"nearest {self.amount}" if by_number else f"nearest {100 * self.amount:g} %"
 
 
 #: Arrays of a split, and whether it must have them.
@@ -191,17 +189,16 @@ class Split:
             If there are no labels, or no query shares one with a row of the database; or the
             amount is out of range.
         """
-        if truth not in self._relevant:
-            self._relevant[truth] = self._compute(truth)
-        return self._relevant[truth]
-
-    def _compute(self, truth: Truth) -> RelevantRows:
-        if truth.kind == "label":
-            return self._same_label()
-        amount = truth.amount or 0
-        by_number = truth.kind == "nearest-k"
-        k = int(amount) if by_number else rows_of_fraction(amount, len(self.database))
-        return relevant_by_distance(self.queries, self.database, k)
+        if truth in self._relevant:
+            return self._relevant[truth]
+        if truth.amount is None:
+            relevant = self._same_label()
+        else:
+            by_number, n = truth.kind == "nearest-k", len(self.database)
+            k = int(truth.amount) if by_number else rows_of_fraction(truth.amount, n)
+            relevant = relevant_by_distance(self.queries, self.database, k)
+        self._relevant[truth] = relevant
+        return relevant
 
     def _same_label(self) -> RelevantRows:
         if self.query_labels is None or self.labels is None:
@@ -211,11 +208,7 @@ class Split:
         relevant = relevant_by_label(self.query_labels, self.labels)
         if not relevant.any():
             queries, rows = (
-                len(Labels.read(y, n).labelled)
-                for y, n in (
-                    (self.query_labels, len(self.queries)),
-                    (self.labels, len(self.database)),
-                )
+                len(Labels.read(y, y.shape[0]).labelled) for y in (self.query_labels, self.labels)
             )
             raise InvalidInputError(
                 f"none of the {len(self.queries)} queries shares a label with a row of the "

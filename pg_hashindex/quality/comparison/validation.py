@@ -13,28 +13,10 @@ from .methods import Method
 from .scores import Measures, score
 from .splits import Split, Truth
 
-__all__ = ["Choice", "HeldBack"]
+__all__ = ["HeldBack"]
 
 # Rows held back: a fifth, at most this many.
 _MOST_ROWS = 1_000
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A method with chosen parameters, and what each combination of values scored.
-
-    Attributes
-    ----------
-    method : Method
-    values : dict
-        The chosen values.
-    tried : list of dict
-        The values of each combination, and their ``MAP`` or ``error``.
-    """
-
-    method: Method
-    values: Mapping[str, Any]
-    tried: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,13 +33,7 @@ class HeldBack:
 
     @classmethod
     def of(cls, split: Split, method: Method, truth: Truth, random_state: int) -> "HeldBack":
-        """Hold back a fifth of a method's training rows; with labels as truth, of labelled rows.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are too few rows, or no two of them share a label.
-        """
+        """Hold back a fifth of a method's training rows; with labels as truth, of labelled rows."""
         X, y = method.training_data(split)
         eligible = np.arange(len(X))
         if truth.kind == "label" and y is not None:
@@ -75,9 +51,7 @@ class HeldBack:
         held = np.sort(rng.choice(eligible, n_held, replace=False))
         kept = np.setdiff1d(np.arange(len(X)), held)
         of_held, of_kept = (None if y is None else y[rows] for rows in (held, kept))
-        known = method.relations(
-            split, method.make(1, random_state), in_database=method.train_on == "database"
-        )
+        known = method.relations(split, method.make(1, random_state), transductive=False)
         whole = Split(
             X[held],
             X[kept],
@@ -95,13 +69,13 @@ class HeldBack:
         ranked.relevant(truth)
         return cls(whole, ranked, truth)
 
-    def choose(self, method: Method, n_bits: int, measures: Measures, random_state: int) -> Choice:
+    def choose(
+        self, method: Method, n_bits: int, measures: Measures, random_state: int
+    ) -> tuple[Method, list[dict[str, Any]]]:
         """Train with each combination of values; return the best by MAP.
 
-        Raises
-        ------
-        Exception
-            That of the first combination, if all fail.
+        Also returns the values of each combination and their ``MAP`` or ``error``. If all fail,
+        raises the error of the first.
         """
         variants = method.variants()
         tried: list[dict[str, Any]] = []
@@ -117,24 +91,21 @@ class HeldBack:
         if len(errors) == len(variants):
             raise errors[0]
         best = max(range(len(variants)), key=lambda number: tried[number].get("MAP", -1.0))
-        chosen = {key: tried[best][key] for key in method.choices}
-        return Choice(variants[best], chosen, tried)
+        return variants[best], tried
 
     def _score(self, method: Method, n_bits: int, measures: Measures, seed: int) -> float:
         # The split has only the labels that the method may see.
-        seen = replace(method, labels="all", train_on="train")
+        seen = replace(method, labels="all")
         hasher = seen.make(n_bits, seed)
         X, y, known = seen.fit_arguments(self.split, hasher)
         model = hasher.fit(X, y, **known).to_model(seen.hasher, levels=seen.levels)
-        ranked_by, weights = model.ranking_codes(self.ranked.queries)
         scores = score(
-            model.encode(self.ranked.queries),
+            model,
+            self.ranked.queries,
             model.encode(self.ranked.database),
             self.ranked,
             [self.truth],
             Measures((1,), neighbours=1, ties=measures.ties),
-            ranked_by=ranked_by,
-            weights=weights,
         )
         return scores[self.truth.name].values["MAP"]
 

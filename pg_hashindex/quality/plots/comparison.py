@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidInputError
 from ..comparison import Outcome
-from .figures import drawing, name_panel, new_figure, save_figure, styles
+from .figures import drawing, name_panel, new_figure, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "save_plot"]
+__all__ = ["draw"]
 
 _PANEL_INCHES = (3.6, 3.0)
 _LEGEND_COLUMNS = 6
@@ -23,25 +22,6 @@ _LEAST_COLUMNS = 4
 _TIME = "training, CPU s"
 # The papers draw precision over the first 1,000 rows, and recall over all.
 _FIRST_ROWS = 1_000
-
-
-def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Draw a comparison into a file; its name says in which format.
-
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Those that failed are left out.
-    path : Path
-
-    Raises
-    ------
-    InvalidInputError
-        As `check_plot`, and if no outcome has scores.
-    OSError
-        If the file cannot be written.
-    """
-    save_figure(lambda: draw(outcomes), path)
 
 
 @drawing()
@@ -55,6 +35,7 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     Parameters
     ----------
     outcomes : sequence of Outcome
+        Those that failed are left out.
 
     Returns
     -------
@@ -84,9 +65,9 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
         if all(len(outcome.scores[truth].curve.at) < 2 for outcome in scored):
             continue
         curves: list[Callable[..., None]] = [
-            _draw_precision_recall,
-            partial(_draw_over_rows, "recall", None),
-            partial(_draw_over_rows, "precision", _FIRST_ROWS),
+            partial(_draw_curves, "recall", "precision", None),
+            partial(_draw_curves, "at", "recall", None),
+            partial(_draw_curves, "at", "precision", _FIRST_ROWS),
         ]
         for draw_curves in curves:
             # Each kind of curve begins a row.
@@ -168,23 +149,9 @@ def _with_deviation(outcome: Outcome, truth: str, measure: str) -> tuple[float, 
     return outcome.scores[truth].values[measure], spread
 
 
-def _draw_precision_recall(
-    scored: Sequence[Outcome],
-    truth: str,
-    n_bits: int,
-    looks: dict[str, dict[str, Any]],
-    panel: Axes,
-) -> None:
-    for outcome, curve in _curves(scored, truth, n_bits):
-        style = looks[_label(outcome)]
-        panel.plot(curve.recall, curve.precision, label=_label(outcome), markevery=0.15, **style)
-    panel.set_xlim(0, 1)
-    panel.set_ylim(0, 1.02)
-    name_panel(panel, f"{n_bits} bits, truth: {truth}", "recall", "precision")
-
-
-def _draw_over_rows(
-    part: str,
+def _draw_curves(
+    x: str,
+    y: str,
     most: int | None,
     scored: Sequence[Outcome],
     truth: str,
@@ -192,19 +159,19 @@ def _draw_over_rows(
     looks: dict[str, dict[str, Any]],
     panel: Axes,
 ) -> None:
-    for outcome, curve in _curves(scored, truth, n_bits):
-        style = looks[_label(outcome)]
-        shown = slice(None) if most is None else curve.at <= most
-        values = getattr(curve, part)[shown]
-        panel.plot(curve.at[shown], values, label=_label(outcome), markevery=0.15, **style)
-    panel.set_ylim(0, 1.02)
-    panel.ticklabel_format(axis="x", style="plain")
-    panel.locator_params(axis="x", nbins=5)
-    name = part if most is None else f"{part}@N"
-    name_panel(panel, f"{n_bits} bits, truth: {truth}", "rows retrieved", name)
-
-
-def _curves(scored: Sequence[Outcome], truth: str, n_bits: int) -> Iterator[tuple[Outcome, Any]]:
+    """Draw one part of the curves over another, of all rows or the first ones."""
     for outcome in scored:
         if outcome.n_bits == n_bits:
-            yield outcome, outcome.scores[truth].curve
+            curve, label = outcome.scores[truth].curve, _label(outcome)
+            shown = slice(None) if most is None else curve.at <= most
+            over, values = getattr(curve, x)[shown], getattr(curve, y)[shown]
+            panel.plot(over, values, label=label, markevery=0.15, **looks[label])
+    panel.set_ylim(0, 1.02)
+    if x == "at":
+        panel.ticklabel_format(axis="x", style="plain")
+        panel.locator_params(axis="x", nbins=5)
+    else:
+        panel.set_xlim(0, 1)
+    title = f"{n_bits} bits, truth: {truth}"
+    over_what = "rows retrieved" if x == "at" else x
+    name_panel(panel, title, over_what, y if most is None else f"{y}@N")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
+    "check_file",
     "check_plot",
     "drawing",
     "name_panel",
@@ -62,20 +64,26 @@ def check_plot(path: Path) -> None:
             f"{path} does not end in the name of a format of figures; use one of "
             + ", ".join(f".{name}" for name in known)
         )
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.is_dir():
-        raise InvalidInputError(f"{path} cannot be written: it is a folder")
-    if not os.access(path.resolve().parent, os.W_OK):
+    check_file(path)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that `write_whole` could not write."""
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: there is no folder {folder}")
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path} cannot be written: it is no plain file; name another")
+    if not os.access(folder, os.W_OK):
         raise InvalidInputError(f"{path} cannot be written: you may not write there")
 
 
-def save_figure(draw: Callable[[], Figure], path: Path) -> None:
-    """Draw a figure into a file; its name says in which format.
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure into a file; its name says in which format.
 
     Parameters
     ----------
-    draw : callable
+    figure : matplotlib.figure.Figure
     path : Path
 
     Raises
@@ -88,7 +96,7 @@ def save_figure(draw: Callable[[], Figure], path: Path) -> None:
     check_plot(path)
     content = io.BytesIO()
     with drawing():
-        draw().savefig(content, dpi=_DPI, format=path.suffix.lower().removeprefix("."))
+        figure.savefig(content, dpi=_DPI, format=path.suffix.lower().removeprefix("."))
     write_whole(path, content.getvalue())
 
 
@@ -106,25 +114,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def new_figure(size: tuple[float, float]) -> Any:
-    """Make a figure of a size in inches: without pyplot, so without a window or shared state.
-
-    Raises
-    ------
-    InvalidInputError
-        If matplotlib is missing.
-    """
+    """Make a figure of a size in inches: without pyplot, so without a window or shared state."""
     return _matplotlib().figure.Figure(figsize=size, layout="constrained")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw names literally: a ``$`` begins no formula, and missing letters are boxes.
-
-    Raises
-    ------
-    InvalidInputError
-        If matplotlib is missing.
-    """
+    """Draw names literally: a ``$`` begins no formula, and missing letters are boxes."""
     with _matplotlib().rc_context({"text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
@@ -138,16 +134,15 @@ def plain(name: str) -> str:
 
 def styles() -> Iterator[dict[str, Any]]:
     """Yield the style of one line after the other, all different."""
-    number = 0
-    while True:
+    looks = zip(cycle(product(_LINES, COLOURS)), cycle(_MARKERS), strict=False)
+    for (line, colour), marker in looks:
         yield {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
-            "marker": _MARKERS[number % len(_MARKERS)],
+            "color": colour,
+            "linestyle": line,
+            "marker": marker,
             "markersize": 4,
             "linewidth": 1.4,
         }
-        number += 1
 
 
 def name_panel(panel: Axes, title: str, x: str, y: str) -> None:

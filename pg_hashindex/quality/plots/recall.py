@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidInputError
@@ -17,7 +16,6 @@ from .figures import (
     name_panel,
     new_figure,
     plain,
-    save_figure,
     scale_recall,
     styles,
 )
@@ -35,22 +33,11 @@ __all__ = [
     "draw_history",
     "draw_recall",
     "draw_times",
-    "save_evaluation",
-    "save_frontier",
-    "save_history",
 ]
 
 _INCHES = (5.4, 3.4)
 # Labels of numbers of candidates that are closer than this would overlap.
 _APART = 1.2
-
-
-def save_evaluation(evaluation: Evaluation, path: Path, *, own: int | None = None) -> None:
-    """Draw an evaluation of an index into a file; the name's ending is the format.
-
-    As `draw_evaluation`, and fails as `save_figure`.
-    """
-    save_figure(lambda: draw_evaluation(evaluation, own=own), path)
 
 
 @drawing()
@@ -140,14 +127,6 @@ def _count(panel: Axes, counts: Sequence[int]) -> None:
 
 _MOST_LINES = 8
 _MOST_CHANGES = 8
-
-
-def save_history(name: str, points: Sequence[HistoryPoint], path: Path) -> None:
-    """Draw recall over time into a file; its name says in which format.
-
-    As `draw_history`, and fails as `save_figure`.
-    """
-    save_figure(lambda: draw_history(points, name), path)
 
 
 @drawing()
@@ -240,14 +219,6 @@ def _day(moment: datetime) -> float:
     from matplotlib.dates import date2num
 
     return float(date2num(moment))  # type: ignore[no-untyped-call]
-
-
-def save_frontier(advice: Advice, path: Path) -> None:
-    """Draw the trials of tuning into a file; the name's ending is the format.
-
-    As `draw_frontier`, and fails as `save_figure`.
-    """
-    save_figure(lambda: draw_frontier(advice), path)
 
 
 @drawing()

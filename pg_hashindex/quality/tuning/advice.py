@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Ranking
@@ -14,6 +14,7 @@ from ...models.model import Metric, Model
 from ...models.quantization import Levels, bits_of
 
 __all__ = [
+    "SYSTEMS",
     "Advice",
     "Goal",
     "Kind",
@@ -27,7 +28,8 @@ __all__ = [
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 
-_SYSTEMS = {
+#: What is no index of ours, in words.
+SYSTEMS = {
     "pgvector": "pgvector's HNSW",
     "binary_quantize": "pgvector's binary_quantize",
     "exact": "exact scan",
@@ -39,7 +41,8 @@ _SAME_MS = 0.05
 
 _PLAIN = ("sign", "lsh")
 
-Read = TypeVar("Read")
+# Fields of an Advice that are read by themselves, or not printed.
+_PARTS = ("goal", "trials", "recommended", "models", "left_out")
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,21 @@ class Trial:
     def system(self) -> str:
         """The codes and indexes to be built, in words."""
         if self.kind != "codes":
-            return _SYSTEMS[self.kind]
+            return SYSTEMS[self.kind]
         codes = name_codes(self.method or "", self.bits or 0, self.levels or 2)
         return f"{codes}, {self.access}"
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The arguments of `HashIndex.configure`."""
+        names = ("access", "ranking", "candidates", "probes")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def options(self) -> list[str]:
+        """The options of ``pg-hashindex index configure``."""
+        chosen = self.configuration.items()
+        return [word for name, value in chosen for word in (f"--{name}", str(value))]
 
     @property
     def setting(self) -> str:
@@ -322,7 +337,7 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
         if others:
             rival = min(others, key=lambda trial: trial.p50_ms)
             words += (
-                f"; {_SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
+                f"; {SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
                 f"{rival.bytes / 1e6:.3g} MB instead of {chosen.bytes / 1e6:.3g}, and "
                 f"{rival.build_s:.3g} s to build instead of {chosen.build_s:.3g}"
             )
@@ -347,7 +362,7 @@ def read_advice(path: Path) -> Advice:
         If the file cannot be read, or holds anything else.
     """
     try:
-        return _read(Advice, "it", json.loads(path.read_text(encoding="utf-8")))
+        return _advice(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
     # ValueError if the file is not JSON or not text; our own errors are ValueErrors too.
@@ -358,32 +373,34 @@ def read_advice(path: Path) -> Advice:
         ) from error
 
 
-def _read(kind: type[Read], what: str, printed: Any) -> Read:
+def _advice(printed: Any) -> Advice:
+    # The simple fields first, since their errors say best that the file is something else.
+    simple = _fields(Advice, "it", printed)
+    trials, chosen = printed.get("trials"), printed.get("recommended")
+    if not isinstance(trials, list):
+        raise InvalidInputError("it has no list of trials")
+    return Advice(
+        goal=Goal(**_fields(Goal, "goal", printed.get("goal"))),
+        trials=[Trial(**_fields(Trial, f"trial {n}", one)) for n, one in enumerate(trials)],
+        recommended=None if chosen is None else Trial(**_fields(Trial, "recommended", chosen)),
+        **simple,
+    )
+
+
+def _fields(kind: type, what: str, printed: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are no lists or objects."""
     if not isinstance(printed, dict):
         raise InvalidInputError(f"{what} is no object")
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    # Check simple fields first, since their errors say best that the file is something else.
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    for name in sorted(names, key=lambda name: name in ("goal", "trials", "recommended")):
-        hint = hints[name]
-        if name in ("models", "left_out"):
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        if name in _PARTS:
             continue
         if name not in printed:
             raise InvalidInputError(f"{what} has no {name!r}")
-        value = printed[name]
-        if name == "trials":
-            if not isinstance(value, list):
-                raise InvalidInputError("it has no list of trials")
-            value = [_read(Trial, f"trial {place}", trial) for place, trial in enumerate(value)]
-        elif name == "recommended" and value is not None:
-            value = _read(Trial, name, value)
-        elif is_dataclass(hint) and isinstance(hint, type):
-            value = _read(hint, name, value)
-        elif not _fits(value, hint):
-            raise InvalidInputError(f"{name!r} of {what} is {str(value)[:40]!r}")
-        values[name] = value
-    return kind(**values)
+        if not _fits(printed[name], hint):
+            raise InvalidInputError(f"{name!r} of {what} is {str(printed[name])[:40]!r}")
+        found[name] = printed[name]
+    return found
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -82,7 +82,7 @@ def apply(
     chosen = advice.applicable
     if chosen is None:
         raise InvalidInputError(f"there is nothing to apply: {advice.reason}")
-    if advice.index is None and name is None:
+    if advice.index is None and not name:
         raise InvalidInputError("a name is needed for the model and the index to be made")
     with outside_transactions(connection, "applying commits step by step"):
         if advice.index is None:
@@ -93,28 +93,16 @@ def apply(
             )
         else:
             index = HashIndex.open(connection, advice.index)
-            state, words = "searches as before", ["configure", index.name]
-            for option in ("access", "ranking", "candidates", "probes"):
-                value = getattr(chosen, option)
-                words += [] if value is None else [f"--{option}", str(value)]
+            state, words = "searches as before", ["configure", advice.index, *chosen.options]
         with _telling(
             f"index {index.name!r} {state}; finish with: pg-hashindex index {shlex.join(words)}"
         ):
             if advice.index is None:
                 # No search uses the new index yet.
-                _set(index, chosen)
+                index.configure(**chosen.configuration)
             index.configure(access=chosen.access).encode(progress=progress)
-            _set(index, chosen)
+            index.configure(**chosen.configuration)
         return HashIndex.open(connection, index.name)
-
-
-def _set(index: HashIndex, chosen: Trial) -> None:
-    index.configure(
-        access=chosen.access,
-        ranking=chosen.ranking,
-        candidates=chosen.candidates,
-        probes=chosen.probes,
-    )
 
 
 @contextlib.contextmanager

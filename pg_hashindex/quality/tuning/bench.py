@@ -84,27 +84,19 @@ class Scratch:
 
     def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> None:
         """Copy the rows of some keys into a new table of columns id and embedding."""
-        names: dict[str, Any] = {
-            "name": self.table(name),
-            "key": sql.Identifier(source.key or ""),
-            "type": sql.SQL(source.key_type or ""),
-            "vector": sql.Identifier(source.vector),
-            "table": source.table,
-        }
+        copied = self.table(name)
         # Unlogged, since neither the log nor replicas need it.
         self._execute(
             "CREATE UNLOGGED TABLE {name} AS SELECT {key} AS id, {vector} AS embedding "
-            "FROM {table} WITH NO DATA",
-            **names,
+            "FROM {table} WHERE {drawn} AND {vector} IS NOT NULL",
+            name=copied,
+            key=sql.Identifier(source.key or ""),
+            vector=sql.Identifier(source.vector),
+            table=source.table,
+            drawn=source.has_key(list(keys)),
         )
-        self._execute(
-            "INSERT INTO {name} SELECT b.{key}, b.{vector} FROM {table} b "
-            "WHERE b.{key} = ANY ($1::text[]::{type}[]) AND b.{vector} IS NOT NULL",
-            [list(keys)],
-            **names,
-        )
-        self._execute("ALTER TABLE {name} ADD PRIMARY KEY (id)", **names)
-        self._execute("ANALYZE {name}", **names)
+        self._execute("ALTER TABLE {name} ADD PRIMARY KEY (id)", name=copied)
+        self._execute("ANALYZE {name}", name=copied)
 
     def drop(self) -> None:
         """Drop the schema, and the indexes and models that were made for it."""

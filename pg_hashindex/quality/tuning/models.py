@@ -5,7 +5,7 @@ of a scan of all codes for any number of candidates.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -241,12 +241,13 @@ def code_all(
         return [], 0
     models = [model for _, model, _ in made]
     bench.say("counting places by code")
-    sample = every = _ranks(bench, models, _in_blocks(X), k)
+    in_blocks = np.split(X, range(_BLOCK_ROWS, len(X), _BLOCK_ROWS))
+    sample = every = _ranks(bench, models, in_blocks, k)
     part = k
     # Encoding the full table with a network might take hours.
     if not bench.drawn.whole and any(model.network is not None for model in models):
         part = _part(k, len(X) / bench.full)
-        every = _ranks(bench, models, _in_blocks(X), part)
+        every = _ranks(bench, models, in_blocks, part)
     elif not bench.drawn.whole:
         most = min(_REFERENCE_ROWS, bench.seconds_left * _READ_A_SECOND / X.shape[1])
         # The number of rows was an estimate; the number of rows read counts.
@@ -276,11 +277,6 @@ def _part(k: int, share: float) -> int:
     return max(1, round(k * share))
 
 
-def _in_blocks(X: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    for start in range(0, len(X), _BLOCK_ROWS):
-        yield X[start : start + _BLOCK_ROWS]
-
-
 def _ranks(
     bench: Bench, models: Sequence[Model], rows: Iterable[NDArray[np.float32]], k: int
 ) -> list[CodeRanks]:
@@ -307,30 +303,27 @@ def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
     A model is beaten if another one needs neither more bits nor more candidates. The index's own
     model is always tried, first.
     """
-    needs = [one.cost(bench.goal.recall, bench.choices(CANDIDATES)) for one in coded]
-    # The rough cost of candidates against that of bits: a candidate's row is read, bits are only
-    # counted.
-    costs = [need + one.model.n_bits / 4 for one, need in zip(coded, needs, strict=True)]
-    order = sorted(
-        range(len(coded)), key=lambda i: (coded[i].candidate.reference is None, costs[i])
-    )
+    choices = bench.choices(CANDIDATES)
+    needs = {one.name: one.cost(bench.goal.recall, choices) for one in coded}
+
+    def beats(rival: Coded, one: Coded) -> bool:
+        theirs, own = (rival.model.n_bits, needs[rival.name]), (one.model.n_bits, needs[one.name])
+        return theirs != own and theirs[0] <= own[0] and theirs[1] <= own[1]
+
+    def order(one: Coded) -> tuple[bool, float]:
+        # The rough cost of candidates against that of bits: a candidate's row is read, bits are
+        # only counted.
+        return one.candidate.reference is None, needs[one.name] + one.model.n_bits / 4
+
     kept = []
-    for i in order:
-        own = (coded[i].model.n_bits, needs[i])
-        rivals = (
-            j
-            for j in range(len(coded))
-            if (other := (coded[j].model.n_bits, needs[j])) != own
-            and other[0] <= own[0]
-            and other[1] <= own[1]
-        )
-        rival = next(rivals, None)
-        if coded[i].candidate.reference is not None or rival is None:
-            kept.append(coded[i])
+    for one in sorted(coded, key=order):
+        rival = next((other for other in coded if beats(other, one)), None)
+        if one.candidate.reference is not None or rival is None:
+            kept.append(one)
         else:
             bench.left_out.append(
-                f"{coded[i].name}: {coded[rival].name} need {needs[rival]} candidates, not "
-                f"{needs[i]}, and no more bits"
+                f"{one.name}: {rival.name} need {needs[rival.name]} candidates, not "
+                f"{needs[one.name]}, and no more bits"
             )
     return kept
 

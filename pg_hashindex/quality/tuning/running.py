@@ -16,7 +16,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import LiteralString
 
@@ -33,7 +33,7 @@ from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
 from ..doctor_advice import hnsw_bytes
-from .advice import Advice, Goal, Kind, Trial, recommend
+from .advice import SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
 from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
 from .sample import Effort, draw
@@ -98,7 +98,11 @@ def tune_index(
     row = index.row
     return _tune(
         row.connection,
-        _Task(row.qualified_table, row.column_name, row.id_column, row.metric, row),
+        row.qualified_table,
+        row.column_name,
+        row.id_column,
+        row.metric,
+        row,
         goal,
         effort or Effort(),
         on_step,
@@ -139,28 +143,27 @@ def tune_table(
     MissingRightsError
         As `tune_index`.
     """
-    task = _Task(table, column, id_column, metric, None)
-    return _tune(connection, task, goal, effort or Effort(), on_step)
-
-
-@dataclass(frozen=True)
-class _Task:
-    table: str
-    column: str
-    id_column: str | None
-    metric: Metric
-    index: IndexRow | None
+    effort = effort or Effort()
+    return _tune(connection, table, column, id_column, metric, None, goal, effort, on_step)
 
 
 def _tune(
-    connection: Connection, task: _Task, goal: Goal, effort: Effort, on_step: Step | None
+    connection: Connection,
+    table: str,
+    column: str,
+    id_column: str | None,
+    metric: Metric,
+    index: IndexRow | None,
+    goal: Goal,
+    effort: Effort,
+    on_step: Step | None,
 ) -> Advice:
     goal.check()
     effort.check()
     deadline = time.monotonic() + 60 * effort.minutes
     with translated_errors():
         prepare(connection)
-    subject = task.table if task.index is None else task.index.name
+    subject = table if index is None else index.name
     # First, since its errors say best what is wrong with the connection or its role.
     with scratch(connection) as made, Job(connection, "tune", subject) as job:
 
@@ -169,44 +172,43 @@ def _tune(
             if on_step is not None:
                 on_step(message)
 
-        say(f"drawing rows of {task.table}")
-        drawn = draw(
-            connection, task.table, task.column, task.id_column, effort, goal.k, task.metric
-        )
-        bench = Bench(made, drawn, goal, task.metric, deadline, say)
+        say(f"drawing rows of {table}")
+        drawn = draw(connection, table, column, id_column, effort, goal.k, metric)
+        bench = Bench(made, drawn, goal, metric, deadline, say)
         bench.load()
         try_pgvector(bench)
-        if task.index is None:
+        if index is None:
             candidates = of_table(bench, effort.random_state)
         else:
-            candidates = of_index(bench, task.index)
+            candidates = of_index(bench, index)
         coded, n_reference = code_all(bench, candidates, effort)
         _estimate_signs(bench, coded)
         learned = [one for one in coded if one.name != BINARY]
         for one in worth_building(bench, learned):
             CodeTrials(bench, one).run()
         chosen, reason = recommend(bench.trials, goal)
-        statements = None if chosen is None else _statements(bench, task, chosen)
-    if chosen is not None and not drawn.whole:
-        reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
-    return Advice(
-        goal=goal,
-        table=task.table,
-        column=task.column,
-        id_column=drawn.source.key or "",
-        metric=task.metric,
-        index=None if task.index is None else task.index.name,
-        rows=bench.full,
-        sample_rows=bench.sample,
-        reference_rows=n_reference,
-        queries=len(drawn.Q),
-        trials=bench.trials,
-        recommended=chosen,
-        reason=reason,
-        left_out=bench.left_out,
-        models={one.name: one.model for one in learned if one.candidate.reference is None},
-        statements=statements,
-    )
+        if chosen is not None and not drawn.whole:
+            reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
+        advice = Advice(
+            goal=goal,
+            table=table,
+            column=column,
+            id_column=drawn.source.key or "",
+            metric=metric,
+            index=None if index is None else index.name,
+            rows=bench.full,
+            sample_rows=bench.sample,
+            reference_rows=n_reference,
+            queries=len(drawn.Q),
+            trials=bench.trials,
+            recommended=chosen,
+            reason=reason,
+            left_out=bench.left_out,
+            models={one.name: one.model for one in learned if one.candidate.reference is None},
+        )
+        if chosen is None:
+            return advice
+        return replace(advice, statements=_statements(bench, advice, chosen))
 
 
 def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
@@ -220,7 +222,7 @@ def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
             bench.trials[place] = replace(trial, recall=round(recall, 4))
 
 
-def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
+def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     """Return how to apply the recommendation: SQL, or commands and the SQL of a search."""
     source = bench.drawn.source
     if chosen.kind in ("pgvector", "binary_quantize"):
@@ -233,20 +235,16 @@ def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
     if chosen.kind == "exact":
         exact = bench.nearest(source.table, source.key or "", source.vector)
         return exact.as_string(bench.connection)
-    name = "NAME" if task.index is None else task.index.name
-    table = ["--table", task.table, "--column", task.column]
+    name = advice.index or "NAME"
+    table = ["--table", advice.table, "--column", advice.column]
     train = ["model", "train", "NAME", *table, "--method", chosen.method or ""]
     levels = chosen.levels or 2
     if chosen.method != "sign":
         train += ["--bits", str((chosen.bits or 0) // bits_of(levels))]
-    train += ["--levels", str(levels), "--metric", task.metric]
-    settings = []
-    for option in ("access", "ranking", "candidates", "probes"):
-        value = getattr(chosen, option)
-        settings += [] if value is None else [f"--{option}", str(value)]
-    commands = [["index", "configure", name, *settings]]
-    if task.index is None:
-        key = ["--id", source.key or ""]
+    train += ["--levels", str(levels), "--metric", advice.metric]
+    commands = [["index", "configure", name, *chosen.options]]
+    if advice.index is None:
+        key = ["--id", advice.id_column]
         commands = [train, ["index", "create", name, *table, *key, "--model", "NAME"], *commands]
     elif not chosen.own:
         commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
@@ -259,13 +257,10 @@ def _statements(bench: Bench, task: _Task, chosen: Trial) -> str:
 
 def try_pgvector(bench: Bench) -> None:
     """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank."""
-    kinds: tuple[tuple[Kind, str], ...] = (
-        ("pgvector", "pgvector's HNSW"),
-        ("binary_quantize", "pgvector's binary_quantize"),
-    )
-    for kind, name in kinds:
+    kinds: tuple[Kind, ...] = ("pgvector", "binary_quantize")
+    for kind in kinds:
         index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
-        bench.attempt(name, partial(_try_hnsw, bench, index, name))
+        bench.attempt(SYSTEMS[kind], partial(_try_hnsw, bench, index, SYSTEMS[kind]))
 
 
 class PgvectorIndex:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
-from ...db.connection import Connection, one_row, translated_errors
-from ...db.table_source import TableSource
+from ...db.connection import Connection, execute, one_row, translated_errors
+from ...db.table_source import TableSource, find_relation
 from ...errors import InvalidInputError
 from ...index.search import as_count
 from ...models.model import Metric
@@ -23,6 +23,8 @@ _ROWS_PER_ANSWER = 20
 # Rows to read for an estimate of how many have a vector; if fewer are met, all rows are read.
 _COUNTED_ROWS = 100_000
 _LEAST_COUNTED = 1000
+
+_CHECK_COLUMN = "SELECT hashindex._check_vector_column($1::regclass, $2, $3)"
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,7 @@ def draw(
     """
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
-        source = TableSource.find(connection, table, column).with_key(id_column)
-        partitioned = _check_table(source)
-        source, rows = _counted(source)
+        source, rows = _counted(TableSource.find(connection, table, column).with_key(id_column))
         n_held = 0 if effort.queries_from is not None else effort.queries
         wanted = effort.sample + n_held
         with tqdm(disable=True) as bar:
@@ -106,6 +106,7 @@ def draw(
                 f"{source.name} has no row with a vector in column {column!r}; load the rows first"
             )
         vectors = source.vectors_of(found)
+        execute(connection, _CHECK_COLUMN, [source.name, column, vectors.shape[1]])
         logged = None
         if effort.queries_from is not None:
             logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
@@ -133,7 +134,7 @@ def draw(
         frozenset(keys[place] for place in held),
         whole,
         len(found) if whole else max(rows, len(found)),
-        partitioned,
+        find_relation(connection, table)[1] == "p",
     )
 
 
@@ -161,30 +162,6 @@ def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float3
     with translated_errors(), source.connection.transaction():
         source.connection.execute("SET TRANSACTION READ ONLY")
         yield from source.blocks(drawn.X.shape[1], without=drawn.held_out, share=share, seed=seed)
-
-
-def _check_table(source: TableSource) -> bool:
-    """Refuse a table that no index can be made of; return whether it has partitions."""
-    connection, vector = source.connection, sql.Identifier(source.vector)
-    dimension, kind = one_row(
-        connection,
-        "SELECT a.atttypmod, c.relkind FROM pg_catalog.pg_attribute a "
-        "JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
-        "WHERE a.attrelid = $1::regclass::oid AND a.attname = $2 AND a.attnum > 0",
-        [source.name, source.vector],
-    )
-    if dimension == -1:
-        first = connection.execute(
-            sql.SQL("SELECT {0} FROM {1} WHERE {0} IS NOT NULL LIMIT 1").format(
-                vector, source.table
-            )
-        ).fetchone()
-        dimension = -1 if first is None else first[0].dimensions()
-    connection.execute(
-        "SELECT hashindex._check_vector_column(%s::regclass, %s, %s)",
-        [source.name, source.vector, dimension],
-    )
-    return bool(kind == "p")
 
 
 def _counted(source: TableSource) -> tuple[TableSource, int]:
