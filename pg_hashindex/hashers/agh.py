@@ -1,6 +1,6 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -85,11 +85,6 @@ class AGH(Hasher):
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
     anchors: ArrayLike | None = None
     n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
-
-    anchors_: NDArray[np.float32] = field(init=False)
-    width_: float = field(init=False)
-    eigenvalues_: NDArray[np.float64] = field(init=False)
-    thresholds_: NDArray[np.float64] | None = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

@@ -1,7 +1,7 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -132,12 +132,6 @@ class CGHash(Hasher):
     max_iter: Annotated[int, integer(0, 100_000)] = 50
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
     anchors: ArrayLike | None = None
-
-    bit_weights_: NDArray[np.float64] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
-    duality_gap_: NDArray[np.float64] = field(init=False)
-    n_violated_: int = field(init=False)
-    n_triplets_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         comparisons = self._comparisons(rows, given, rng)

@@ -1,6 +1,6 @@
 """COSDISH: column sampling based discrete supervised hashing (Kang, Li & Zhou, AAAI 2016)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -86,9 +86,6 @@ class COSDISH(Hasher):
     ridge: Factor = 1e-4
     n_samples: Annotated[int, integer(1, 100_000)] = 30
     n_iter: Annotated[int, integer(1, 100_000)] = 3
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)

@@ -1,7 +1,7 @@
 """DSH: density sensitive hashing (Jin, Li, Lin & Cai, IEEE Transactions on Cybernetics 2014)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -57,9 +57,6 @@ class DSH(Hasher):
 
     groups: Annotated[float, number(1, 100)] = 1.5
     n_nearest: Annotated[int, integer(1, 16_000)] = 3
-
-    centres_: NDArray[np.float32] = field(init=False)
-    entropies_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

@@ -1,6 +1,6 @@
 """IsoHash: isotropic hashing (Kong & Li, NIPS 2012)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -48,8 +48,6 @@ class IsoHash(Hasher):
     bits_within_dimension = True
 
     n_iter: Annotated[int, integer(0, 100_000)] = 100
-
-    variances_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

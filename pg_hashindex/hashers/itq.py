@@ -1,7 +1,7 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -48,8 +48,6 @@ class ITQ(Hasher):
     bits_within_dimension = True
 
     n_iter: Annotated[int, integer(0, 100_000)] = 15
-
-    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

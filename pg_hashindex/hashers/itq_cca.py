@@ -1,6 +1,6 @@
 """ITQ-CCA: iterative quantization of directions correlated with labels (Gong & Lazebnik 2011)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -78,9 +78,6 @@ class ITQCCA(Hasher):
 
     n_iter: Annotated[int, integer(0, 100_000)] = 50
     ridge: Annotated[float, number(_LEAST_RIDGE, 1e12)] = 0.01
-
-    correlations_: NDArray[np.float64] = field(init=False)
-    quantization_loss_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)

@@ -1,6 +1,6 @@
 """KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -78,8 +78,6 @@ class KSH(Hasher):
     width: Factor = 0.7
     max_labelled: Annotated[int, integer(2, 1_000_000)] = 5000
     n_iter: Annotated[int, integer(0, 100_000)] = 50
-
-    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)

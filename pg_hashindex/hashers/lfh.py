@@ -1,6 +1,6 @@
 """LFH: supervised hashing with latent factor models (Zhang, Zhang, Li & Guo, SIGIR 2014)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -85,9 +85,6 @@ class LFH(Hasher):
     width: Factor = 0.7
     ridge: Factor = 1e-4
     n_iter: Annotated[int, integer(1, 100_000)] = 50
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    losses_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)

@@ -1,6 +1,5 @@
 """PCAH: the signs of the leading principal components."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ _FEW_DIMENSIONS = 64
 _FLOAT32_SEES = 1e-4
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PCAH(Hasher):
     """The leading principal directions, one bit each.
 
@@ -43,8 +41,6 @@ class PCAH(Hasher):
 
     method = "pcah"
     bits_within_dimension = True
-
-    explained_variance_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

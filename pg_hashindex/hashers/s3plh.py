@@ -1,7 +1,7 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -103,10 +103,6 @@ class S3PLH(Hasher):
     step_by: Literal["bit", "rows", "data"] = "bit"
     balance: bool = True
     max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
-
-    variances_: NDArray[np.float64] = field(init=False)
-    n_neighbours_: int = field(init=False)
-    n_others_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)

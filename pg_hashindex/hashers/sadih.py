@@ -1,11 +1,11 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
@@ -113,9 +113,6 @@ class SADIH(Hasher):
     alpha: Factor = 1.0
     beta: Factor = 1.0
     gamma: Factor = 1e-3
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)

@@ -1,11 +1,11 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
@@ -98,9 +98,6 @@ class SDH(Hasher):
     start: Start = "random"
     penalty: Factor = 1.0
     nu: Factor = 1e-5
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)

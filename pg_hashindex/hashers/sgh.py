@@ -1,7 +1,7 @@
 """SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -72,9 +72,6 @@ class SGH(Hasher):
     anchors: ArrayLike | None = None
     rho: Positive = 2.0
     scale: Literal["unit"] | None = "unit"
-
-    anchors_: NDArray[np.float32] = field(init=False)
-    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []

@@ -1,6 +1,5 @@
 """SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ __all__ = ["SH"]
 _NO_SPREAD = 1e-6
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SH(Hasher):
     """Waves along the principal directions, the slowest first.
 
@@ -49,10 +47,6 @@ class SH(Hasher):
     """
 
     method = "sh"
-
-    modes_: NDArray[np.intp] = field(init=False)
-    low_: NDArray[np.float64] = field(init=False)
-    high_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

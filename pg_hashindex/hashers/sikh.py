@@ -1,7 +1,7 @@
 """SIKH: binary codes of shift-invariant kernels (Raginsky & Lazebnik, NIPS 2009)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,8 +67,6 @@ class SIKH(Hasher):
     method = "sikh"
 
     width: Positive | None = None
-
-    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

@@ -1,7 +1,7 @@
 """SpH: spherical hashing (Heo, Lee, He, Chang & Yoon, CVPR 2012)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -69,10 +69,6 @@ class SpH(Hasher):
 
     max_rows: Annotated[int, integer(2, 1_000_000)] = 5000
     n_iter: Annotated[int, integer(1, 100_000)] = 100
-
-    pivots_: NDArray[np.float64] = field(init=False)
-    radii_: NDArray[np.float64] = field(init=False)
-    overlaps_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

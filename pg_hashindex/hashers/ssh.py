@@ -1,11 +1,10 @@
 """SSH: semi-supervised hashing in a single shot (Wang, Kumar & Chang, CVPR 2010)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
@@ -62,10 +61,6 @@ class SSH(Hasher):
     eta: Factor = 0.03
     balance: bool = True
     max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
-
-    eigenvalues_: NDArray[np.float64] = field(init=False)
-    n_neighbours_: int = field(init=False)
-    n_others_: int = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)

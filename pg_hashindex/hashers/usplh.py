@@ -1,7 +1,7 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -84,8 +84,6 @@ class USPLH(Hasher):
     decay: Annotated[float, number(0, 1, "(]")] = 0.7
     n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
     boundary: Literal["codes", "residual"] = "codes"
-
-    variances_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace.measure(rows)

@@ -5,7 +5,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
@@ -90,13 +90,6 @@ class Hasher(ABC):
     n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
     random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
     normalize: Normalize = None
-
-    layers_: list[Layer] = field(init=False)
-    dimension_: int = field(init=False)
-    n_bits_: int = field(init=False)
-    seed_: int = field(init=False)
-    training_: dict[str, Any] = field(init=False)
-    profile_: Profile = field(init=False)
 
     @classmethod
     def paper(cls, **parameters: Any) -> Self:
