@@ -1,6 +1,5 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,7 +21,6 @@ __all__ = ["AGH"]
 _ROWS_PER_ANCHOR = 10
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 

@@ -1,6 +1,5 @@
 """COSDISH: column sampling based discrete supervised hashing (Kang, Li & Zhou, AAAI 2016)."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +22,6 @@ __all__ = ["COSDISH"]
 _ROUNDING = 1e-9
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class COSDISH(Hasher):
     """Codes whose products approximate which rows share a label, learned without relaxation.
 

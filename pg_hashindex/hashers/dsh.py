@@ -1,7 +1,6 @@
 """DSH: density sensitive hashing (Jin, Li, Lin & Cai, IEEE Transactions on Cybernetics 2014)."""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from ._common.supervision import Supervision
 __all__ = ["DSH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class DSH(Hasher):
     """Planes midway between neighbouring groups of rows, those that split the rows most evenly.
 

@@ -1,6 +1,5 @@
 """IsoHash: isotropic hashing (Kong & Li, NIPS 2012)."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from .pcah import principal_directions
 __all__ = ["IsoHash"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class IsoHash(Hasher):
     """The principal directions, rotated so that the rows have the same variance along each.
 

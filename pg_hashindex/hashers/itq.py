@@ -1,7 +1,6 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ __all__ = ["ITQ", "learn_rotation", "random_rotation"]
 _BLOCK_ROWS = 2048
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class ITQ(Hasher):
     """The principal directions, rotated so that taking signs loses as little as possible.
 

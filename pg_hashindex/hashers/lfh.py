@@ -1,6 +1,5 @@
 """LFH: supervised hashing with latent factor models (Zhang, Zhang, Li & Guo, SIGIR 2014)."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from ._common.supervision import Labels, Supervision, labelled_rows
 __all__ = ["LFH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LFH(Hasher):
     """Signs of latent factors that tell which rows share a label.
 

@@ -1,7 +1,6 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ from ._common.supervision import Supervision
 __all__ = ["S3PLH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class S3PLH(Hasher):
     """Bits that each put more weight on the known pairs that earlier bits got wrong.
 

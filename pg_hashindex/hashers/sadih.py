@@ -1,7 +1,6 @@
 """SADIH and SADIH-L1: semantic-aware discrete hashing (Zhang et al., AAAI 2019)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +23,6 @@ __all__ = ["SADIH"]
 _MAX_LABELS = 2000
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SADIH(Hasher):
     """Codes whose products with a label embedding rebuild the similarity of all training rows.
 

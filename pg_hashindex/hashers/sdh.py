@@ -1,7 +1,6 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from ._common.supervision import Labels, Supervision, labelled_rows
 __all__ = ["SDH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SDH(Hasher):
     """Codes from which a linear classifier predicts labels, and a kernel hash function.
 

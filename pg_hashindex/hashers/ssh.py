@@ -1,6 +1,5 @@
 """SSH: semi-supervised hashing in a single shot (Wang, Kumar & Chang, CVPR 2010)."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from ._common.supervision import Supervision
 __all__ = ["SSH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SSH(Hasher):
     """PCAH with a covariance that known pairs adjust: all directions at once, orthogonal.
 

@@ -1,7 +1,6 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,7 +16,6 @@ from ._common.supervision import Supervision
 __all__ = ["USPLH"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
     """Bits that each correct the splits of rows near the boundaries of earlier bits.
 
