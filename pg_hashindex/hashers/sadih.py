@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import Hasher, first_and_last
+from ._common.base import first_and_last
 from ._common.checks import Factor, integer
 from ._common.discrete import Start, start_codes
-from ._common.features import Features
+from ._common.features import FeatureHasher
 from ._common.label_sets import LabelSets, check_label_count
 from ._common.rows import RowSource
 from ._common.semantic import Alternation
@@ -23,7 +22,7 @@ __all__ = ["SADIH"]
 _MAX_LABELS = 2000
 
 
-class SADIH(Hasher):
+class SADIH(FeatureHasher):
     """Codes whose products with a label embedding rebuild the similarity of all training rows.
 
     With features X (m x n), labels Y (c x n), S_ij the similarity of rows i and j, l bits, codes B
@@ -62,17 +61,8 @@ class SADIH(Hasher):
         "ridge" regresses the codes on the features; "encoder" is the paper's P1, which is weak.
     balance : bool
         Whether to weight pairs and rows as above.
-    n_anchors : int, optional
-        Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
-        are fewer rows, all of them. None takes the rows themselves as features: a linear hash
-        function.
-    anchors : array-like (m, d), optional
-        Kernel bases to use instead, as rows of the input space.
-    width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
-        to 1e12, like all numbers here.
-    ridge : float
-        Penalty of the regression, relative to the mean variance of a feature.
+    n_anchors, anchors, width, ridge
+        As of `SDH`.
     n_iter : int
         Rounds.
     start : {"spread", "random"}
@@ -91,7 +81,6 @@ class SADIH(Hasher):
     """
 
     method = "sadih"
-    learns_from = ("labels",)
     learns_codes = True
     paper_parameters: ClassVar[Mapping[str, Any]] = {
         "hash_function": "encoder",
@@ -103,9 +92,6 @@ class SADIH(Hasher):
     hash_function: Literal["ridge", "encoder"] = "ridge"
     balance: bool = True
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = 1000
-    anchors: ArrayLike | None = None
-    width: Factor = 0.7
-    ridge: Factor = 1e-4
     n_iter: Annotated[int, integer(1, 100_000)] = 5
     start: Start = "spread"
     alpha: Factor = 1.0
@@ -116,9 +102,7 @@ class SADIH(Hasher):
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
         sets = LabelSets.of_several(labels)
-        features = Features.of_anchors(
-            rows, self.anchors, self.n_anchors, self.width, self.ridge, rng
-        )
+        features = self._features(rows, rng)
         start = start_codes(sets, self.n_bits, self.start, rng)
         weights = sets.balancing_weights() if self.balance else np.ones(len(sets))
         mean, variances = features.moments(weights[sets.of_row])
