@@ -11,8 +11,6 @@ from ..errors import InvalidInputError
 from .pixels import Pixels
 from .weight_files import read_weights
 
-__all__ = ["CNNF", "LEAST_INPUT_SIZE"]
-
 #: The smallest input that leaves a cell after the last pooling.
 LEAST_INPUT_SIZE = 39
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from .learning import Schedule, Trainer
     from .networks import Architecture, HashNetwork
 
-__all__ = ["DPSH", "MOST_STEPS", "check_sizes"]
-
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_UNITS = 16_000
 #: The most steps, rows or units that a parameter may ask for.

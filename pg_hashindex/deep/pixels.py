@@ -11,8 +11,6 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
 
-__all__ = ["Pixels"]
-
 _COLOURS = 3
 # Pixels in a block, so that memory does not grow with the rows.
 _BLOCK_PIXELS = 1 << 22

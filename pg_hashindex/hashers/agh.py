@@ -15,8 +15,6 @@ from ._common.kmeans import sample_centres
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["AGH"]
-
 # Rows for each anchor, if there are too few rows for ``n_anchors``.
 _ROWS_PER_ANCHOR = 10
 

@@ -17,8 +17,6 @@ from ._common.supervision import Labels, Supervision, check_classes
 from ._common.triplets import Comparisons, label_triplets
 from ._common.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
 
-__all__ = ["CGHash"]
-
 _DEFAULT_C = {"l1": 0.01, "l_inf": 0.3}
 _WEAK = ("linear", "stump", "rbf")
 # Worth of a function above its price, as a part of the price, that counts as more than rounding.

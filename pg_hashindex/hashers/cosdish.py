@@ -16,8 +16,6 @@ from ._common.label_sets import LabelSets, add_by_label
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision, labelled_rows
 
-__all__ = ["COSDISH"]
-
 # Smaller values, relative to 1, are 0 but for rounding.
 _ROUNDING = 1e-9
 

@@ -16,8 +16,6 @@ from ._common.kmeans import nearest_to_rows, sample_centres
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["DSH"]
-
 
 class DSH(Hasher):
     """Planes midway between neighbouring groups of rows, those that split the rows most evenly.

@@ -13,8 +13,6 @@ from ._common.supervision import Supervision
 from .itq import random_rotation
 from .pcah import principal_directions
 
-__all__ = ["IsoHash"]
-
 
 class IsoHash(Hasher):
     """The principal directions, rotated so that the rows have the same variance along each.

@@ -14,8 +14,6 @@ from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
 from .pcah import principal_directions
 
-__all__ = ["ITQ", "learn_rotation", "random_rotation"]
-
 _BLOCK_ROWS = 2048
 
 

@@ -16,8 +16,6 @@ from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, labelled_rows
 from .itq import learn_rotation, random_rotation
 
-__all__ = ["ITQCCA", "correlated_directions"]
-
 # Smaller correlations are rounding.
 _NO_CORRELATION = 1e-6
 # Variances below this part of a squared length are rounding.

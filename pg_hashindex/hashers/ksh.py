@@ -17,8 +17,6 @@ from ._common.label_sets import LabelSets
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
 
-__all__ = ["KSH"]
-
 # Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
 # rounding of float32, about 1e-7, to make a bit. Three times as much costs precision at search.
 _NO_SPREAD = 3e-3

@@ -17,8 +17,6 @@ from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
-__all__ = ["LFH"]
-
 
 class LFH(FeatureHasher):
     """Signs of latent factors that tell which rows share a label.

@@ -12,8 +12,6 @@ from ._common.base import Hasher, centred_affine, with_fixed_signs
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["PCAH", "principal_directions"]
-
 # A variance below this part of the leading one is rounding.
 _NO_VARIANCE = 1e-12
 # Up to this many dimensions float64 costs almost nothing.

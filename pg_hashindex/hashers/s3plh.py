@@ -14,8 +14,6 @@ from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
-__all__ = ["S3PLH"]
-
 
 class S3PLH(Hasher):
     """Bits that each put more weight on the known pairs that earlier bits got wrong.

@@ -16,8 +16,6 @@ from ._common.rows import RowSource
 from ._common.semantic import Alternation
 from ._common.supervision import Supervision, labelled_rows
 
-__all__ = ["SADIH"]
-
 # Most labels if rows have several: every round solves an eigenproblem of this size.
 _MAX_LABELS = 2000
 

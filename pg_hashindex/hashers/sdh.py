@@ -15,8 +15,6 @@ from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
-__all__ = ["SDH"]
-
 
 class SDH(FeatureHasher):
     """Codes from which a linear classifier predicts labels, and a kernel hash function.

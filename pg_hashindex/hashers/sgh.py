@@ -15,8 +15,6 @@ from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Supervision
 
-__all__ = ["SGH"]
-
 # Added to the diagonal of Z, as in the paper.
 _RIDGE = 1e-6
 # Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the

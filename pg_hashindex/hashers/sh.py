@@ -11,8 +11,6 @@ from ._common.rows import RowSource
 from ._common.supervision import Supervision
 from .pcah import principal_directions
 
-__all__ = ["SH"]
-
 # A spread below this part of the widest is rounding.
 _NO_SPREAD = 1e-6
 

@@ -13,8 +13,6 @@ from ._common.checks import integer
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["Sign"]
-
 # Most values that a median holds at once (1 GiB of float32).
 _MEDIAN_VALUES = 1 << 28
 

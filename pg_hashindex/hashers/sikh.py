@@ -14,8 +14,6 @@ from ._common.kernels import mean_squared_distance
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["SIKH"]
-
 # Default width, relative to the root mean square distance of two rows. Of widths from 0.4 to 1.2,
 # those from 0.7 to 0.9 ranked the nearest 2 % best on training rows of MNIST, USPS and text
 # embeddings, with 32 and 128 bits.

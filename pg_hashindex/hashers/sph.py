@@ -14,8 +14,6 @@ from ._common.kernels import check_size
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["SpH"]
-
 # Tolerances of the mean and of the deviation of overlaps, relative to a quarter, as in the paper.
 _MEAN, _DEVIATION = 0.10, 0.15
 # Balls whose squared radius is so many times the mean squared distance of rows are planes: the rows

@@ -14,8 +14,6 @@ from ._common.sequential import VaryingSpace
 from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
-__all__ = ["SSH"]
-
 
 class SSH(Hasher):
     """PCAH with a covariance that known pairs adjust: all directions at once, orthogonal.

@@ -13,8 +13,6 @@ from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
 
-__all__ = ["USPLH"]
-
 
 class USPLH(Hasher):
     """Bits that each correct the splits of rows near the boundaries of earlier bits.

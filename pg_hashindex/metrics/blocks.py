@@ -11,16 +11,6 @@ from ..models.layers import squared_distances
 from ..models.model import Metric
 from ..models.vectors import as_rows
 
-__all__ = [
-    "Relevant",
-    "as_vectors",
-    "check_count",
-    "check_relevant",
-    "distances_from",
-    "mark_nearest",
-    "query_blocks",
-]
-
 # Pairs of a query and a row in a block.
 _BLOCK_PAIRS = 1 << 21
 

@@ -7,8 +7,6 @@ from ..errors import InvalidInputError
 from ..models.codes import hamming_distances
 from .blocks import Relevant, check_relevant, query_blocks
 
-__all__ = ["precision_within_radius"]
-
 
 def precision_within_radius(
     query_codes: NDArray[np.uint8],

@@ -30,25 +30,6 @@ from ..models.codes import hamming_distances, weighted_distances
 from ..models.quantization import code_distances
 from .blocks import Relevant, check_count, check_relevant, query_blocks
 
-__all__ = [
-    "Curve",
-    "Hits",
-    "Measure",
-    "Ties",
-    "average_precision",
-    "check_ties",
-    "curve_measure",
-    "curve_ranks",
-    "mean_average_precision",
-    "mean_over_queries",
-    "precision_at_k",
-    "precision_measure",
-    "precision_recall_by_rank",
-    "ranking_distances",
-    "share_found_at_k",
-    "share_measure",
-]
-
 Ties = Literal["order", "average"]
 
 

@@ -13,8 +13,6 @@ from ..models.model import Metric
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 from .ranking import ranking_distances
 
-__all__ = ["CodeRanks", "recall_at_k", "recall_scorer"]
-
 # Distances closer than this part of the query's largest one count as equal.
 _ROUNDING = 1e-12
 

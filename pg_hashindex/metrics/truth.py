@@ -14,17 +14,6 @@ from ..models.model import Metric
 from ..models.vectors import as_rows
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 
-__all__ = [
-    "NearestRows",
-    "RelevantRows",
-    "nearest_fraction",
-    "nearest_k",
-    "relevant_by_distance",
-    "relevant_by_label",
-    "rows_of_fraction",
-    "same_label",
-]
-
 # Values of the rows that are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
 # Queries compared with the rows at a time, at least: each time all rows are read.
