@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances
-from .blocks import Relevant, check_relevant, query_blocks
+from .blocks import query_blocks
+from .truth import Relevant, check_relevant
 
 
 def precision_within_radius(

@@ -28,7 +28,8 @@ from scipy.special import gammaln
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances, weighted_distances
 from ..models.quantization import code_distances
-from .blocks import Relevant, check_count, check_relevant, query_blocks
+from .blocks import check_count, query_blocks
+from .truth import Relevant, check_relevant
 
 Ties = Literal["order", "average"]
 
