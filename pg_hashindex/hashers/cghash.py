@@ -11,7 +11,7 @@ from ..models.layers import MAX_DIMENSION, Layer, shift
 from ._common.base import Hasher, first_and_last
 from ._common.checks import Factor, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
-from ._common.kernels import choose_anchors, gaussian, kernel_values
+from ._common.kernels import choose_anchors, gaussian
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
 from ._common.triplets import Comparisons, label_triplets
@@ -196,7 +196,7 @@ class CGHash(Hasher):
             return [], LinearFunctions(rows.rows(numbers), self.n_starts, self.max_iter)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, 2.0)
-        values = kernel_values(rows.restricted_to(numbers), kernel)
+        values = rows.restricted_to(numbers).through(kernel).array()
         # Kernel values are close together; centred, float32 holds their projections well.
         centre = shift(-values.mean(axis=0, dtype=np.float64))
         features = LinearFunctions(centre.apply(values), self.n_starts, self.max_iter)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine, first_and_last
 from ._common.checks import integer
-from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
 from .pcah import principal_directions
@@ -48,7 +47,7 @@ class ITQ(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
         _, directions = principal_directions(rows, mean, self.n_bits)
-        V = kernel_values(rows, centred_affine(directions.T, mean))
+        V = rows.through(centred_affine(directions.T, mean)).array()
         start = random_rotation(self.n_bits, self.n_bits, rng)
         rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         return [centred_affine((directions @ rotation).T, mean)]

@@ -79,7 +79,7 @@ class KSH(Hasher):
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, self.width)
-        mean = rows.mean(kernel)
+        mean = rows.through(kernel).mean()
         check_classes(given.labels)
         numbers = given.labels.labelled
         if len(numbers) > self.max_labelled:

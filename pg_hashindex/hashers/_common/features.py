@@ -35,22 +35,21 @@ class Features:
 
     def __init__(self, rows: RowSource, kernel: Layer | None, ridge: float) -> None:
         self.kernel = kernel
-        n, m = rows.n_rows, rows.dimension
         if kernel is not None:
-            m = kernel.output_dimension(m)
+            rows = rows.through(kernel)
+        n, m = rows.n_rows, rows.dimension
         self._values = scratch_array((n, m))
         start, centre, total, products = 0, np.zeros(m), np.zeros(m), np.zeros((m, m))
-        for block in rows.blocks():
-            values = block if kernel is None else kernel.apply(block)
+        for values in rows.blocks():
             if not start:
                 # The mean is known only afterwards, so sums are taken about a centre near it.
                 centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
-            held = self._values[start : start + len(block)]
+            held = self._values[start : start + len(values)]
             np.subtract(values, centre, out=held)
             exact = held.astype(np.float64)
             total += exact.sum(axis=0)
             products += exact.T @ exact
-            start += len(block)
+            start += len(values)
         self._offset = total / n
         self.mean = centre + self._offset
         self.covariance = products / n - np.outer(self._offset, self._offset)
