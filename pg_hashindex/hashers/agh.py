@@ -1,6 +1,6 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -95,9 +95,7 @@ class AGH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)
         n_directions = -(-self.n_bits // self.n_layers)
-        graph = AnchorGraph.measure(
-            rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest
-        )
+        graph = AnchorGraph(rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest)
         self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits)
         self.anchors_, self.width_ = graph.anchors, graph.width
         shares = affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
@@ -126,35 +124,30 @@ class AGH(Hasher):
         return {"anchors": len(self.anchors_), "width": self.width_}
 
 
-class AnchorGraph(NamedTuple):
-    """The shares of all rows in the anchors."""
+class AnchorGraph:
+    """The shares of all rows in their nearest anchors, from one pass over the rows.
 
-    anchors: NDArray[np.float32]  # (m, d), each with a share of some row
-    width: float
-    Z: Any  # scipy.sparse.csr_array (n, m)
-    sums: NDArray[np.float64]  # (m,) Lambda
+    ``Z`` (n, m) is sparse, and ``sums`` (m,) are Lambda. Anchors that are among the nearest of no
+    row are left out.
+    """
 
-    @classmethod
-    def measure(
-        cls, rows: RowSource, anchors: NDArray[np.float32], n_nearest: int
-    ) -> "AnchorGraph":
-        """Compute the shares of all rows in their nearest anchors, in one pass.
-
-        Anchors that are among the nearest of no row are left out.
-        """
+    def __init__(self, rows: RowSource, anchors: NDArray[np.float32], n_nearest: int) -> None:
         n = rows.n_rows
         places, squares = nearest_to_rows(rows, anchors, n_nearest)
-        width = float(np.sqrt(squares[:, -1]).mean(dtype=np.float64)) ** 2
-        if not width:
+        self.width = float(np.sqrt(squares[:, -1]).mean(dtype=np.float64)) ** 2
+        if not self.width:
             raise InvalidInputError(
                 f"every row is at distance 0 from {n_nearest} anchors; give distinct anchors"
             )
-        shares = np.exp((squares[:, :1].astype(np.float64) - squares) / width)
+        shares = np.exp((squares[:, :1].astype(np.float64) - squares) / self.width)
         shares /= shares.sum(axis=1, keepdims=True)
         used, places = np.unique(places, return_inverse=True)
         starts = np.arange(0, n * n_nearest + 1, n_nearest)
-        Z = scipy.sparse.csr_array((shares.ravel(), places.ravel(), starts), shape=(n, len(used)))
-        return cls(anchors[used], width, Z, np.asarray(Z.sum(axis=0)))
+        self.anchors = anchors[used]
+        self.Z = scipy.sparse.csr_array(
+            (shares.ravel(), places.ravel(), starts), shape=(n, len(used))
+        )
+        self.sums: NDArray[np.float64] = np.asarray(self.Z.sum(axis=0))
 
     def directions(
         self, n_directions: int, n_bits: int

@@ -103,7 +103,7 @@ class S3PLH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)
         self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         known = [(kind, space.coordinates(rows.restricted_to(kind.numbers))) for kind in kinds]
         # Coordinates are in units of the rows' greatest deviation, which axes divide by.
         one = float(np.square(space.axes[:, 0]).sum())

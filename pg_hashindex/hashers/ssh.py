@@ -61,7 +61,7 @@ class SSH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)
         self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         r = len(space.variances)
         if self.n_bits > r:
             raise InvalidInputError(

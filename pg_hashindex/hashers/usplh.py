@@ -82,7 +82,7 @@ class USPLH(Hasher):
     boundary: Literal["codes", "residual"] = "codes"
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         X = space.coordinates(rows)
         sequence = DirectionSequence(space, self.n_bits, self.method)
         pseudo = np.zeros_like(sequence.covariance)
@@ -102,21 +102,13 @@ class USPLH(Hasher):
 
 
 def pseudo_sets(projections: NDArray[np.float32], n_pseudo: int) -> list[NDArray[np.intp]]:
-    """Choose the rows of pseudo-labels by their projections.
+    """Choose the rows of pseudo-labels by their projections (n,), with the boundary at 0.
 
-    Parameters
-    ----------
-    projections : float32 (n,)
-        The boundary is at 0; 0 itself counts as below, as in codes.
-    n_pseudo : int
-        Rows in each set. If a side has fewer than twice as many, each set gets half of the side,
-        and the near set the odd row.
+    A projection of 0 counts as below, as in codes. If a side has fewer than twice ``n_pseudo``
+    rows, each set gets half of the side, and the near set the odd row.
 
-    Returns
-    -------
-    list of intp arrays
-        The row numbers of r-, R-, r+ and R+, each row once. Among equal projections, earlier rows
-        count as smaller.
+    Returns the row numbers of r-, R-, r+ and R+, each row once. Among equal projections, earlier
+    rows count as smaller.
     """
     below = np.flatnonzero(projections <= 0)
     above = np.flatnonzero(projections > 0)
