@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch.nn import functional as F  # noqa: N812
 
+__all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
+
 #: Takes projections u (n, n_bits) and which rows share a label, bool (n, n). Returns the loss of
 #: all pairs of two rows, a float32 scalar with a gradient.
 PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
