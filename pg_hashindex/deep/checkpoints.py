@@ -11,8 +11,6 @@ import torch
 
 from ..errors import InvalidInputError
 
-__all__ = ["Checkpoint"]
-
 
 class Checkpoint:
     """A file that holds the state of one training.

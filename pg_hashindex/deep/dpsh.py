@@ -7,7 +7,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from .learning import Schedule, Trainer
     from .networks import Architecture, HashNetwork
 
-__all__ = ["DPSH", "MOST_STEPS", "check_sizes"]
-
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_UNITS = 16_000
 #: The most steps, rows or units that a parameter may ask for.
@@ -57,7 +54,6 @@ _MOST_HELD_BACK = 1_000
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class DPSH(Hasher):
     """A network whose codes tell which rows share a label.
 

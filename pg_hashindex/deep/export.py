@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 from ..models.layers import Layer, affine, shift
 from .networks import Affine, HashNetwork, linear_layers
 
-__all__ = ["to_layers"]
-
 
 def to_layers(network: HashNetwork) -> list[Layer]:
     """Return the layers that are equal to a network of perceptrons.

@@ -22,8 +22,6 @@ from .checkpoints import Checkpoint
 from .losses import GraphLoss, PairwiseLoss, graph_loss, quantization
 from .networks import HashNetwork
 
-__all__ = ["Schedule", "Trainer", "find_device"]
-
 # Seconds between checkpoints, but at least this many times as long as writing the last one took.
 _CHECKPOINT_SECONDS = 20.0
 _CHECKPOINT_SHARE = 20.0

@@ -22,8 +22,6 @@ from ..errors import InvalidInputError
 from ..models.network import Network
 from .cnn import CNNF
 
-__all__ = ["Affine", "Architecture", "HashNetwork", "evaluate", "linear_layers"]
-
 #: Weights (m, d) and biases (m,) of an affine map.
 Affine: TypeAlias = tuple[NDArray[np.floating], NDArray[np.floating]]
 

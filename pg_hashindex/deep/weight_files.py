@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ..errors import UNREADABLE, InvalidInputError
 
-__all__ = ["read_weights"]
-
 _MAX_SHOWN = 8
 
 

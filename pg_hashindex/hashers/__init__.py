@@ -10,63 +10,30 @@ from ._common.base import Hasher, Preset
 from ._common.rows import BlockSource, RowsLike
 
 if TYPE_CHECKING:
-    from ..deep.bgdh import BGDH
-    from ..deep.dpsh import DPSH
-    from .agh import AGH
-    from .cghash import CGHash
-    from .cosdish import COSDISH
-    from .dsh import DSH
-    from .fsdh import FSDH
-    from .isohash import IsoHash
-    from .itq import ITQ
-    from .itq_cca import ITQCCA
-    from .ksh import KSH
-    from .lfh import LFH
-    from .lsh import LSH
-    from .pcah import PCAH
-    from .s3plh import S3PLH
-    from .sadih import SADIH
-    from .sdh import SDH
-    from .sgh import SGH
-    from .sh import SH
-    from .sign import Sign
-    from .sikh import SIKH
-    from .sph import SpH
-    from .ssh import SSH
-    from .usplh import USPLH
-
-__all__ = [
-    "AGH",
-    "BGDH",
-    "COSDISH",
-    "DPSH",
-    "DSH",
-    "FSDH",
-    "HASHERS",
-    "ITQ",
-    "ITQCCA",
-    "KSH",
-    "LFH",
-    "LSH",
-    "PCAH",
-    "S3PLH",
-    "SADIH",
-    "SDH",
-    "SGH",
-    "SH",
-    "SIKH",
-    "SSH",
-    "USPLH",
-    "BlockSource",
-    "CGHash",
-    "Hasher",
-    "IsoHash",
-    "Preset",
-    "RowsLike",
-    "Sign",
-    "SpH",
-    "make_hasher",
-]
+    from ..deep.bgdh import BGDH as BGDH
+    from ..deep.dpsh import DPSH as DPSH
+    from .agh import AGH as AGH
+    from .cghash import CGHash as CGHash
+    from .cosdish import COSDISH as COSDISH
+    from .dsh import DSH as DSH
+    from .fsdh import FSDH as FSDH
+    from .isohash import IsoHash as IsoHash
+    from .itq import ITQ as ITQ
+    from .itq_cca import ITQCCA as ITQCCA
+    from .ksh import KSH as KSH
+    from .lfh import LFH as LFH
+    from .lsh import LSH as LSH
+    from .pcah import PCAH as PCAH
+    from .s3plh import S3PLH as S3PLH
+    from .sadih import SADIH as SADIH
+    from .sdh import SDH as SDH
+    from .sgh import SGH as SGH
+    from .sh import SH as SH
+    from .sign import Sign as Sign
+    from .sikh import SIKH as SIKH
+    from .sph import SpH as SpH
+    from .ssh import SSH as SSH
+    from .usplh import USPLH as USPLH
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
 # Methods that train a neural network are in `deep`.
@@ -97,6 +64,16 @@ _CLASSES = {
     "dpsh": "DPSH",
     "bgdh": "BGDH",
 }
+
+__all__ = [
+    "HASHERS",
+    "BlockSource",
+    "Hasher",
+    "Preset",
+    "RowsLike",
+    "make_hasher",
+    *_CLASSES.values(),
+]
 
 
 class _Methods(UserDict[str, Any]):

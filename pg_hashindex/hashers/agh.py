@@ -1,28 +1,34 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..models.layers import MAX_DIMENSION, Layer, affine, affinity
-from ._common.anchor_graph import AnchorGraph, two_layers
-from ._common.base import Hasher
+from ..models.layers import MAX_DIMENSION, Layer, affine, affinity, squared_distances
+from ._common.base import Hasher, with_fixed_signs
 from ._common.checks import integer
 from ._common.kernels import check_size, choose_anchors
-from ._common.kmeans import sample_centres
-from ._common.rows import RowSource
+from ._common.kmeans import nearest_to_rows, sample_centres
+from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
-
-__all__ = ["AGH"]
 
 # Rows for each anchor, if there are too few rows for ``n_anchors``.
 _ROWS_PER_ANCHOR = 10
+# The greatest eigenvalue is 1. Shares in float32 cannot tell directions below this.
+_NO_SPREAD = 1e-6
+# Weights below this part of the greatest are rounding; they are set to 0.
+_NO_WEIGHT = 1e-6
+# Eigenvectors with a greater eigenvalue separate parts of the graph that few rows join.
+_APART = 0.999
+# Least mean square of the distances from the threshold of a second bit, for eigenvectors of unit
+# variance; below it rounding makes the bit.
+_FLAT = 1e-8
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
@@ -86,17 +92,10 @@ class AGH(Hasher):
     anchors: ArrayLike | None = None
     n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
 
-    anchors_: NDArray[np.float32] = field(init=False)
-    width_: float = field(init=False)
-    eigenvalues_: NDArray[np.float64] = field(init=False)
-    thresholds_: NDArray[np.float64] | None = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)
         n_directions = -(-self.n_bits // self.n_layers)
-        graph = AnchorGraph.measure(
-            rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest
-        )
+        graph = AnchorGraph(rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest)
         self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits)
         self.anchors_, self.width_ = graph.anchors, graph.width
         shares = affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
@@ -123,3 +122,133 @@ class AGH(Hasher):
 
     def _summary(self) -> dict[str, Any]:
         return {"anchors": len(self.anchors_), "width": self.width_}
+
+
+class AnchorGraph:
+    """The shares of all rows in their nearest anchors, from one pass over the rows.
+
+    ``Z`` (n, m) is sparse, and ``sums`` (m,) are Lambda. Anchors that are among the nearest of no
+    row are left out.
+    """
+
+    def __init__(self, rows: RowSource, anchors: NDArray[np.float32], n_nearest: int) -> None:
+        n = rows.n_rows
+        places, squares = nearest_to_rows(rows, anchors, n_nearest)
+        self.width = float(np.sqrt(squares[:, -1]).mean(dtype=np.float64)) ** 2
+        if not self.width:
+            raise InvalidInputError(
+                f"every row is at distance 0 from {n_nearest} anchors; give distinct anchors"
+            )
+        shares = np.exp((squares[:, :1].astype(np.float64) - squares) / self.width)
+        shares /= shares.sum(axis=1, keepdims=True)
+        used, places = np.unique(places, return_inverse=True)
+        starts = np.arange(0, n * n_nearest + 1, n_nearest)
+        self.anchors = anchors[used]
+        self.Z = scipy.sparse.csr_array(
+            (shares.ravel(), places.ravel(), starts), shape=(n, len(used))
+        )
+        self.sums: NDArray[np.float64] = np.asarray(self.Z.sum(axis=0))
+
+    def directions(
+        self, n_directions: int, n_bits: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Compute the leading eigenvectors, without the constant one.
+
+        Returns their eigenvalues, and weights (m, n_directions), Z times which has columns of zero
+        mean and unit variance.
+        """
+        n, m = self.Z.shape
+        roots = np.sqrt(self.sums)
+        products = (self.Z.T @ self.Z).toarray() / np.outer(roots, roots)
+        # Remove the constant eigenvector: it would mix with others of eigenvalue 1.
+        products -= np.outer(roots, roots) / n
+        values, vectors = scipy.linalg.eigh(products, check_finite=False)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        n_apart = int(np.count_nonzero(values > _APART))
+        if n_apart > 1:
+            vectors[:, :n_apart] = self._by_distance(vectors[:, :n_apart])
+        values, vectors = values[:n_directions], with_fixed_signs(vectors.T[:n_directions]).T
+        if (found := int(np.count_nonzero(values > _NO_SPREAD))) < n_directions:
+            raise InvalidInputError(
+                f"n_bits is {n_bits}, which takes {n_directions} eigenvectors, but the graph of "
+                f"{m} anchors has only {found} of use; ask for fewer bits, or for more anchors"
+            )
+        weights = vectors * np.sqrt(n / values) / roots[:, None]
+        weights[np.abs(weights) < _NO_WEIGHT * np.abs(weights).max(axis=0)] = 0
+        return values, weights
+
+    def _by_distance(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rotate eigenvectors of equal eigenvalue so that the first ones separate distant parts.
+
+        Any rotation of them is as good for the graph, so rounding would choose one. Here the
+        eigenvectors of a kernel of the distances between anchors choose it.
+        """
+        distances = squared_distances(self.anchors, self.anchors)
+        mass = np.sqrt(self.sums)[:, None] * vectors
+        smoothness = mass.T @ np.exp(-distances / distances.mean()) @ mass
+        turned: NDArray[np.float64] = vectors @ np.linalg.eigh(smoothness)[1][:, ::-1]
+        return turned
+
+    def thresholds(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute b+ and b- of each eigenvector, float64 (2, k).
+
+        With y an eigenvector, e 1 where it is above 0 and 0 elsewhere, f is
+        |y| - b+ e + b- (1 - e). Since L maps constants to 0, f'Lf depends on the thresholds by d =
+        b+ + b- alone and is least at d = e'L|y| / e'Le; that f sums to 0 gives them from d.
+        """
+        k = weights.shape[1]
+        n_above, above, total, squares = (np.zeros(k) for _ in range(4))
+        ZE, ZA = np.zeros(weights.shape), np.zeros(weights.shape)
+        for part in row_slices(self.Z.shape[0]):
+            Z = self.Z[part]
+            Y = Z @ weights
+            E, A = (Y > 0).astype(np.float64), np.abs(Y)
+            n_above += E.sum(axis=0)
+            above += (E * A).sum(axis=0)
+            total += A.sum(axis=0)
+            squares += (A**2).sum(axis=0)
+            ZE += Z.T @ E
+            ZA += Z.T @ A
+        n = self.Z.shape[0]
+        n_below = n - n_above
+        # L is I - Z Lambda^-1 Z'.
+        ELE = n_above - (ZE**2 / self.sums[:, None]).sum(axis=0)
+        ELA = above - (ZE * ZA / self.sums[:, None]).sum(axis=0)
+        # If no edge leaves the rows above 0, f'Lf is the same for every d.
+        cut = _NO_SPREAD * n < ELE
+        d = np.divide(ELA, ELE, out=np.zeros(k), where=cut)
+        # b+ >= 0 >= b- bounds d.
+        low, high = -total / n_below, total / n_above
+        d = np.clip(d, low, high)
+        upper, lower = (total + n_below * d) / n, (total - n_above * d) / n
+        beyond = squares - 2 * (upper * above + lower * (total - above))
+        beyond += upper**2 * n_above + lower**2 * n_below
+        # If the eigenvector has one value on each side, every row is at its threshold and rounding
+        # would make the second bit. It repeats the first bit instead.
+        d = np.where(beyond < _FLAT * n, low, d)
+        # Rounding alone could leave a threshold on the wrong side of 0.
+        upper, lower = (total + n_below * d) / n, (n_above * d - total) / n
+        return np.array([np.maximum(upper, 0), np.minimum(lower, 0)])
+
+
+def two_layers(
+    weights: NDArray[np.float64], thresholds: NDArray[np.float64], n_bits: int
+) -> list[Layer]:
+    """Return layers, which SQL evaluates, that give both bits of each eigenvector.
+
+    For y = w'z the second bit is 1 where y > b+ or y < b-, that is where |y - c| > h, with c = (b+
+    + b-) / 2 and h = (b+ - b-) / 2. Two units u = relu(y - c) and v = relu(c - y) give both: y = u
+    - v + c and |y - c| = u + v.
+
+    Weights are float64 (m, k), thresholds (2, k), and n_bits is 2 k, or one less.
+    """
+    upper, lower = thresholds
+    centre, half = (upper + lower) / 2, (upper - lower) / 2
+    one = np.eye(len(centre))
+    return [
+        affine(np.vstack([weights.T, -weights.T]), np.concatenate([-centre, centre])),
+        Layer("relu"),
+        affine(
+            np.block([[one, -one], [one, one]])[:n_bits], np.concatenate([centre, -half])[:n_bits]
+        ),
+    ]

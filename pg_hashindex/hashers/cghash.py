@@ -1,7 +1,6 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,13 +11,11 @@ from ..models.layers import MAX_DIMENSION, Layer, shift
 from ._common.base import Hasher, first_and_last
 from ._common.checks import Factor, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
-from ._common.kernels import choose_anchors, gaussian, kernel_values
+from ._common.kernels import choose_anchors, gaussian
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
 from ._common.triplets import Comparisons, label_triplets
 from ._common.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
-
-__all__ = ["CGHash"]
 
 _DEFAULT_C = {"l1": 0.01, "l_inf": 0.3}
 _WEAK = ("linear", "stump", "rbf")
@@ -33,7 +30,6 @@ _RANDOM_TRIES = 100
 _MAX_BITS = 4096
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CGHash(Hasher):
     """Weighted bits from comparisons: row x is nearer to x+ than to x-.
 
@@ -133,12 +129,6 @@ class CGHash(Hasher):
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
     anchors: ArrayLike | None = None
 
-    bit_weights_: NDArray[np.float64] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
-    duality_gap_: NDArray[np.float64] = field(init=False)
-    n_violated_: int = field(init=False)
-    n_triplets_: int = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         comparisons = self._comparisons(rows, given, rng)
         first, family = self._family(rows, comparisons.rows, rng)
@@ -206,7 +196,7 @@ class CGHash(Hasher):
             return [], LinearFunctions(rows.rows(numbers), self.n_starts, self.max_iter)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, 2.0)
-        values = kernel_values(rows.restricted_to(numbers), kernel)
+        values = rows.restricted_to(numbers).through(kernel).array()
         # Kernel values are close together; centred, float32 holds their projections well.
         centre = shift(-values.mean(axis=0, dtype=np.float64))
         features = LinearFunctions(centre.apply(values), self.n_starts, self.max_iter)

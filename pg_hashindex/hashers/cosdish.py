@@ -1,30 +1,26 @@
 """COSDISH: column sampling based discrete supervised hashing (Kang, Li & Zhou, AAAI 2016)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ..models.codes import pack
-from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import Hasher, first_and_last
-from ._common.checks import Factor, integer
+from ..models.layers import Layer
+from ._common.base import first_and_last
+from ._common.checks import integer
 from ._common.discrete import random_codes, start_codes, without_constant_bits
-from ._common.features import Features
+from ._common.features import FeatureHasher
 from ._common.label_sets import LabelSets, add_by_label
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision, labelled_rows
-
-__all__ = ["COSDISH"]
 
 # Smaller values, relative to 1, are 0 but for rounding.
 _ROUNDING = 1e-9
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class COSDISH(Hasher):
+class COSDISH(FeatureHasher):
     """Codes whose products approximate which rows share a label, learned without relaxation.
 
     Minimises ||r S - B B'||^2 over codes B in {-1, 1} of r bits, S_ij being 1 where
@@ -53,17 +49,8 @@ class COSDISH(Hasher):
     ----------
     n_bits : int
         1 to 16,000.
-    n_anchors : int, optional
-        Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
-        are fewer rows, all of them. None, as in the paper, takes the rows themselves as features:
-        a linear hash function.
-    anchors : array-like (m, d), optional
-        Kernel bases to use instead, as rows of the input space.
-    width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
-        to 1e12, like all numbers here.
-    ridge : float
-        Penalty of the regression, relative to the mean variance of a feature.
+    n_anchors, anchors, width, ridge
+        As of `SDH`. Without anchors, as in the paper, the hash function is linear.
     n_samples : int
         Draws of columns, the paper's T_sto.
     n_iter : int
@@ -78,24 +65,14 @@ class COSDISH(Hasher):
     """
 
     method = "cosdish"
-    learns_from = ("labels",)
 
-    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = None
-    anchors: ArrayLike | None = None
-    width: Factor = 0.7
-    ridge: Factor = 1e-4
     n_samples: Annotated[int, integer(1, 100_000)] = 30
     n_iter: Annotated[int, integer(1, 100_000)] = 3
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)
         sets = LabelSets.of_several(labels)
-        features = Features.of_anchors(
-            rows, self.anchors, self.n_anchors, self.width, self.ridge, rng
-        )
+        features = self._features(rows, rng)
         apart = start_codes(sets, self.n_bits, "spread", rng)[sets.of_row]
         start = without_constant_bits(random_codes(len(apart), self.n_bits, rng), apart)
         codes = _Codes(sets, start)

@@ -1,7 +1,6 @@
 """DSH: density sensitive hashing (Jin, Li, Lin & Cai, IEEE Transactions on Cybernetics 2014)."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,10 +16,7 @@ from ._common.kmeans import nearest_to_rows, sample_centres
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["DSH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class DSH(Hasher):
     """Planes midway between neighbouring groups of rows, those that split the rows most evenly.
 
@@ -57,9 +53,6 @@ class DSH(Hasher):
 
     groups: Annotated[float, number(1, 100)] = 1.5
     n_nearest: Annotated[int, integer(1, 16_000)] = 3
-
-    centres_: NDArray[np.float32] = field(init=False)
-    entropies_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 from ._common.code_steps import LabelsToCodes
 from .sdh import SDH
 
-__all__ = ["FSDH"]
-
 
 class FSDH(SDH):
     """SDH with the regression reversed, from labels to codes, which gives all bits at once.

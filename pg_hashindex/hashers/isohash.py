@@ -1,6 +1,5 @@
 """IsoHash: isotropic hashing (Kong & Li, NIPS 2012)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,10 +13,7 @@ from ._common.supervision import Supervision
 from .itq import random_rotation
 from .pcah import principal_directions
 
-__all__ = ["IsoHash"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class IsoHash(Hasher):
     """The principal directions, rotated so that the rows have the same variance along each.
 
@@ -48,8 +44,6 @@ class IsoHash(Hasher):
     bits_within_dimension = True
 
     n_iter: Annotated[int, integer(0, 100_000)] = 100
-
-    variances_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

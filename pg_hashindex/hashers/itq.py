@@ -1,7 +1,6 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,17 +9,13 @@ from numpy.typing import NDArray
 from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine, first_and_last
 from ._common.checks import integer
-from ._common.kernels import kernel_values
 from ._common.rows import RowSource, row_slices
 from ._common.supervision import Supervision
 from .pcah import principal_directions
 
-__all__ = ["ITQ", "learn_rotation", "random_rotation"]
-
 _BLOCK_ROWS = 2048
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class ITQ(Hasher):
     """The principal directions, rotated so that taking signs loses as little as possible.
 
@@ -49,12 +44,10 @@ class ITQ(Hasher):
 
     n_iter: Annotated[int, integer(0, 100_000)] = 15
 
-    quantization_loss_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
         _, directions = principal_directions(rows, mean, self.n_bits)
-        V = kernel_values(rows, centred_affine(directions.T, mean))
+        V = rows.through(centred_affine(directions.T, mean)).array()
         start = random_rotation(self.n_bits, self.n_bits, rng)
         rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         return [centred_affine((directions @ rotation).T, mean)]

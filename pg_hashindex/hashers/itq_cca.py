@@ -1,6 +1,5 @@
 """ITQ-CCA: iterative quantization of directions correlated with labels (Gong & Lazebnik 2011)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,13 +10,10 @@ from ..errors import InvalidInputError
 from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine, first_and_last, with_fixed_signs
 from ._common.checks import integer, number
-from ._common.kernels import kernel_values
 from ._common.label_sets import add_by_label, check_label_count
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, labelled_rows
 from .itq import learn_rotation, random_rotation
-
-__all__ = ["ITQCCA", "correlated_directions"]
 
 # Smaller correlations are rounding.
 _NO_CORRELATION = 1e-6
@@ -32,7 +28,6 @@ _LEAST_RIDGE = 1e-10
 _MAX_LABELS = 5000
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class ITQCCA(Hasher):
     """The directions most correlated with labels, rotated as ITQ rotates principal directions.
 
@@ -79,9 +74,6 @@ class ITQCCA(Hasher):
     n_iter: Annotated[int, integer(0, 100_000)] = 50
     ridge: Annotated[float, number(_LEAST_RIDGE, 1e12)] = 0.01
 
-    correlations_: NDArray[np.float64] = field(init=False)
-    quantization_loss_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)
         check_label_count(self.method, labels, _MAX_LABELS)
@@ -90,7 +82,7 @@ class ITQCCA(Hasher):
             rows, labels, mean, self.n_bits, float(self.ridge)
         )
         scaled = directions * correlations
-        V = kernel_values(rows, centred_affine(scaled.T, mean))
+        V = rows.through(centred_affine(scaled.T, mean)).array()
         start = random_rotation(V.shape[1], self.n_bits, rng)
         rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         self.correlations_ = correlations
@@ -136,7 +128,8 @@ def correlated_directions(
             f"the {n} labelled rows are all equal, or all have the same labels, so there is "
             "nothing to tell apart; label other rows too"
         )
-    Lx = np.linalg.cholesky(_with_ridge(Cxx, ridge))
+    Cxx[np.diag_indices_from(Cxx)] += ridge * np.trace(Cxx) / rows.dimension
+    Lx = np.linalg.cholesky(Cxx)
     whitened = scipy.linalg.solve_triangular(Lx, Cyx.T, lower=True, check_finite=False).T
     whiten = _whiten_single if labels.single else _whiten_several
     whitened = whiten(whitened, labels, shares, ridge * variances.mean())
@@ -153,12 +146,6 @@ def correlated_directions(
         )
     directions = scipy.linalg.solve_triangular(Lx, left[:, :k], lower=True, trans=1)
     return correlations[:k], with_fixed_signs(directions.T).T
-
-
-def _with_ridge(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
-    size = len(covariance)
-    result: NDArray[np.float64] = covariance + ridge * np.trace(covariance) / size * np.eye(size)
-    return result
 
 
 def _whiten_several(

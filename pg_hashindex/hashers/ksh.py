@@ -1,6 +1,5 @@
 """KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,14 +17,11 @@ from ._common.label_sets import LabelSets
 from ._common.rows import RowSource
 from ._common.supervision import Labels, Supervision, check_classes
 
-__all__ = ["KSH"]
-
 # Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
 # rounding of float32, about 1e-7, to make a bit. Three times as much costs precision at search.
 _NO_SPREAD = 3e-3
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class KSH(Hasher):
     """Bits, one after another, whose products rebuild which labelled rows share a label.
 
@@ -79,13 +75,11 @@ class KSH(Hasher):
     max_labelled: Annotated[int, integer(2, 1_000_000)] = 5000
     n_iter: Annotated[int, integer(0, 100_000)] = 50
 
-    objective_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         assert given.labels is not None  # noqa: S101  (learns_from asks for them)
         anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
         kernel = gaussian(rows, anchors, self.width)
-        mean = rows.mean(kernel)
+        mean = rows.through(kernel).mean()
         check_classes(given.labels)
         numbers = given.labels.labelled
         if len(numbers) > self.max_labelled:

@@ -1,28 +1,24 @@
 """LFH: supervised hashing with latent factor models (Zhang, Zhang, Li & Guo, SIGIR 2014)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
 import scipy.special
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ..models.codes import pack
-from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import Hasher, first_and_last
+from ..models.layers import Layer
+from ._common.base import first_and_last
 from ._common.checks import Factor, integer
 from ._common.discrete import signs
-from ._common.features import Features
+from ._common.features import FeatureHasher
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
-__all__ = ["LFH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class LFH(Hasher):
+class LFH(FeatureHasher):
     """Signs of latent factors that tell which rows share a label.
 
     Factors U_i of n_bits numbers give the probability sigmoid(T_ij), T_ij = U_i'U_j / 2, that rows
@@ -54,16 +50,8 @@ class LFH(Hasher):
         1 to 16,000.
     beta : float
         Variance of the prior. 1e-12 to 1e12, like all numbers here.
-    n_anchors : int, optional
-        Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
-        are fewer rows, all of them. None, as in the paper, takes the rows themselves as features:
-        a linear hash function.
-    anchors : array-like (m, d), optional
-        Kernel bases to use instead, as rows of the input space.
-    width : float
-        The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)).
-    ridge : float
-        Penalty of the regression, relative to the mean variance of a feature.
+    n_anchors, anchors, width, ridge
+        As of `SDH`. Without anchors, as in the paper, the hash function is linear.
     n_iter : int
         Rounds.
 
@@ -77,24 +65,14 @@ class LFH(Hasher):
     """
 
     method = "lfh"
-    learns_from = ("labels",)
 
     beta: Factor = 30.0
-    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = None
-    anchors: ArrayLike | None = None
-    width: Factor = 0.7
-    ridge: Factor = 1e-4
     n_iter: Annotated[int, integer(1, 100_000)] = 50
-
-    codes_: NDArray[np.uint8] = field(init=False)
-    losses_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)
         LabelSets.of_several(labels)
-        features = Features.of_anchors(
-            rows, self.anchors, self.n_anchors, self.width, self.ridge, rng
-        )
+        features = self._features(rows, rng)
         factors = scratch_array((rows.n_rows, self.n_bits))
         for part in row_slices(rows.n_rows):
             factors[part] = rng.standard_normal(factors[part].shape)

@@ -7,8 +7,6 @@ from ._common.base import Hasher, centred_affine
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["LSH"]
-
 
 class LSH(Hasher):
     """Random Gaussian directions after centring: it learns nothing but the mean.

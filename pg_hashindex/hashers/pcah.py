@@ -1,6 +1,5 @@
 """PCAH: the signs of the leading principal components."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from ._common.base import Hasher, centred_affine, with_fixed_signs
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["PCAH", "principal_directions"]
-
 # A variance below this part of the leading one is rounding.
 _NO_VARIANCE = 1e-12
 # Up to this many dimensions float64 costs almost nothing.
@@ -23,7 +20,6 @@ _FEW_DIMENSIONS = 64
 _FLOAT32_SEES = 1e-4
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PCAH(Hasher):
     """The leading principal directions, one bit each.
 
@@ -43,8 +39,6 @@ class PCAH(Hasher):
 
     method = "pcah"
     bits_within_dimension = True
-
-    explained_variance_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

@@ -1,7 +1,6 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,10 +14,7 @@ from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
-__all__ = ["S3PLH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class S3PLH(Hasher):
     """Bits that each put more weight on the known pairs that earlier bits got wrong.
 
@@ -104,14 +100,10 @@ class S3PLH(Hasher):
     balance: bool = True
     max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
 
-    variances_: NDArray[np.float64] = field(init=False)
-    n_neighbours_: int = field(init=False)
-    n_others_: int = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)
         self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         known = [(kind, space.coordinates(rows.restricted_to(kind.numbers))) for kind in kinds]
         # Coordinates are in units of the rows' greatest deviation, which axes divide by.
         one = float(np.square(space.axes[:, 0]).sum())

@@ -1,28 +1,22 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import Hasher
 from ._common.checks import Factor, integer
 from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
 from ._common.discrete import Start, random_codes, start_codes
-from ._common.features import Features
+from ._common.features import FeatureHasher
 from ._common.label_sets import LabelSets
 from ._common.rows import RowSource, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
-__all__ = ["SDH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class SDH(Hasher):
+class SDH(FeatureHasher):
     """Codes from which a linear classifier predicts labels, and a kernel hash function.
 
     Minimises, over codes B in {-1, 1}, classifier W and hash function F,
@@ -54,16 +48,17 @@ class SDH(Hasher):
     n_bits : int
         1 to 16,000. c classes can be split in two in 2^(c - 1) - 1 ways; further bits are copies of
         others, or nearly so.
-    n_anchors : int
+    n_anchors : int, optional
         Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
-        are fewer rows, all of them.
+        are fewer rows, all of them. None takes the rows themselves as features: a linear hash
+        function.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
     width : float
         The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
         to 1e12, like all numbers here.
     ridge : float
-        mu, relative to the mean variance of a kernel feature.
+        Penalty of the regression, the paper's mu, relative to the mean variance of a feature.
     n_iter : int
         Most rounds; training ends earlier if no bit changes.
     start : {"random", "spread"}
@@ -84,30 +79,21 @@ class SDH(Hasher):
     """
 
     method = "sdh"
-    learns_from = ("labels",)
     learns_codes = True
     # The authors' program has a Gaussian of sigma = 0.4 on unit rows, and a ridge of 0.01.
     paper_parameters: ClassVar[Mapping[str, Any]] = {"width": 0.26, "ridge": 5e-4}
     _steps: ClassVar[type[CodesToLabels | LabelsToCodes]] = CodesToLabels
 
-    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 1000
-    anchors: ArrayLike | None = None
-    width: Factor = 0.7
-    ridge: Factor = 1e-4
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = 1000
     n_iter: Annotated[int, integer(1, 100_000)] = 5
     start: Start = "random"
     penalty: Factor = 1.0
     nu: Factor = 1e-5
 
-    codes_: NDArray[np.uint8] = field(init=False)
-    objective_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         rows, labels = labelled_rows(rows, given.labels)
         steps = self._started(labels, rng)
-        features = Features.of_anchors(
-            rows, self.anchors, self.n_anchors, self.width, self.ridge, rng
-        )
+        features = self._features(rows, rng)
         F = scratch_array((rows.n_rows, self.n_bits))
         objective: list[float] = []
         for _ in range(self.n_iter):

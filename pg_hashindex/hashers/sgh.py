@@ -1,8 +1,7 @@
 """SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -16,8 +15,6 @@ from ._common.kernels import choose_anchors, mean_squared_distance
 from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Supervision
 
-__all__ = ["SGH"]
-
 # Added to the diagonal of Z, as in the paper.
 _RIDGE = 1e-6
 # Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
@@ -27,7 +24,6 @@ _NO_SPREAD = 1e-4
 _ROUNDING = 1e-5
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SGH(Hasher):
     """Bits that together rebuild the similarity of every pair of training rows.
 
@@ -73,16 +69,13 @@ class SGH(Hasher):
     rho: Positive = 2.0
     scale: Literal["unit"] | None = "unit"
 
-    anchors_: NDArray[np.float32] = field(init=False)
-    width_: float = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []
         scaled = rows.through(*scaling)
         anchors = choose_anchors(scaled, self.anchors, self.n_anchors, rng)
         width = mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
-        graph = _Graph.measure(scaled, kernel, anchors, float(self.rho))
+        graph = _Graph(scaled, kernel, anchors, float(self.rho))
         weights = graph.learn_bits(self.n_bits, rng)
         self.anchors_, self.width_ = anchors, width
         # Only signs matter; float32 evaluates unit weights well.
@@ -93,7 +86,7 @@ class SGH(Hasher):
         return {"anchors": len(self.anchors_), "width": self.width_}
 
 
-class _Graph(NamedTuple):
+class _Graph:
     """The similarity of all training rows, in the form that the eigenproblem of a bit needs.
 
     With T such that T'ZT = I, substituting w = T u turns the generalised eigenproblem of (A, Z)
@@ -101,17 +94,14 @@ class _Graph(NamedTuple):
     inverse Cholesky factor of Z is one such T. Here T comes from the eigenvectors of Z, because
     they also show the directions in which the kernel does not vary. These are left out: their
     eigenvalues of 0 would be the greatest once bits have explained all the rest.
+
+    ``kernel`` (n, r) is KT, K centred by ``kernel_mean`` (m,); ``similarity`` (r, r) is
+    T'(K'P')(QK)T, and ``whitening`` (m, r) is T.
     """
 
-    kernel: NDArray[np.float32]  # (n, r) KT, K centred
-    kernel_mean: NDArray[np.float64]  # (m,)
-    similarity: NDArray[np.float64]  # (r, r) T'(K'P')(QK)T
-    whitening: NDArray[np.float64]  # (m, r) T
-
-    @classmethod
-    def measure(
-        cls, scaled: RowSource, rbf_layer: Layer, anchors: NDArray[np.float32], rho: float
-    ) -> "_Graph":
+    def __init__(
+        self, scaled: RowSource, rbf_layer: Layer, anchors: NDArray[np.float32], rho: float
+    ) -> None:
         n, m, d = scaled.n_rows, len(anchors), scaled.dimension
         # The mean is known only afterwards, so sums are taken about a centre near it.
         centre = rbf_layer.apply(anchors).mean(axis=0, dtype=np.float64)
@@ -132,12 +122,13 @@ class _Graph(NamedTuple):
         offset = total / n
         products -= n * np.outer(offset, offset)
         KP -= np.outer(offset, P_total)
-        whitening = _whitening(products, n)
+        self.whitening = _whitening(products, n)
         # P and Q differ only in the sign of their last number, 1. It cancels, since centred kernel
         # columns sum to 0, so the result is symmetric.
-        KP = whitening.T @ KP
-        mean = centre + offset
-        return cls(_whiten(kernel, mean, whitening), mean, KP @ KP.T, whitening)
+        KP = self.whitening.T @ KP
+        self.similarity = KP @ KP.T
+        self.kernel_mean = centre + offset
+        self.kernel = _whiten(kernel, self.kernel_mean, self.whitening)
 
     def learn_bits(self, n_bits: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Learn the weights of the kernel values, float64 (n_bits, m)."""

@@ -1,6 +1,5 @@
 """SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,10 @@ from ._common.rows import RowSource
 from ._common.supervision import Supervision
 from .pcah import principal_directions
 
-__all__ = ["SH"]
-
 # A spread below this part of the widest is rounding.
 _NO_SPREAD = 1e-6
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SH(Hasher):
     """Waves along the principal directions, the slowest first.
 
@@ -50,14 +46,10 @@ class SH(Hasher):
 
     method = "sh"
 
-    modes_: NDArray[np.intp] = field(init=False)
-    low_: NDArray[np.float64] = field(init=False)
-    high_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
         _, directions = principal_directions(rows, mean, min(self.n_bits, rows.dimension))
-        low, high = _box(rows, centred_affine(directions.T, mean))
+        low, high = _box(rows.through(centred_affine(directions.T, mean)))
         modes = slowest_modes(high - low, self.n_bits)
         direction, half_periods = modes.T
         frequencies = half_periods * np.pi / (high - low)[direction]
@@ -84,11 +76,9 @@ def slowest_modes(widths: NDArray[np.float64], n_modes: int) -> NDArray[np.intp]
     return np.column_stack([direction, half_periods])[slowest]
 
 
-def _box(rows: RowSource, projection: Layer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    p = projection.output_dimension(rows.dimension)
-    low, high = np.full(p, np.inf), np.full(p, -np.inf)
+def _box(rows: RowSource) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low, high = np.full(rows.dimension, np.inf), np.full(rows.dimension, -np.inf)
     for block in rows.blocks():
-        values = projection.apply(block)
-        np.minimum(low, values.min(axis=0), out=low)
-        np.maximum(high, values.max(axis=0), out=high)
+        np.minimum(low, block.min(axis=0), out=low)
+        np.maximum(high, block.max(axis=0), out=high)
     return low, high

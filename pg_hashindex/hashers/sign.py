@@ -1,6 +1,5 @@
 """Sign: the sign of each dimension, the baseline for all methods that learn."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,13 +13,10 @@ from ._common.checks import integer
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["Sign"]
-
 # Most values that a median holds at once (1 GiB of float32).
 _MEDIAN_VALUES = 1 << 28
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Sign(Hasher):
     """One bit for each dimension: whether it is above its centre.
 

@@ -1,7 +1,6 @@
 """SIKH: binary codes of shift-invariant kernels (Raginsky & Lazebnik, NIPS 2009)."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from ._common.checks import Positive
 from ._common.kernels import mean_squared_distance
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
-
-__all__ = ["SIKH"]
 
 # Default width, relative to the root mean square distance of two rows. Of widths from 0.4 to 1.2,
 # those from 0.7 to 0.9 ranked the nearest 2 % best on training rows of MNIST, USPS and text
@@ -31,7 +28,6 @@ _MOST_DRAWS = 30
 _LEAST_WIDTH = 1e-4
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SIKH(Hasher):
     """Signs of random waves, whose Hamming distance estimates a Gaussian kernel.
 
@@ -67,8 +63,6 @@ class SIKH(Hasher):
     method = "sikh"
 
     width: Positive | None = None
-
-    width_: float = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

@@ -1,7 +1,6 @@
 """SpH: spherical hashing (Heo, Lee, He, Chang & Yoon, CVPR 2012)."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from ._common.kernels import check_size
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
-__all__ = ["SpH"]
-
 # Tolerances of the mean and of the deviation of overlaps, relative to a quarter, as in the paper.
 _MEAN, _DEVIATION = 0.10, 0.15
 # Balls whose squared radius is so many times the mean squared distance of rows are planes: the rows
@@ -26,7 +23,6 @@ _FAR = 1e6
 _ROWS_PER_PIVOT = 5
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class SpH(Hasher):
     """Balls that each hold half of the rows, and each two of which share a quarter.
 
@@ -69,10 +65,6 @@ class SpH(Hasher):
 
     max_rows: Annotated[int, integer(2, 1_000_000)] = 5000
     n_iter: Annotated[int, integer(1, 100_000)] = 100
-
-    pivots_: NDArray[np.float64] = field(init=False)
-    radii_: NDArray[np.float64] = field(init=False)
-    overlaps_: NDArray[np.float64] = field(init=False)
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

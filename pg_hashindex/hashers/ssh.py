@@ -1,11 +1,9 @@
 """SSH: semi-supervised hashing in a single shot (Wang, Kumar & Chang, CVPR 2010)."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer
@@ -16,10 +14,7 @@ from ._common.sequential import VaryingSpace
 from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
-__all__ = ["SSH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class SSH(Hasher):
     """PCAH with a covariance that known pairs adjust: all directions at once, orthogonal.
 
@@ -63,14 +58,10 @@ class SSH(Hasher):
     balance: bool = True
     max_label_sets: Annotated[int, integer(2, 2**31 - 1)] = 5000
 
-    eigenvalues_: NDArray[np.float64] = field(init=False)
-    n_neighbours_: int = field(init=False)
-    n_others_: int = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         kinds = known_pairs(given, self.max_label_sets)
         self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         r = len(space.variances)
         if self.n_bits > r:
             raise InvalidInputError(

@@ -1,7 +1,6 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,10 +13,7 @@ from ._common.rows import RowSource, row_slices
 from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
 
-__all__ = ["USPLH"]
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
     """Bits that each correct the splits of rows near the boundaries of earlier bits.
 
@@ -85,10 +81,8 @@ class USPLH(Hasher):
     n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
     boundary: Literal["codes", "residual"] = "codes"
 
-    variances_: NDArray[np.float64] = field(init=False)
-
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        space = VaryingSpace.measure(rows)
+        space = VaryingSpace(rows)
         X = space.coordinates(rows)
         sequence = DirectionSequence(space, self.n_bits, self.method)
         pseudo = np.zeros_like(sequence.covariance)
@@ -108,21 +102,13 @@ class USPLH(Hasher):
 
 
 def pseudo_sets(projections: NDArray[np.float32], n_pseudo: int) -> list[NDArray[np.intp]]:
-    """Choose the rows of pseudo-labels by their projections.
+    """Choose the rows of pseudo-labels by their projections (n,), with the boundary at 0.
 
-    Parameters
-    ----------
-    projections : float32 (n,)
-        The boundary is at 0; 0 itself counts as below, as in codes.
-    n_pseudo : int
-        Rows in each set. If a side has fewer than twice as many, each set gets half of the side,
-        and the near set the odd row.
+    A projection of 0 counts as below, as in codes. If a side has fewer than twice ``n_pseudo``
+    rows, each set gets half of the side, and the near set the odd row.
 
-    Returns
-    -------
-    list of intp arrays
-        The row numbers of r-, R-, r+ and R+, each row once. Among equal projections, earlier rows
-        count as smaller.
+    Returns the row numbers of r-, R-, r+ and R+, each row once. Among equal projections, earlier
+    rows count as smaller.
     """
     below = np.flatnonzero(projections <= 0)
     above = np.flatnonzero(projections > 0)

@@ -1,7 +1,6 @@
 """Parts that measures share: blocks of queries, distances, the k smallest of a line, and checks."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,35 +10,8 @@ from ..models.layers import squared_distances
 from ..models.model import Metric
 from ..models.vectors import as_rows
 
-__all__ = [
-    "Relevant",
-    "as_vectors",
-    "check_count",
-    "check_relevant",
-    "distances_from",
-    "mark_nearest",
-    "query_blocks",
-]
-
 # Pairs of a query and a row in a block.
 _BLOCK_PAIRS = 1 << 21
-
-
-class Relevant(Protocol):
-    """Which rows are relevant to which query: an array bool (n_queries, n), or like one.
-
-    Measures read it by slices of the queries, so its lines need not all be in memory.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The numbers of queries and of rows."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of a line's values, bool."""
-
-    def __getitem__(self, queries: slice, /) -> NDArray[np.bool_]: ...
 
 
 def query_blocks(n_queries: int, n: int, at_least: int = 1) -> Iterator[slice]:
@@ -65,7 +37,7 @@ def as_vectors(
     """Check queries and rows of one dimension, at least one of each."""
     rows = as_rows(X)
     Q = as_rows(queries, dimension=rows.shape[1])
-    _check_some(len(Q), len(rows))
+    check_some(len(Q), len(rows))
     return Q, rows
 
 
@@ -97,25 +69,13 @@ def distances_from(
     return distances
 
 
-def check_relevant(
-    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], relevant: Relevant
-) -> None:
-    """Refuse a ground truth that is not one line for each query, one column for each row."""
-    wanted = (len(query_codes), len(codes))
-    if relevant.shape != wanted or relevant.dtype != np.bool_:
-        raise InvalidInputError(
-            f"relevant is {relevant.dtype} {relevant.shape}, must be bool {wanted}: "
-            "one line for each query, one column for each row"
-        )
-    _check_some(*wanted)
-
-
 def check_count(name: str, value: int, n: int) -> None:
     """Refuse a number of rows that is not from 1 to n."""
     if not 1 <= value <= n:
         raise InvalidInputError(f"{name} must be from 1 to the number of rows, {n}; got {value}")
 
 
-def _check_some(n_queries: int, n: int) -> None:
+def check_some(n_queries: int, n: int) -> None:
+    """Refuse to measure without queries, or without rows."""
     if not n_queries or not n:
         raise InvalidInputError(f"there are {n_queries} queries and {n} rows; give some")

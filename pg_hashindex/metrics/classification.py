@@ -7,8 +7,6 @@ from ..errors import InvalidInputError
 from .blocks import check_count, mark_nearest, query_blocks
 from .ranking import ranking_distances
 
-__all__ = ["neighbour_error"]
-
 
 def neighbour_error(
     query_codes: NDArray[np.uint8],

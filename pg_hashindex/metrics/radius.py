@@ -5,9 +5,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances
-from .blocks import Relevant, check_relevant, query_blocks
-
-__all__ = ["precision_within_radius"]
+from .blocks import query_blocks
+from .truth import Relevant, check_relevant
 
 
 def precision_within_radius(

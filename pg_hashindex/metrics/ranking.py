@@ -28,26 +28,8 @@ from scipy.special import gammaln
 from ..errors import InvalidInputError
 from ..models.codes import hamming_distances, weighted_distances
 from ..models.quantization import code_distances
-from .blocks import Relevant, check_count, check_relevant, query_blocks
-
-__all__ = [
-    "Curve",
-    "Hits",
-    "Measure",
-    "Ties",
-    "average_precision",
-    "check_ties",
-    "curve_measure",
-    "curve_ranks",
-    "mean_average_precision",
-    "mean_over_queries",
-    "precision_at_k",
-    "precision_measure",
-    "precision_recall_by_rank",
-    "ranking_distances",
-    "share_found_at_k",
-    "share_measure",
-]
+from .blocks import check_count, query_blocks
+from .truth import Relevant, check_relevant
 
 Ties = Literal["order", "average"]
 
@@ -146,10 +128,11 @@ def _hits(
         distances = ranking_distances(query_codes[block], codes, weights)
         if ties == "order":
             yield _single_rows(distances, relevant[block])
-        elif weights is None:
-            yield _groups_of_integers(distances, relevant[block])
-        else:
-            yield _groups_of_numbers(distances, relevant[block])
+            continue
+        if weights is not None:
+            # Weighted distances may be any numbers; their ranks are small.
+            distances = np.stack([np.unique(d, return_inverse=True)[1] for d in distances])
+        yield _groups(distances, relevant[block])
 
 
 def _single_rows(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> Hits:
@@ -174,20 +157,13 @@ def _order(distances: NDArray[np.generic]) -> NDArray[np.intp]:
     # For float64 the stable sort is slower than the unstable sort and a second sort of tied rows,
     # by the number of their group and then their own.
     order = np.argsort(distances)
-    group = np.cumsum(_starts_group(distances[order]))
+    group = np.cumsum(np.diff(distances[order], prepend=0) != 0)
     keys = group.astype(np.uint64) << np.uint64(32) | order.astype(np.uint64)
     keys.sort()
     return (keys & np.uint64(0xFFFFFFFF)).astype(np.intp)
 
 
-def _starts_group(ordered: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Mark the first of each run of equal values of each line."""
-    result = np.ones(ordered.shape, dtype=bool)
-    np.not_equal(ordered[..., 1:], ordered[..., :-1], out=result[..., 1:])
-    return result
-
-
-def _groups_of_integers(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> Hits:
+def _groups(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> Hits:
     """Count rows by distance: nothing needs to be sorted."""
     n_queries, n = relevant.shape
     n_levels = int(distances.max()) + 1
@@ -200,23 +176,6 @@ def _groups_of_integers(distances: NDArray[np.generic], relevant: NDArray[np.boo
     start = np.cumsum(sizes, axis=1)[query, column] - size
     before = np.cumsum(counts, axis=1)[query, column] - count
     return Hits(n, counts.sum(axis=1), query, start, size, before, count)
-
-
-def _groups_of_numbers(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> Hits:
-    n_queries, n = relevant.shape
-    order = np.argsort(distances, axis=1)
-    flags = np.take_along_axis(relevant, order, axis=1)
-    # All lines at once; each line starts a group.
-    first = np.flatnonzero(_starts_group(np.take_along_axis(distances, order, axis=1)))
-    size = np.diff(first, append=n_queries * n)
-    count = np.add.reduceat(flags.ravel(), first, dtype=np.intp)
-    n_relevant = np.count_nonzero(flags, axis=1)
-    query = first // n
-    before = np.cumsum(count) - count - (np.cumsum(n_relevant) - n_relevant)[query]
-    kept = count > 0
-    return Hits(
-        n, n_relevant, query[kept], (first - query * n)[kept], size[kept], before[kept], count[kept]
-    )
 
 
 def average_precision(hits: Hits, top: int | None = None) -> NDArray[np.float64]:

@@ -8,18 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
-from ..models import codes as packed_codes
 from ..models.model import Metric
+from ..models.quantization import code_distances
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 from .ranking import ranking_distances
-
-__all__ = ["CodeRanks", "recall_at_k", "recall_scorer"]
 
 # Distances closer than this part of the query's largest one count as equal.
 _ROUNDING = 1e-12
 
-_BLOCK_ROWS = 4096
-_QUERIES = 64
 # Most queries of a score.
 _SCORED = 500
 
@@ -140,29 +136,11 @@ def _places(
     neighbours: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count, for each neighbour, the rows before it and those at the same distance."""
-    before, same = np.zeros(neighbours.shape, np.int64), np.zeros(neighbours.shape, np.int64)
-    n_bits = 8 * packed.shape[1]
-    for first in range(0, len(asked), _QUERIES):
-        bits = np.unpackbits(asked[first : first + _QUERIES], axis=2).astype(np.float32)
-        # |x - u| of bits x and u is u + x (1 - 2 u), so the distance is a constant plus a product
-        # with x. The factors are integers, and their sums are below 2**24, which float32 adds
-        # exactly.
-        factors = np.einsum("k,qkn->nq", weights.astype(np.float32), 1 - 2 * bits)
-        # The least possible distance counts as 0.
-        start = -np.minimum(factors, 0).sum(axis=0)
-        width = int(np.abs(factors).sum(axis=0).max()) + 1
-        n_part = len(start)
-        counts = np.zeros(n_part * width, np.int64)
-        offsets = np.arange(n_part) * width
-        for block in range(0, len(packed), _BLOCK_ROWS):
-            of_rows = packed_codes.unpack(packed[block : block + _BLOCK_ROWS], n_bits)
-            distances = (of_rows.astype(np.float32) @ factors + start).astype(np.int64) + offsets
-            counts += np.bincount(distances.ravel(), minlength=len(counts))
-        table = counts.reshape(n_part, width)
-        up_to = table.cumsum(axis=1)
-        for row in range(n_part):
-            of_rows = packed_codes.unpack(packed[neighbours[first + row]], n_bits)
-            own = (of_rows.astype(np.float32) @ factors[:, row] + start[row]).astype(np.int64)
-            same[first + row] = table[row, own]
-            before[first + row] = up_to[row, own] - table[row, own]
+    before, same = np.empty(neighbours.shape, np.int64), np.empty(neighbours.shape, np.int64)
+    for block in query_blocks(len(asked), len(packed)):
+        distances = code_distances(asked[block], weights, packed)
+        for query, line in enumerate(distances, block.start):
+            counts, own = np.bincount(line), line[neighbours[query]]
+            same[query] = counts[own]
+            before[query] = counts.cumsum()[own] - counts[own]
     return before, same

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -12,18 +12,7 @@ from ..errors import InvalidInputError
 from ..models.layers import squared_distances
 from ..models.model import Metric
 from ..models.vectors import as_rows
-from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
-
-__all__ = [
-    "NearestRows",
-    "RelevantRows",
-    "nearest_fraction",
-    "nearest_k",
-    "relevant_by_distance",
-    "relevant_by_label",
-    "rows_of_fraction",
-    "same_label",
-]
+from .blocks import as_vectors, check_count, check_some, distances_from, mark_nearest, query_blocks
 
 # Values of the rows that are held as float64 at a time.
 _BLOCK_VALUES = 1 << 22
@@ -60,6 +49,24 @@ class RelevantRows:
         for block in query_blocks(*self.shape):
             result[block] = self[block]
         return result
+
+
+#: Which rows are relevant to which query, bool (n_queries, n). Measures read it by slices of the
+#: queries.
+Relevant: TypeAlias = NDArray[np.bool_] | RelevantRows
+
+
+def check_relevant(
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], relevant: Relevant
+) -> None:
+    """Refuse a ground truth that is not one line for each query, one column for each row."""
+    wanted = (len(query_codes), len(codes))
+    if relevant.shape != wanted or relevant.dtype != np.bool_:
+        raise InvalidInputError(
+            f"relevant is {relevant.dtype} {relevant.shape}, must be bool {wanted}: "
+            "one line for each query, one column for each row"
+        )
+    check_some(*wanted)
 
 
 def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:

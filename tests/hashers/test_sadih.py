@@ -8,8 +8,8 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SADIH
 from pg_hashindex.hashers._common.discrete import start_codes
 from pg_hashindex.hashers._common.label_sets import LabelSets
-from pg_hashindex.hashers._common.semantic import Alternation
 from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.sadih import Alternation
 from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
 

@@ -284,6 +284,17 @@ def test_a_class_of_one_row_has_bits_of_its_own(n_anchors, kind, rows):
     assert ((bits != most).sum(axis=0) <= 15).all()
 
 
+@pytest.mark.parametrize("kind", [SDH, FSDH])
+def test_without_anchors_the_hash_function_is_the_ridge_regression_on_the_rows(kind, rows, labels):
+    hasher = kind(n_bits=8, n_anchors=None, ridge=0.5, random_state=0).fit(rows, labels)
+    assert [layer.kind for layer in hasher.layers_] == ["affine"]
+    B = 2.0 * np.unpackbits(hasher.codes_, axis=1)[:, :8] - 1
+    X = rows - rows.mean(axis=0, dtype=np.float64)
+    penalty = 0.5 * X.var(axis=0).mean()
+    weights = np.linalg.solve(X.T @ X / len(X) + penalty * np.eye(X.shape[1]), X.T @ B / len(X))
+    np.testing.assert_allclose(hasher.project(rows), X @ weights + B.mean(axis=0), atol=1e-4)
+
+
 @pytest.mark.slow
 def test_scores_no_less_than_the_authors_program_on_usps(usps):
     X, y = usps.X, usps.y

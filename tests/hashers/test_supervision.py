@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as arrays
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers._common.kernels import (
     choose_anchors,
-    kernel_values,
     mean_squared_distance,
 )
 from pg_hashindex.hashers._common.rows import RowSource
@@ -190,7 +189,7 @@ def test_kernel_values_and_width(rows):
     squares = ((rows[:, None].astype(float) - anchors[None]) ** 2).sum(axis=2)
     assert mean_squared_distance(source, anchors) == pytest.approx(squares.mean())
     np.testing.assert_allclose(
-        kernel_values(source, rbf(anchors, 0.01)), np.exp(-0.01 * squares), atol=1e-6
+        source.through(rbf(anchors, 0.01)).array(), np.exp(-0.01 * squares), atol=1e-6
     )
     few = choose_anchors(
         RowSource(np.repeat(rows[:4], 5, axis=0)), None, 30, np.random.default_rng(0)

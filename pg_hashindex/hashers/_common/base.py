@@ -5,8 +5,8 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform, get_type_hints
 
 import numpy as np
 import scipy.linalg
@@ -36,13 +36,20 @@ _PROFILE_VALUES = 10_000_000
 _NETWORK_PROFILE_ROWS = 2_000
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class Hasher(ABC):
+@dataclass_transform(kw_only_default=True, eq_default=False)
+class _Parameters:
+    """Makes each subclass a dataclass, whose fields are its parameters."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+class Hasher(_Parameters, ABC):
     """A method that learns binary codes from rows.
 
-    A subclass is a dataclass too. Its fields are its parameters, which ``__init__`` takes by
-    keyword and keeps as they come; their annotations say what they may be. `_learn` learns layers.
-    `fit` puts them into a `Model` at once, so that a hasher and its stored model cannot disagree.
+    The annotated names of a subclass are its parameters, which ``__init__`` takes by keyword and
+    keeps as they come; the annotations say what they may be. `_learn` learns layers. `fit` puts
+    them into a `Model` at once, so that a hasher and its stored model cannot disagree.
 
     Parameters
     ----------
@@ -90,13 +97,6 @@ class Hasher(ABC):
     n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
     random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
     normalize: Normalize = None
-
-    layers_: list[Layer] = field(init=False)
-    dimension_: int = field(init=False)
-    n_bits_: int = field(init=False)
-    seed_: int = field(init=False)
-    training_: dict[str, Any] = field(init=False)
-    profile_: Profile = field(init=False)
 
     @classmethod
     def paper(cls, **parameters: Any) -> Self:

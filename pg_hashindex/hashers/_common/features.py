@@ -1,15 +1,16 @@
 """Features of training rows that codes are regressed on: kernel values, or the rows themselves."""
 
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...models.layers import Layer, affine, shift
-from .base import centred_affine
+from ...models.layers import MAX_DIMENSION, Layer, affine, shift
+from .base import Hasher, centred_affine
+from .checks import Factor, integer
 from .kernels import choose_anchors, gaussian
 from .label_sets import add_by_label
 from .rows import RowSource, row_slices, scratch_array
@@ -34,22 +35,21 @@ class Features:
 
     def __init__(self, rows: RowSource, kernel: Layer | None, ridge: float) -> None:
         self.kernel = kernel
-        n, m = rows.n_rows, rows.dimension
         if kernel is not None:
-            m = kernel.output_dimension(m)
+            rows = rows.through(kernel)
+        n, m = rows.n_rows, rows.dimension
         self._values = scratch_array((n, m))
         start, centre, total, products = 0, np.zeros(m), np.zeros(m), np.zeros((m, m))
-        for block in rows.blocks():
-            values = block if kernel is None else kernel.apply(block)
+        for values in rows.blocks():
             if not start:
                 # The mean is known only afterwards, so sums are taken about a centre near it.
                 centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
-            held = self._values[start : start + len(block)]
+            held = self._values[start : start + len(values)]
             np.subtract(values, centre, out=held)
             exact = held.astype(np.float64)
             total += exact.sum(axis=0)
             products += exact.T @ exact
-            start += len(block)
+            start += len(values)
         self._offset = total / n
         self.mean = centre + self._offset
         self.covariance = products / n - np.outer(self._offset, self._offset)
@@ -67,25 +67,6 @@ class Features:
         self._factor = scipy.linalg.cho_factor(
             self.covariance + self.penalty * np.eye(m), lower=True, check_finite=False
         )
-
-    @classmethod
-    def of_anchors(
-        cls,
-        rows: RowSource,
-        anchors: ArrayLike | None,
-        n_anchors: int | None,
-        width: float,
-        ridge: float,
-        rng: np.random.Generator,
-    ) -> "Features":
-        """Take exp(-distance^2 / (width * mean squared distance)) to each anchor as features.
-
-        Without anchors and their number, the features are the rows themselves.
-        """
-        if anchors is None and n_anchors is None:
-            return cls(rows, None, float(ridge))
-        chosen = choose_anchors(rows, anchors, n_anchors or 0, rng)
-        return cls(rows, gaussian(rows, chosen, width), float(ridge))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -198,3 +179,24 @@ class Features:
             "may be too few, or equal for different labels, or need kernel features with more "
             f"anchors, or the ridge, {self._ridge:g}, may be too great"
         )
+
+
+class FeatureHasher(Hasher):
+    """A method that learns codes of labelled rows, and regresses them on features of the rows.
+
+    `SDH` describes the parameters.
+    """
+
+    learns_from = ("labels",)
+
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = None
+    anchors: ArrayLike | None = None
+    width: Factor = 0.7
+    ridge: Factor = 1e-4
+
+    def _features(self, rows: RowSource, rng: np.random.Generator) -> Features:
+        kernel = None
+        if self.anchors is not None or self.n_anchors is not None:
+            anchors = choose_anchors(rows, self.anchors, self.n_anchors or 0, rng)
+            kernel = gaussian(rows, anchors, self.width)
+        return Features(rows, kernel, float(self.ridge))

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import InvalidInputError
 from ...models.layers import Layer, rbf
 from ...models.vectors import as_rows
-from .rows import RowSource, gathered
+from .rows import RowSource
 
 # In this range float32 holds squares and their sums, here and in the database, and the scale of a
 # kernel of any allowed width.
@@ -76,9 +76,3 @@ def gaussian(rows: RowSource, anchors: NDArray[np.float32], width: float) -> Lay
         )
     _check_distances(mean_square)
     return rbf(anchors, 1 / (float(width) * mean_square))
-
-
-def kernel_values(rows: RowSource, kernel: Layer) -> NDArray[np.float32]:
-    """Evaluate a layer on all rows, float32 (n, m), in a `scratch_array`."""
-    shape = (rows.n_rows, kernel.output_dimension(rows.dimension))
-    return gathered(map(kernel.apply, rows.blocks()), shape)

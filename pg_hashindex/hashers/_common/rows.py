@@ -51,6 +51,7 @@ class RowSource:
         self._blocks = X if callable(X) else partial(_one_block, as_rows(X))
         self._layers = tuple(layers)
         self.n_rows, self.dimension = self._scan()
+        self._given_dimension = self.dimension
 
     def _scan(self) -> tuple[int, int]:
         """Count the rows, and check them all before any work is done."""
@@ -71,12 +72,15 @@ class RowSource:
         return n_rows, len(first)
 
     def through(self, *layers: Layer) -> "RowSource":
-        """Return the rows after further layers, which keep the dimension."""
-        return self._with(_layers=self._layers + layers)
+        """Return the rows after further layers."""
+        dimension = self.dimension
+        for layer in layers:
+            dimension = layer.output_dimension(dimension)
+        return self._with(_layers=self._layers + layers, dimension=dimension)
 
     def untransformed(self) -> "RowSource":
         """Return the rows as they were given, before any layer."""
-        return self._with(_layers=())
+        return self._with(_layers=(), dimension=self._given_dimension)
 
     def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
         """Return only the rows of these distinct numbers, in rising order."""
@@ -91,7 +95,7 @@ class RowSource:
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Read all rows once, in blocks float32 (n_i, d); the next block may overwrite this one."""
         n_rows = 0
-        for block in self._read(self.dimension):
+        for block in self._read(self._given_dimension):
             n_rows += len(block)
             if n_rows <= self.n_rows:
                 yield block
@@ -112,16 +116,20 @@ class RowSource:
             start += len(block)
         return result
 
+    def array(self) -> NDArray[np.float32]:
+        """Return all rows, (n, d), in a `scratch_array`."""
+        return gathered(self.blocks(), (self.n_rows, self.dimension))
+
     def transform(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
         """Put other rows through the same layers."""
         return next(self._through([X.astype(np.float32)], self._layers))
 
-    def mean(self, *layers: Layer) -> NDArray[np.float64]:
-        """Return the mean row, float64 (d,), after further layers if they are given."""
-        total: NDArray[np.float64] | float = 0.0
-        for block in self._through(self.blocks(), layers):
-            total = total + block.sum(axis=0, dtype=np.float64)
-        return np.asarray(total) / self.n_rows
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean row, float64 (d,)."""
+        total = np.zeros(self.dimension)
+        for block in self.blocks():
+            total += block.sum(axis=0, dtype=np.float64)
+        return total / self.n_rows
 
     def covariance(
         self, mean: NDArray[np.float64], dtype: type[np.floating] = np.float64

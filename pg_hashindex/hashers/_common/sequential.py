@@ -1,7 +1,5 @@
 """Sequential projection learning (Wang, Kumar & Chang, ICML 2010): what S3PLH and USPLH share."""
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
@@ -22,25 +20,21 @@ _COPY = 1 - 1e-6
 _DEPENDENT = 1e-6
 
 
-class VaryingSpace(NamedTuple):
-    """The space in which rows vary; other directions give no bits.
+class VaryingSpace:
+    """The space in which rows vary, found in two passes over them; other directions give no bits.
 
     Coordinates are along the principal directions, in units of the greatest standard deviation:
-    lengths and angles are those of the rows, whatever the size of the rows' values.
+    lengths and angles are those of the rows, whatever the size of the rows' values. A coordinate is
+    axes'(x - mean), ``axes`` being (d, r). The ``variances`` (r,) of the coordinates fall from 1.
     """
 
-    mean: NDArray[np.float64]  # (d,)
-    axes: NDArray[np.float64]  # (d, r) a coordinate is axes'(x - mean)
-    variances: NDArray[np.float64]  # (r,) of the coordinates, falling, the first is 1
-
-    @classmethod
-    def measure(cls, rows: RowSource) -> "VaryingSpace":
-        """Find the space, in two passes over the rows."""
-        mean = rows.mean()
-        variances, directions = scipy.linalg.eigh(rows.covariance(mean), check_finite=False)
-        varying = variances > _NO_VARIANCE * variances[-1]
-        kept, greatest = variances[varying][::-1], variances[-1]
-        return cls(mean, directions[:, varying][:, ::-1] / np.sqrt(greatest), kept / greatest)
+    def __init__(self, rows: RowSource) -> None:
+        self.mean = rows.mean()
+        variances, directions = scipy.linalg.eigh(rows.covariance(self.mean), check_finite=False)
+        greatest = variances[-1]
+        varying = variances > _NO_VARIANCE * greatest
+        self.axes: NDArray[np.float64] = directions[:, varying][:, ::-1] / np.sqrt(greatest)
+        self.variances: NDArray[np.float64] = variances[varying][::-1] / greatest
 
     def coordinates(self, rows: RowSource) -> NDArray[np.float32]:
         """Return the coordinates of all rows, (n, r); see `scratch_array`."""
