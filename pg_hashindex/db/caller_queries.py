@@ -71,4 +71,6 @@ def errors_naming(what: str, source: TableSource) -> Iterator[None]:
             raise InvalidInputError(
                 f"{message}; as key {source.key} of {source.name} is of type {source.key_type}"
             ) from cause
+        if isinstance(cause, psycopg.errors.UndefinedColumn):
+            raise InvalidInputError(message) from cause
         raise type(error)(message) from cause

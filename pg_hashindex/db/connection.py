@@ -31,7 +31,6 @@ from ..errors import (
     UnknownIndexError,
     UnknownModelError,
 )
-from . import tables
 
 if TYPE_CHECKING:
     from ..index.catalog import IndexRow
@@ -358,12 +357,8 @@ _COMMON: dict[str, type[HashIndexError]] = {
 }  # fmt: skip
 
 
-# Columns that the tables of an earlier release may lack, as our statements call them.
-_OUR_COLUMNS = frozenset(
-    f"{alias}.{column}"
-    for alias, table in (("i", tables.index), ("m", tables.model))
-    for column in table.columns.keys()  # noqa: SIM118
-)
+# A column that the tables of an earlier release lack, as our statements call it.
+_OUR_COLUMN = re.compile(r"\b[im]\.\w")
 
 # Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
@@ -387,9 +382,9 @@ def _index_of(index: "IndexRow | None", context: str) -> str | None:
 
 def _is_of_schema(state: str, message: str) -> bool:
     """Return whether the missing object is a part of schema hashindex."""
-    words = message.replace('"', " ").split()
     if state == "42703":
-        return not _OUR_COLUMNS.isdisjoint(words)
+        return _OUR_COLUMN.search(message) is not None
+    words = message.replace('"', " ").split()
     missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 

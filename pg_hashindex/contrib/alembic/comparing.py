@@ -13,7 +13,6 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
 from pgvector.sqlalchemy import VECTOR
 
-from ...db.tables import SCHEMA
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import IndexSpec
 from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
@@ -29,6 +28,7 @@ __all__: list[str] = []
 
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
 
+_OURS = "hashindex"
 _SETTINGS = ("access", "ranking", "candidates", "probes")
 
 # Since alembic 1.18 comparators have an order; in earlier releases ours run after alembic's own.
@@ -244,11 +244,11 @@ def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[
 
 
 def _is_ours(schema: str | None) -> bool:
-    return schema == SCHEMA or (schema or "").startswith("hashindex_tune_")
+    return schema == _OURS or (schema or "").startswith("hashindex_tune_")
 
 
 def _maps_our_schema(context: AutogenContext) -> bool:
-    return any(table.schema == SCHEMA for table in context.sorted_tables)
+    return any(table.schema == _OURS for table in context.sorted_tables)
 
 
 def _leave_our_objects(
