@@ -178,45 +178,15 @@ def confirm(question: str) -> None:
 class _FailedError(click.ClickException):
     """An error in one line, after its traceback if -v asks for that."""
 
-    exit_code = COULD_NOT
-
     def __init__(self, error: Exception) -> None:
         message = str(error)
         if isinstance(error, OSError) and error.filename is not None:
             message = f"{os.fsdecode(error.filename)}: {error.strerror}"
         super().__init__(escaped(re.sub(r"\s*\n\s*", " ", message.strip())))
+        # New codes that recall would fall with were refused: the answer is no.
+        self.exit_code = NO if isinstance(error, LowerRecallError) else COULD_NOT
         if _asked("verbose"):
             note("".join(traceback.format_exception(error)), always=True)
-
-
-class _LowerError(_FailedError):
-    """New codes were not taken, since recall would fall."""
-
-    exit_code = NO
-
-
-class CatchingGroup(click.Group):
-    """A group whose commands report an error in one line, never as a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader closed the pipe: click ends quietly
-        except LowerRecallError as error:
-            raise _LowerError(error) from error
-        # UnicodeError, since an argument may hold bytes that are not text.
-        except (HashIndexError, OSError, UnicodeError) as error:
-            raise _FailedError(error) from error
-        except (KeyboardInterrupt, click.Abort) as error:
-            # Ctrl-C at a question is an Abort, as the answer no is.
-            if not isinstance(error, KeyboardInterrupt) and not isinstance(
-                error.__context__, KeyboardInterrupt
-            ):
-                raise
-            note("interrupted", always=True)
-            raise click.exceptions.Exit(STOPPED) from error
 
 
 def _asked(flag: str) -> bool:
@@ -225,8 +195,8 @@ def _asked(flag: str) -> bool:
     return context is not None and bool(context.find_root().params.get(flag))
 
 
-class LateGroup(CatchingGroup):
-    """A group that imports a command only to run it, so that ``--help`` is fast.
+class LateGroup(click.Group):
+    """Commands that report an error in one line, each imported only to run it: ``--help`` is fast.
 
     Parameters
     ----------
@@ -242,9 +212,27 @@ class LateGroup(CatchingGroup):
         super().__init__(*args, **others)
         self.late, self.modules = late, modules
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader closed the pipe: click ends quietly
+        # UnicodeError, since an argument may hold bytes that are not text.
+        except (HashIndexError, OSError, UnicodeError) as error:
+            raise _FailedError(error) from error
+        except (KeyboardInterrupt, click.Abort) as error:
+            # Ctrl-C at a question is an Abort, as the answer no is.
+            if not isinstance(error, KeyboardInterrupt) and not isinstance(
+                error.__context__, KeyboardInterrupt
+            ):
+                raise
+            note("interrupted", always=True)
+            raise click.exceptions.Exit(STOPPED) from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted({*super().list_commands(ctx), *self.late})
+        return sorted(self.late)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
@@ -255,11 +243,8 @@ class LateGroup(CatchingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command."""
-        names = self.list_commands(ctx)
-        width = formatter.width - 6 - max(map(len, names))
-        here = {name: self.commands[name].get_short_help_str(width) for name in self.commands}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, (here | self.late)[name]) for name in names])
+            formatter.write_dl(sorted(self.late.items()))
 
 
 @contextmanager
