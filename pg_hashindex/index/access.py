@@ -22,7 +22,7 @@ from ..errors import DatabaseStateError
 from . import building, citus, encoding
 from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
 from .catalog import Access, IndexRow, Ranking, read_row
-from .search import as_count
+from .search import as_optional_count
 from .verifying import Verifier
 
 __all__ = ["build_access", "configure", "encode", "is_building", "rebalance", "verifier_of"]
@@ -89,9 +89,8 @@ def configure(
     patience: float | None = None,
 ) -> None:
     """Change the defaults of searches; see `HashIndex.configure`."""
-    candidates = None if candidates is None else as_count("candidates", candidates)
-    probes = None if probes is None else as_count("probes", probes)
-    values = [index.name, access, ranking, candidates, probes]
+    counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
+    values = [index.name, access, ranking, *counts]
     with translated_errors(table=index.qualified_table):
         configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
         index.change(configured, values, patience=patience)

@@ -105,18 +105,17 @@ class AsyncHashIndex(
             row = await self._read_row()
         while True:
             try:
+                binary = row.binary_ids
                 with translated_errors(row):
                     cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        values, options = asked.row_statement(row)
-                        await cursor.execute(*values, **options)
+                        await cursor.execute(*asked.row_statement(row), prepare=True, binary=binary)
                         ready = asked.at(row, await cursor.fetchall())
                     if ready.wants_code(row):
                         model = await self._model(row)
                         ready = await asyncio.to_thread(ready.encoded, row, model)
-                    values, options = ready.statement(row)
-                    await cursor.execute(*values, **options)
+                    await cursor.execute(*ready.statement(row), prepare=True, binary=binary)
                     return ready.hits(await cursor.fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:

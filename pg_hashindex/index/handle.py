@@ -199,16 +199,17 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row = self.row
         while True:
             try:
+                binary = row.binary_ids
                 with translated_errors(row):
                     cursor = RawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        values, options = asked.row_statement(row)
-                        ready = asked.at(row, cursor.execute(*values, **options).fetchall())
+                        cursor.execute(*asked.row_statement(row), prepare=True, binary=binary)
+                        ready = asked.at(row, cursor.fetchall())
                     if ready.wants_code(row):
                         ready = ready.encoded(row, row.loaded_model)
-                    values, options = ready.statement(row)
-                    return ready.hits(cursor.execute(*values, **options).fetchall())
+                    cursor.execute(*ready.statement(row), prepare=True, binary=binary)
+                    return ready.hits(cursor.fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
