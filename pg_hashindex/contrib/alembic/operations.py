@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypedDict, Unpack
 from alembic import op
 from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
-from alembic.operations import BatchOperations, MigrateOperation, Operations
+from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import OpContainer
 
 from ...db import schema
@@ -450,27 +450,3 @@ def uninstall_hashindex(*, drop_models: bool = False) -> _Op:
         In a script (``--sql``).
     """
     return UninstallHashIndexOp(drop_models=drop_models)
-
-
-def _flushed(operations: BatchOperations) -> Any:
-    """Run the operations that a batch has gathered, to keep their order; return the batch."""
-    batch: Any = operations.impl
-    batch.flush()
-    batch.batch.clear()
-    return batch
-
-
-def _create_in_batch(operations: BatchOperations, name: str, column: str, **options: Any) -> None:
-    """Make an index of the table of a batch, after the batch's earlier operations."""
-    batch = _flushed(operations)
-    options.setdefault("schema", batch.schema)
-    batch.operations.create_hash_index(name, batch.table_name, column, **options)
-
-
-def _drop_in_batch(operations: BatchOperations, name: str, **options: Any) -> None:
-    """Drop an index, after the batch's earlier operations."""
-    _flushed(operations).operations.drop_hash_index(name, **options)
-
-
-BatchOperations.create_hash_index = _create_in_batch
-BatchOperations.drop_hash_index = _drop_in_batch
