@@ -157,13 +157,7 @@ class Share(click.FloatRange):
 
 
 def confirm(question: str) -> None:
-    """Ask before something is changed; anything but yes ends the command.
-
-    Raises
-    ------
-    click.UsageError
-        If there is nobody to ask.
-    """
+    """Ask before something is changed; anything but yes ends the command."""
     try:
         click.confirm(escaped(question), abort=True, err=True)
     except click.Abort as error:
@@ -178,15 +172,21 @@ def confirm(question: str) -> None:
 class _FailedError(click.ClickException):
     """An error in one line, after its traceback if -v asks for that."""
 
+    exit_code = COULD_NOT
+
     def __init__(self, error: Exception) -> None:
         message = str(error)
         if isinstance(error, OSError) and error.filename is not None:
             message = f"{os.fsdecode(error.filename)}: {error.strerror}"
         super().__init__(escaped(re.sub(r"\s*\n\s*", " ", message.strip())))
-        # New codes that recall would fall with were refused: the answer is no.
-        self.exit_code = NO if isinstance(error, LowerRecallError) else COULD_NOT
         if _asked("verbose"):
             note("".join(traceback.format_exception(error)), always=True)
+
+
+class _LowerError(_FailedError):
+    """New codes were not taken, since recall would fall."""
+
+    exit_code = NO
 
 
 def _asked(flag: str) -> bool:
@@ -198,12 +198,8 @@ def _asked(flag: str) -> bool:
 class LateGroup(click.Group):
     """Commands that report an error in one line, each imported only to run it: ``--help`` is fast.
 
-    Parameters
-    ----------
-    late : dict of str to str
-        Line of help by the name of a command, which is also its name in its module.
-    modules : dict of str to str
-        Module in ``cli`` by the name of a command, where it is another.
+    ``late`` has the line of help of each command, which is in the module of its name, or in that
+    which ``modules`` names.
     """
 
     def __init__(
@@ -218,6 +214,8 @@ class LateGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader closed the pipe: click ends quietly
+        except LowerRecallError as error:
+            raise _LowerError(error) from error
         # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
             raise _FailedError(error) from error
@@ -299,18 +297,7 @@ def note(message: str, *, always: bool = False) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[bool]:
-    """Show that work goes on: by the bars of the library in a terminal, else by two lines.
-
-    Parameters
-    ----------
-    what : str
-        The work, as in "encoding the rows".
-
-    Yields
-    ------
-    bool
-        Whether the library is to show bars.
-    """
+    """Show that work goes on: two lines, or True to have the library show bars in a terminal."""
     bars = sys.stderr.isatty() and not _asked("quiet")
     if not bars:
         note(what)

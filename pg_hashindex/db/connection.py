@@ -35,25 +35,6 @@ from ..errors import (
 if TYPE_CHECKING:
     from ..index.catalog import IndexRow
 
-__all__ = [
-    "EXTENSION",
-    "OWN_PATH",
-    "RESTORED_PATH",
-    "Connection",
-    "check_idle",
-    "connect",
-    "create_engine",
-    "execute",
-    "is_distributed",
-    "needs_types",
-    "one_row",
-    "outside_transactions",
-    "prepare",
-    "refuse_kind",
-    "translated_errors",
-    "types_of",
-]
-
 Connection = psycopg.Connection[Any]
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from ..errors import InvalidInputError
 from . import schema
 
-__all__ = ["NAME", "files", "install", "tle_script", "write"]
-
 NAME = "pg_hashindex"
 
 # The alembic revisions of earlier releases. From each of them there is an update script.

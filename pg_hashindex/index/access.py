@@ -25,8 +25,6 @@ from .catalog import Access, IndexRow, Ranking, read_row
 from .search import as_optional_count
 from .verifying import Verifier
 
-__all__ = ["build_access", "configure", "encode", "is_building", "rebalance", "verifier_of"]
-
 _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
 """

@@ -26,8 +26,6 @@ from ..models.model import Model
 from .catalog import IndexRow, read_row_async
 from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
 
-__all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
-
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 # Connections on which types are being registered, or where that was interrupted between two of

@@ -34,16 +34,6 @@ if TYPE_CHECKING:
     from ..quality.query_sets import QuerySet
     from .building import Rebalanced
 
-__all__ = [
-    "Access",
-    "HashIndex",
-    "IndexSummary",
-    "Layout",
-    "ListSummary",
-    "Ranking",
-    "list_indexes",
-]
-
 
 class HashIndex(Searches[list[Hit], list[HybridHit]]):
     """An index: its name, on a connection.

@@ -28,22 +28,6 @@ from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
 from .catalog import IndexRow
 
-__all__ = [
-    "Asked",
-    "AskedHybrid",
-    "Hit",
-    "Hybrid",
-    "HybridHit",
-    "Search",
-    "Searches",
-    "Statement",
-    "Within",
-    "as_count",
-    "as_optional_count",
-    "as_query",
-    "filter_text",
-]
-
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
 

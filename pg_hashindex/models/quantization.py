@@ -42,18 +42,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from .codes import hamming_distances, pack, unpack
 
-__all__ = [
-    "LEVELS",
-    "Levels",
-    "bits_of",
-    "check_levels",
-    "code_distances",
-    "distances_to_edges",
-    "quantize",
-    "query_codes",
-    "weighted_query_codes",
-]
-
 #: Levels of each projection that a code keeps; 2 levels are its sign.
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)

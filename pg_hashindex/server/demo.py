@@ -8,8 +8,6 @@ from ..db.connection import connect, create_engine, translated_errors
 from .data import Packages, load_packages
 from .embedded import EmbeddedServer
 
-__all__ = ["DATABASE", "TABLE", "create_database", "new_database"]
-
 DATABASE = "pg_hashindex_demo"
 TABLE = "packages"
 

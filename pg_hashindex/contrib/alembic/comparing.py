@@ -24,8 +24,6 @@ from .operations import (
     SwapHashModelOp,
 )
 
-__all__: list[str] = []
-
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
 
 _SETTINGS = ("access", "ranking", "candidates", "probes")

@@ -23,22 +23,6 @@ from ...index.catalog import Access, Ranking
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import IndexSpec, PlacedIndexOptions
 
-__all__ = [
-    "ChangeHashIndexOps",
-    "ConfigureHashIndexOp",
-    "CreateHashIndexOp",
-    "DropHashIndexOp",
-    "InstallHashIndexOp",
-    "SwapHashModelOp",
-    "UninstallHashIndexOp",
-    "configure_hash_index",
-    "create_hash_index",
-    "drop_hash_index",
-    "install_hashindex",
-    "swap_hash_model",
-    "uninstall_hashindex",
-]
-
 _log = logging.getLogger("alembic.pg_hashindex")
 
 

@@ -25,8 +25,6 @@ from ..sqlalchemy.statements import (
     swap_statement,
 )
 
-__all__ = ["DROP_LEFT", "HashIndex", "refuse_vendor"]
-
 _log = logging.getLogger("pg_hashindex.django")
 
 _SETTINGS = ("access", "ranking", "candidates", "probes")

@@ -16,8 +16,6 @@ from ...errors import InvalidInputError
 from ...index.search import as_count, as_optional_count, as_query
 from .indexes import HashIndex, refuse_vendor
 
-__all__ = ["NearestQuerySet"]
-
 # The column of a search's answers; of no model.
 _DISTANCE: Any = models.FloatField()
 _DISTANCE.column = "distance"

@@ -13,8 +13,6 @@ import sqlalchemy as sa
 from ...db.connection import Connection, connect, prepare, translated_errors
 from ...errors import ConnectionFailedError, InvalidInputError
 
-__all__ = ["Connections", "Source"]
-
 #: The sources of connections.
 Source = Union[str, sa.Engine, Connection, "Connections"]
 

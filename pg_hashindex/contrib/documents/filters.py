@@ -10,8 +10,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...errors import InvalidInputError
 from .table import as_json
 
-__all__ = ["Filter", "expression_of", "shallow"]
-
 #: ``{"key": value}``, ``{"key": {"$operator": value}}``, or any SQLAlchemy expression on the table
 #: of documents.
 Filter = Mapping[str, Any] | sa.ColumnElement[bool]

@@ -19,8 +19,6 @@ from ...models.model import Metric, Model
 from .connections import Connections
 from .table import COLUMN, DocumentTable, Entry, Row
 
-__all__ = ["IndexedDocuments"]
-
 
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.

@@ -19,8 +19,6 @@ from ...models.model import Metric
 from ...models.vectors import as_rows
 from ...quality.tuning.bench import OPERATORS
 
-__all__ = ["COLUMN", "DocumentTable", "Entry", "Row", "as_json"]
-
 #: The column of vectors.
 COLUMN = "embedding"
 

@@ -14,8 +14,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...errors import InvalidInputError
 from ..documents.filters import expression_of
 
-__all__ = ["filtered"]
-
 # Operators that the dictionaries of `expression_of` have too.
 _NAMES = {
     FilterOperator.EQ: "$eq",

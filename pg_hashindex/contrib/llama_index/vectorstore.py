@@ -28,8 +28,6 @@ from ..documents.store import DocumentStore
 from ..documents.table import Entry, Row
 from .filters import filtered
 
-__all__ = ["HashIndexVectorStore"]
-
 # What a search takes beside its query, by ``vector_store_kwargs`` of a retriever.
 _OPTIONS = ("candidates", "probes", "configuration", "fetch_k", "mmr_threshold")
 

@@ -20,8 +20,6 @@ from . import filter_text, filters
 from .declared import HashIndex, declared_on
 from .types import HashCode
 
-__all__ = ["nearest"]
-
 _Entity = TypeVar("_Entity")
 
 

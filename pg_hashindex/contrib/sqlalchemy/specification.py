@@ -11,8 +11,6 @@ from ...errors import InvalidInputError
 from ...index.catalog import Access, Layout, Ranking
 from ...models.model import Metric
 
-__all__ = ["IndexOptions", "IndexSpec", "PlacedIndexOptions", "qualified"]
-
 _REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
 
 _CHOICES: dict[str, Any] = {

@@ -11,15 +11,6 @@ from sqlalchemy.engine.mock import MockConnection
 
 from .specification import IndexSpec, qualified
 
-__all__ = [
-    "configure_statements",
-    "create_statement",
-    "drop_statement",
-    "noticed",
-    "run",
-    "swap_statement",
-]
-
 
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
     """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
