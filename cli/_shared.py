@@ -92,6 +92,11 @@ k_option = click.option(
 queries_option = click.option(
     "--queries", type=int, default=200, show_default=True, help="Rows to search for."
 )
+queries_from_option = click.option(
+    "--queries-from",
+    metavar="TABLE|QUERY",
+    help="A log of queries: one column of vectors, of which the first ones are used.",
+)
 seed_option = click.option(
     "--seed",
     "random_state",
@@ -265,9 +270,10 @@ def opened(url: str, name: str) -> "Iterator[HashIndex]":
 
 
 def _warn(diagnosis: "Diagnostic") -> None:
-    if diagnosis.severity_nonlocalized == "WARNING":
-        parts = [diagnosis.message_primary, diagnosis.message_hint]
-        note("warning: " + "; ".join(part for part in parts if part))
+    from pg_hashindex.db.connection import warning_of
+
+    if warning := warning_of(diagnosis):
+        note(f"warning: {warning}")
 
 
 # Categories of characters that move the cursor, end the line or change the direction of text.

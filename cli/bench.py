@@ -28,7 +28,16 @@ from pg_hashindex.quality.comparison import (
 )
 from pg_hashindex.quality.plots import check_plot, save_plot
 
-from ._shared import COULD_NOT, echo, json_option, note, parameter, print_json, print_table
+from ._shared import (
+    COULD_NOT,
+    echo,
+    json_option,
+    note,
+    parameter,
+    plot_option,
+    print_json,
+    print_table,
+)
 
 
 @click.group()
@@ -202,13 +211,7 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     show_default=True,
     help="Train with so many seeds, from --seed on; print means and standard deviations.",
 )
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    help="Draw the curves into a file; .pdf and .svg work too.",
-)
+@plot_option("the curves into a file")
 @json_option
 def bench_hash(
     data: Path,

@@ -83,13 +83,6 @@ def prepare(connection: Connection) -> None:
     """Check the server and register pgvector's types on a connection of the caller's own.
 
     Does nothing the second time.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection gives rows in another shape than tuples.
-    MissingExtensionError, OldServerError
-        If the server cannot serve pg_hashindex.
     """
     refuse_kind(connection, psycopg.AsyncConnection)
     if not needs_types(connection, connection.row_factory):
@@ -256,6 +249,13 @@ def is_distributed(connection: Connection, table: str) -> bool:
     return ("hash",) in execute(connection, method, [table])
 
 
+def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
+    """Return a warning of the server with its hint; None for a notice of another kind."""
+    if notice.severity_nonlocalized != "WARNING":
+        return None
+    return "; ".join(filter(None, [notice.message_primary, notice.message_hint]))
+
+
 def check_idle(connection: Connection, why: str) -> None:
     """Refuse a connection that is closed or inside a transaction; ``why`` begins the message."""
     if connection.closed:
@@ -347,11 +347,6 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
-    """Return the name of the index whose part does not exist."""
-    return _index_of(index if index is not None and index.has_part(message) else None, context)
-
-
 def _index_of(index: "IndexRow | None", context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
@@ -400,7 +395,8 @@ def _translate(
             f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
         )
     if state in {"42P01", "42703", "42883", "3F000"}:
-        name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
+        has_part = index is not None and index.has_part(diagnosis.message_primary or "")
+        name = _index_of(index if has_part else None, diagnosis.context or "")
         if name is not None:
             return InvalidInputError(
                 f"{message}; a part of index {name!r} was renamed or dropped: run "

@@ -8,7 +8,7 @@ fails, because a right is missing say, the run continues without a record.
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -203,12 +203,12 @@ class Job:
 
         if self._id is None:
             # By itself, since it takes another right.
-            self._briefly(lambda: self._execute(_PRUNE, [_KEPT]))
+            self._briefly(lambda: execute(self.connection, _PRUNE, [_KEPT]))
             # A write that failed once, for want of a right say, would fail each second.
             written = self._may_record = self._briefly(begin)
         else:
             written = self._briefly(
-                lambda: self._execute(_WRITE, [self._id, *values, self._new_phase])
+                lambda: execute(self.connection, _WRITE, [self._id, *values, self._new_phase])
             )
         self._new_phase = self._new_phase and not written
 
@@ -220,10 +220,12 @@ class Job:
         message = error and error[:_MESSAGE_CHARACTERS]
         values = [self._id, self._phase, self._done, self._total, state, message]
         try:
-            self._briefly(lambda: self._execute(_END, values), durable=True)
+            self._briefly(lambda: execute(self.connection, _END, values), durable=True)
             # The lock is released after the end is written: a running row without a lock counts as
             # dead.
-            self._briefly(lambda: self._execute("SELECT pg_advisory_unlock($1)", [self._lock]))
+            self._briefly(
+                lambda: execute(self.connection, "SELECT pg_advisory_unlock($1)", [self._lock])
+            )
         except HashIndexError:
             # The error that ended the job says more than this one.
             if error is None:
@@ -233,12 +235,7 @@ class Job:
         """Mark the dead jobs that this one continues as failed."""
         kinds = list(get_args(JobKind)) if self.kind == "repair" else [self.kind]
         message = "superseded: a later run went on with it"
-        self._execute(_END_DEAD, [kinds, self.subject, message])
-
-    def _execute(
-        self, statement: LiteralString, values: Sequence[Any] | None = None
-    ) -> RawCursor[Any]:
-        return execute(self.connection, statement, values)
+        execute(self.connection, _END_DEAD, [kinds, self.subject, message])
 
     def _is_idle(self) -> bool:
         return (

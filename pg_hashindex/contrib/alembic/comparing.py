@@ -14,7 +14,7 @@ from alembic.operations import MigrateOperation, ops
 from pgvector.sqlalchemy import VECTOR
 
 from ..sqlalchemy.declared import HashIndex, declared_on
-from ..sqlalchemy.specification import IndexSpec
+from ..sqlalchemy.specification import SETTINGS, IndexSpec
 from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
 from .operations import (
     ChangeHashIndexOps,
@@ -25,8 +25,6 @@ from .operations import (
 )
 
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
-
-_SETTINGS = ("access", "ranking", "candidates", "probes")
 
 # Since alembic 1.18 comparators have an order; in earlier releases ours run after alembic's own.
 _first: dict[str, Any] = {}
@@ -172,7 +170,7 @@ def _changes(
         changes.append(SwapHashModelOp(name, spec.model, _model(found)))
     settings = {
         key: value
-        for key in _SETTINGS
+        for key in SETTINGS
         if (value := getattr(spec, key)) not in (None, getattr(found.spec, key))
     }
     if settings:
@@ -181,7 +179,7 @@ def _changes(
         lost = {*settings, "probes"} if "access" in settings else {*settings}
         before = {
             key: value
-            for key in _SETTINGS
+            for key in SETTINGS
             if key in lost and (value := getattr(found.spec, key)) is not None
         }
         changes.append(ConfigureHashIndexOp(name, settings, before))

@@ -21,7 +21,7 @@ from ...db.connection import translated_errors
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Ranking
 from ..sqlalchemy import statements
-from ..sqlalchemy.specification import IndexSpec, PlacedIndexOptions
+from ..sqlalchemy.specification import SETTINGS, IndexSpec, PlacedIndexOptions
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
@@ -133,7 +133,7 @@ class ConfigureHashIndexOp(_IndexOp):
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
     ) -> None:
-        unknown = {*settings, *(existing or {})} - {"access", "ranking", "candidates", "probes"}
+        unknown = {*settings, *(existing or {})} - {*SETTINGS}
         if unknown or not settings:
             raise InvalidInputError(
                 f"index {name!r} is configured by access, ranking, candidates and probes, got "
