@@ -78,8 +78,6 @@ def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bo
 def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:
     """Compute the distance of each projection from the value at which a bit of its code changes.
 
-    If it is tiny beside the row's projections, rounding may decide the bit.
-
     If it is tiny beside the row's projections (m, n), rounding may decide the bit. Returns the
     distance for each bit of the code, (m, n log2(levels)), in units of the projections.
     """

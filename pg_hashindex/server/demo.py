@@ -29,14 +29,7 @@ def new_database(server: EmbeddedServer, name: str) -> str:
 def create_database(server: EmbeddedServer) -> Packages:
     """Drop and create the demo's database on a running server, with the schema and the packages.
 
-    Parameters
-    ----------
-    server : EmbeddedServer
-
-    Returns
-    -------
-    Packages
-        The loaded packages; the row of package ``i`` has the key ``i + 1``.
+    The row of package ``i`` has the key ``i + 1``.
     """
     uri, packages = new_database(server, DATABASE), load_packages()
     with translated_errors(), connect(uri) as connection:
