@@ -8,7 +8,7 @@ import click
 
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import Access, IndexRow, Layout, ListSummary, Ranking, read_rows
+from pg_hashindex.index.catalog import Access, IndexRow, Layout, Ranking, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 
@@ -540,20 +540,6 @@ def _note_swap(found: IndexRow) -> None:
             )
 
 
-def _note_lists(found: IndexRow, lists: ListSummary, rows: int) -> None:
-    if not lists.in_order:
-        note(
-            "some lists are much longer than the others, so searches read more than needed: "
-            f"pg-hashindex index rebalance {found.name}"
-        )
-    if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
-        note(
-            f"the landmarks were trained on {lists.trained_rows} rows, and there are {rows} now; "
-            "answers are right, but slow: train landmarks again by pg-hashindex index rebalance "
-            f"{found.name}"
-        )
-
-
 def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:
     summary, lists = found.summary(), found.lists()
     if as_json:
@@ -577,5 +563,3 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         note(_what_to_do(found, summary.waiting, encoded=encoded))
     _note_building(found)
     _note_swap(found)
-    if lists is not None:
-        _note_lists(found, lists, summary.codes)

@@ -188,11 +188,6 @@ class ListSummary:
         """The mean number of codes in a list."""
         return self.codes / max(1, self.landmarks)
 
-    @property
-    def in_order(self) -> bool:
-        """Whether the lists need no rebalance."""
-        return self.longest <= long_list(self.mean)
-
 
 class HasRow(Protocol):
     """An index: a `HashIndex`, or its row in the catalog."""
