@@ -307,35 +307,13 @@ _OURS: dict[str, type[HashIndexError]] = {
     "0AX01": OldServerError,
 }
 
-# SQLSTATEs of PostgreSQL; our functions raise those of an invalid input too.
+# SQLSTATEs of PostgreSQL. Others of classes 22 and 42 are errors in what the caller gave: values,
+# names and filters; our functions raise these too.
 _COMMON: dict[str, type[HashIndexError]] = {
     **dict.fromkeys(("42710", "42P07", "42701", "42723", "23505"), DuplicateNameError),
     # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own: 23001.
     **dict.fromkeys(("23503", "23001", "2BP01", "55006"), InUseError),
-    **dict.fromkeys((
-        "22003",  # numeric_value_out_of_range
-        "22004",  # null_value_not_allowed
-        "22007",  # invalid_datetime_format
-        "22008",  # datetime_field_overflow
-        "22012",  # division_by_zero
-        "2201B",  # invalid_regular_expression
-        "22023",  # invalid_parameter_value
-        "22P02",  # invalid_text_representation
-        "42601",  # syntax_error: in names and filters of the caller
-        "42602",  # invalid_name
-        "42702",  # ambiguous_column
-        "42703",  # undefined_column
-        "42704",  # undefined_object: a role, say
-        "42803",  # grouping_error
-        "42804",  # datatype_mismatch
-        "42809",  # wrong_object_type
-        "42883",  # undefined_function
-        "42P02",  # undefined_parameter
-        "42P11",  # invalid_cursor_definition: a filter that is several statements
-        "42P16",  # invalid_table_definition
-        "42P20",  # windowing_error
-    ), InvalidInputError),
-}  # fmt: skip
+}
 
 
 # A column that the tables of an earlier release lack, as our statements call it.
@@ -425,6 +403,8 @@ def _translate(
         return InvalidInputError(message)
     if state in _COMMON:
         return _COMMON[state](message)
+    if state[:2] in {"22", "42"}:
+        return InvalidInputError(message)
     # Class 57: the server shuts down, has crashed, or is not up yet.
     if state in {"57P01", "57P02", "57P03"} or (
         isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}
