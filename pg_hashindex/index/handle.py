@@ -24,7 +24,7 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
+from .search import Hit, Hybrid, HybridHit, Search, Searches, Within, as_optional_count
 
 if TYPE_CHECKING:
     from ..operations.health import Health
@@ -307,16 +307,14 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
-        from . import access as paths
-
-        paths.configure(
-            self.row,
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            patience=patience,
-        )
+        counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
+        values = [self.name, access, ranking, *counts]
+        row = self.row
+        with translated_errors(table=row.qualified_table):
+            configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
+            row.change(configured, values, patience=patience)
+            # In a transaction of its own, since it waits for running searches.
+            row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
     def rebalance(self, *, progress: bool = False) -> Rebalanced:
