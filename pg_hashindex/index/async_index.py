@@ -108,7 +108,8 @@ class AsyncHashIndex(
                     cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        await cursor.execute(*asked.row_statement(row), prepare=True, binary=binary)
+                        # Not prepared: the column may be given another type.
+                        await cursor.execute(*asked.row_statement(row), binary=binary)
                         ready = asked.at(row, await cursor.fetchall())
                     if ready.wants_code(row):
                         model = await self._model(row)

@@ -194,7 +194,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     cursor = RawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        cursor.execute(*asked.row_statement(row), prepare=True, binary=binary)
+                        # Not prepared: the column may be given another type.
+                        cursor.execute(*asked.row_statement(row), binary=binary)
                         ready = asked.at(row, cursor.fetchall())
                     if ready.wants_code(row):
                         ready = ready.encoded(row, row.loaded_model)
