@@ -2,9 +2,7 @@
 
 from alembic import context
 
-from pg_hashindex.db.tables import SCHEMA, metadata
-
-options = {"target_metadata": metadata, "version_table_schema": SCHEMA, "include_schemas": True}
+options = {"version_table_schema": "hashindex", "include_schemas": True}
 
 if context.is_offline_mode():
     context.configure(dialect_name="postgresql", **options)

@@ -92,6 +92,11 @@ k_option = click.option(
 queries_option = click.option(
     "--queries", type=int, default=200, show_default=True, help="Rows to search for."
 )
+queries_from_option = click.option(
+    "--queries-from",
+    metavar="TABLE|QUERY",
+    help="A log of queries: one column of vectors, of which the first ones are used.",
+)
 seed_option = click.option(
     "--seed",
     "random_state",
@@ -157,13 +162,7 @@ class Share(click.FloatRange):
 
 
 def confirm(question: str) -> None:
-    """Ask before something is changed; anything but yes ends the command.
-
-    Raises
-    ------
-    click.UsageError
-        If there is nobody to ask.
-    """
+    """Ask before something is changed; anything but yes ends the command."""
     try:
         click.confirm(escaped(question), abort=True, err=True)
     except click.Abort as error:
@@ -195,8 +194,24 @@ class _LowerError(_FailedError):
     exit_code = NO
 
 
-class CatchingGroup(click.Group):
-    """A group whose commands report an error in one line, never as a traceback."""
+def _asked(flag: str) -> bool:
+    """Return whether -q or -v was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get(flag))
+
+
+class LateGroup(click.Group):
+    """Commands that report an error in one line, each imported only to run it: ``--help`` is fast.
+
+    ``late`` has the line of help of each command, which is in the module of its name, or in that
+    which ``modules`` names.
+    """
+
+    def __init__(
+        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
+    ) -> None:
+        super().__init__(*args, **others)
+        self.late, self.modules = late, modules
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -218,33 +233,9 @@ class CatchingGroup(click.Group):
             note("interrupted", always=True)
             raise click.exceptions.Exit(STOPPED) from error
 
-
-def _asked(flag: str) -> bool:
-    """Return whether -q or -v was given."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.find_root().params.get(flag))
-
-
-class LateGroup(CatchingGroup):
-    """A group that imports a command only to run it, so that ``--help`` is fast.
-
-    Parameters
-    ----------
-    late : dict of str to str
-        Line of help by the name of a command, which is also its name in its module.
-    modules : dict of str to str
-        Module in ``cli`` by the name of a command, where it is another.
-    """
-
-    def __init__(
-        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
-    ) -> None:
-        super().__init__(*args, **others)
-        self.late, self.modules = late, modules
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted({*super().list_commands(ctx), *self.late})
+        return sorted(self.late)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
@@ -255,11 +246,8 @@ class LateGroup(CatchingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command."""
-        names = self.list_commands(ctx)
-        width = formatter.width - 6 - max(map(len, names))
-        here = {name: self.commands[name].get_short_help_str(width) for name in self.commands}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, (here | self.late)[name]) for name in names])
+            formatter.write_dl(sorted(self.late.items()))
 
 
 @contextmanager
@@ -282,9 +270,10 @@ def opened(url: str, name: str) -> "Iterator[HashIndex]":
 
 
 def _warn(diagnosis: "Diagnostic") -> None:
-    if diagnosis.severity_nonlocalized == "WARNING":
-        parts = [diagnosis.message_primary, diagnosis.message_hint]
-        note("warning: " + "; ".join(part for part in parts if part))
+    from pg_hashindex.db.connection import warning_of
+
+    if warning := warning_of(diagnosis):
+        note(f"warning: {warning}")
 
 
 # Categories of characters that move the cursor, end the line or change the direction of text.
@@ -314,18 +303,7 @@ def note(message: str, *, always: bool = False) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[bool]:
-    """Show that work goes on: by the bars of the library in a terminal, else by two lines.
-
-    Parameters
-    ----------
-    what : str
-        The work, as in "encoding the rows".
-
-    Yields
-    ------
-    bool
-        Whether the library is to show bars.
-    """
+    """Show that work goes on: two lines, or True to have the library show bars in a terminal."""
     bars = sys.stderr.isatty() and not _asked("quiet")
     if not bars:
         note(what)

@@ -1,7 +1,7 @@
 """``pg-hashindex bench``: compare methods by the measures of the papers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from pg_hashindex.quality.comparison import (
     TRAIN_ROWS,
     Measures,
     Method,
+    Outcome,
     Split,
     Truth,
     TruthKind,
@@ -27,8 +28,16 @@ from pg_hashindex.quality.comparison import (
 )
 from pg_hashindex.quality.plots import check_plot, draw, save_figure
 
-from ._outcomes import note_outcome, print_outcomes
-from ._shared import COULD_NOT, json_option, note, parameter, print_json
+from ._shared import (
+    COULD_NOT,
+    echo,
+    json_option,
+    note,
+    parameter,
+    plot_option,
+    print_json,
+    print_table,
+)
 
 
 @click.group()
@@ -202,13 +211,7 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     show_default=True,
     help="Train with so many seeds, from --seed on; print means and standard deviations.",
 )
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    help="Draw the curves into a file; .pdf and .svg work too.",
-)
+@plot_option("the curves into a file")
 @json_option
 def bench_hash(
     data: Path,
@@ -288,12 +291,12 @@ def bench_hash(
         seeds=seeds,
     ):
         outcomes.append(outcome)
-        note_outcome(outcome)
+        _note_outcome(outcome)
     outcomes = average(outcomes)
     if as_json:
         print_json([outcome.as_dict() for outcome in outcomes])
     else:
-        print_outcomes(outcomes)
+        _print_outcomes(outcomes)
     if all(outcome.error is not None for outcome in outcomes):
         raise click.exceptions.Exit(COULD_NOT)
     # After the table, so that it is printed even if the disk is full.
@@ -403,3 +406,103 @@ def _truths(split: Split, kinds: Sequence[TruthKind], fraction: float, nearest: 
         kinds = ("nearest-fraction",) if split.labels is None else ("label",)
     amounts = {"label": None, "nearest-fraction": fraction, "nearest-k": nearest}
     return [Truth(kind, amounts[kind]) for kind in dict.fromkeys(kinds)]
+
+
+def _note_outcome(outcome: Outcome) -> None:
+    """Print the progress of the comparison on stderr."""
+    if outcome.error is not None:
+        note(f"{outcome.method}, {outcome.n_bits} bits: failed")
+    elif outcome.codes == "hashed":
+        chosen = "".join(f", {key} = {value}" for key, value in outcome.chosen.items())
+        note(
+            f"{outcome.method}, {outcome.n_bits} bits{chosen}: trained on {outcome.train_rows} "
+            f"rows in {outcome.train_wall_s:.1f} s"
+        )
+
+
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    """Print a table of scores for each truth, one of times and memory, choices and failures."""
+    scored = [outcome for outcome in outcomes if outcome.error is None]
+    for truth in dict.fromkeys(truth for outcome in scored for truth in outcome.scores):
+        ties = "in row order" if scored[0].ties == "order" else "averaged"
+        echo(f"Truth: {truth}; ties {ties}\n")
+        _print_scores(scored, truth)
+        echo()
+    trained = [outcome for outcome in scored if outcome.codes == "hashed"]
+    if trained:
+        echo("Training, and encoding the database\n")
+        _print_costs(trained)
+    if any(outcome.chosen for outcome in trained):
+        echo("\nChosen on training rows held back\n")
+        _print_choices(trained)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            echo(f"\n{outcome.method}, {outcome.n_bits} bits failed: {outcome.error}")
+
+
+def _print_scores(scored: Sequence[Outcome], truth: str) -> None:
+    measures = list(scored[0].scores[truth].values)
+    print_table(
+        ["method", "bits", "levels", "codes", "distance", *measures],
+        [
+            [
+                outcome.method,
+                outcome.n_bits,
+                outcome.levels,
+                outcome.codes,
+                outcome.distance,
+                *(_score(outcome, truth, name) for name in measures),
+            ]
+            for outcome in scored
+        ],
+    )
+
+
+def _score(outcome: Outcome, truth: str, measure: str) -> str:
+    mean = f"{outcome.scores[truth].values[measure]:.4f}"
+    if outcome.seeds == 1:
+        return mean
+    return f"{mean} ± {outcome.standard_deviation['scores'][truth][measure]:.4f}"
+
+
+def _print_choices(trained: Sequence[Outcome]) -> None:
+    print_table(
+        ["method", "bits", "values", "MAP of each"],
+        [
+            [
+                outcome.method,
+                outcome.n_bits,
+                _values(outcome.chosen),
+                "; ".join(
+                    f"{_values({key: line[key] for key in outcome.chosen})}: "
+                    + (f"{line['MAP']:.4f}" if "MAP" in line else line["error"])
+                    for line in outcome.tried
+                ),
+            ]
+            for outcome in trained
+            if outcome.chosen
+        ],
+    )
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in values.items())
+
+
+def _print_costs(trained: Sequence[Outcome]) -> None:
+    print_table(
+        ["method", "bits", "rows", "train s", "CPU s", "peak MB", "encode s", "CPU s"],
+        [
+            [
+                outcome.method,
+                outcome.n_bits,
+                outcome.train_rows,
+                outcome.train_wall_s,
+                outcome.train_cpu_s,
+                outcome.train_peak_bytes / 1e6,
+                outcome.encode_wall_s,
+                outcome.encode_cpu_s,
+            ]
+            for outcome in trained
+        ],
+    )

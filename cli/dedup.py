@@ -7,8 +7,6 @@ import click
 
 from ._shared import answer, of_index, opened, progress, seed_option
 
-__all__ = ["dedup"]
-
 
 @click.command()
 @click.option("--into", required=True, metavar="TABLE", help="Table of the pairs, which is made.")

@@ -30,6 +30,7 @@ from ._shared import (
     print_json,
     print_table,
     progress,
+    queries_from_option,
     queries_option,
     seed_option,
 )
@@ -38,11 +39,7 @@ from ._shared import (
 @click.command()
 @click.argument("index")
 @queries_option
-@click.option(
-    "--queries-from",
-    metavar="TABLE|QUERY",
-    help="A log of queries: one column of vectors, of which the first ones are used.",
-)
+@queries_from_option
 @click.option("--set", "set_name", metavar="NAME", help="Use the queries saved under this name.")
 @click.option("--save", metavar="NAME", help="Save the queries under this name, then use them.")
 @k_option
@@ -104,7 +101,10 @@ def evaluate(
     To follow recall over time, use the same queries: --save NAME draws and saves them, --set NAME
     uses them again, and each run is recorded. For cron and CI there is --fail-under.
     """
-    _check_usage(set_name, save, queries_from, history, sets, drop_set)
+    if set_name is not None and (save is not None or queries_from is not None):
+        raise click.UsageError("--set asks saved queries: leave --save and --queries-from out")
+    if history + sets + (drop_set is not None) + (save is not None) > 1:
+        raise click.UsageError("--history, --sets, --drop-set and --save do not go together")
     if plot_file is not None:
         if sets or drop_set is not None:
             raise click.UsageError(
@@ -171,20 +171,6 @@ def evaluate(
             f"than {fail_under:g}"
         )
         raise click.exceptions.Exit(NO)
-
-
-def _check_usage(
-    set_name: str | None,
-    save: str | None,
-    queries_from: str | None,
-    history: bool,
-    sets: bool,
-    drop_set: str | None,
-) -> None:
-    if set_name is not None and (save is not None or queries_from is not None):
-        raise click.UsageError("--set asks saved queries: leave --save and --queries-from out")
-    if history + sets + (drop_set is not None) + (save is not None) > 1:
-        raise click.UsageError("--history, --sets, --drop-set and --save do not go together")
 
 
 def _asked(

@@ -1,24 +1,27 @@
-"""``pg-hashindex index``: create, encode, configure, list, show and drop indexes."""
+"""``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import Access, IndexRow, Layout, ListSummary, Ranking, read_rows
+from pg_hashindex.index.catalog import Access, IndexRow, Layout, Ranking, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 
 from ._shared import (
     LANGUAGES,
-    LateGroup,
+    NO,
+    Share,
     answer,
     confirm,
     connected,
+    echo,
     filter_columns_option,
+    k_option,
     note,
     of_database,
     of_index,
@@ -26,9 +29,14 @@ from ._shared import (
     print_json,
     print_table,
     progress,
+    queries_option,
+    seed_option,
     table_options,
     trust_option,
 )
+
+if TYPE_CHECKING:
+    from pg_hashindex.operations.repair import Repaired
 
 
 def access_option(default: Access | None) -> Callable[..., Any]:
@@ -70,21 +78,7 @@ patience_option = click.option(
 )
 
 
-_OTHERS = {
-    "check": "Check index NAME, and print findings with advice.",
-    "swap": "Give index NAME another model, while it is searched and written to.",
-    "rollback": "Return to the codes that index NAME had before the last swap.",
-    "prune": "Drop the codes that index NAME had before the last swap.",
-    "repair": "Repair index NAME, and print what was done.",
-    "rebind": "Name the table or columns of index NAME after a renaming, and repair it.",
-    "grant": "Let roles search index NAME by its codes.",
-    "revoke": "Take the codes of index NAME from roles; rights on the table stay as they are.",
-    "distribute": "Bring index NAME to the shards of its table, which Citus distributes.",
-}
-_MODULES = {"rollback": "swap", "prune": "swap", "rebind": "repair", "revoke": "grant"}
-
-
-@click.group(cls=LateGroup, late=_OTHERS, modules=_MODULES)
+@click.group()
 def index() -> None:
     """Create, encode, configure, swap, check, repair and drop indexes."""
 
@@ -230,6 +224,251 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
     answer(as_json, {"name": name, "dropped": True}, f"dropped index {name}")
 
 
+@index.command(short_help="Give index NAME another model, while it is searched and written to.")
+@click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
+@click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
+@access_option(None)
+@click.option(
+    "--tolerance",
+    type=Share(),
+    default=0.01,
+    show_default=True,
+    help="How much recall may fall.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take the new codes even if recall falls by more, or the new column lacks vectors.",
+)
+@k_option
+@queries_option
+@click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
+@throttle_option
+@seed_option
+@of_index
+def swap(
+    database_url: str,
+    name: str,
+    model: str,
+    k: int,
+    queries: int,
+    query_set: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Give index NAME another model, while it is searched and written to.
+
+    With --column, also the vectors of another embedding model, which the application has written
+    into a column of their own.
+
+    Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
+    both on the same queries, and switches at once unless recall would fall. The old codes are kept
+    up to date for 'index rollback' until 'index prune'.
+    """
+    from pg_hashindex.quality.query_sets import load
+
+    with opened(database_url, name) as found:
+        asked = queries if query_set is None else load(found, query_set)
+        with progress(f"giving index {name} model {model}") as bars:
+            done = found.swap(model, k=k, queries=asked, progress=bars, **options)
+    if as_json:
+        print_json({"name": name} | asdict(done))
+        return
+    if done.before is not None and done.after is not None:
+        print_table(
+            ["model", "access", "candidates", f"recall@{k}", "p50 ms", "p95 ms"],
+            [
+                [p.model, p.access, p.candidates, p.recall, p.p50_ms, p.p95_ms]
+                for p in (done.before, done.after)
+            ],
+        )
+    note(
+        f"index {name} has model {done.model}; the codes of {done.model_before} are kept "
+        f"up to date until: pg-hashindex index prune {name}"
+    )
+
+
+@index.command()
+@of_index
+def rollback(database_url: str, name: str, as_json: bool) -> None:
+    """Return to the codes that index NAME had before the last swap."""
+    with opened(database_url, name) as found:
+        model = found.rollback()
+    answer(as_json, {"name": name, "model": model}, f"index {name} has model {model} again")
+
+
+@index.command()
+@of_index
+def prune(database_url: str, name: str, as_json: bool) -> None:
+    """Drop the codes that index NAME had before the last swap."""
+    with opened(database_url, name) as found:
+        model = found.prune()
+    said = f"dropped the codes of model {model} from index {name}"
+    answer(as_json, {"name": name, "pruned": model}, said)
+
+
+@index.command(short_help="Check index NAME, and print findings with advice.")
+@click.option("--full", is_flag=True, help="Check all rows: a minute or more for each million.")
+@of_index
+def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
+    """Check index NAME, and print findings with advice; nothing is changed.
+
+    Exit code 0 if all is well, 1 if something is broken or a warning: "status" in the JSON says
+    which. Of large tables a sample is checked.
+    """
+    with opened(database_url, name) as index:
+        found = index.check(full=full)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        rows = [[f.check, f.status, f.value, f.detail] for f in found.findings]
+        print_table(["check", "status", "value", "detail"], rows)
+        for finding in found.findings:
+            if finding.advice is not None:
+                echo(f"\n{finding.check}: {finding.advice}")
+    if found.status != "ok":
+        raise click.exceptions.Exit(NO)
+
+
+@index.command(short_help="Repair index NAME, and print what was done.")
+@click.argument("name", required=False)
+@click.option("--full", is_flag=True, help="Compare every code with a fresh encoding.")
+@click.option("--undo", is_flag=True, help="Give up an unfinished swap.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Instead of repairing NAME, drop objects that belong to no index.",
+)
+@of_database
+def repair(
+    database_url: str, name: str | None, full: bool, undo: bool, orphans: bool, as_json: bool
+) -> None:
+    """Repair index NAME, and print what was done; exit code 1 if something is left.
+
+    Makes missing parts, removes wrong codes, encodes rows without a code, and finishes interrupted
+    work. May be run again at any time. If the table or a column was renamed, use: index rebind.
+    """
+    if orphans:
+        if name is not None or full or undo:
+            raise click.UsageError("--orphans goes with no index and no other option")
+        _drop_orphans(database_url, as_json)
+        return
+    if name is None:
+        raise click.UsageError("name an index to repair, or give --orphans")
+    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
+        result = found.repair(full=full, undo=undo, progress=bars)
+    _print_repaired(result, as_json)
+
+
+@index.command(
+    short_help="Name the table or columns of index NAME after a renaming, and repair it."
+)
+@click.option("--table", help="Table that is searched.  [default: as before]")
+@click.option("--column", help="Its column of vectors.  [default: as before]")
+@click.option("--id", "id_column", help="Its key column.  [default: as before]")
+@of_index
+def rebind(database_url: str, name: str, as_json: bool, **names: str | None) -> None:
+    """Name the table or columns of index NAME after a renaming, and repair it.
+
+    Compares every code with a fresh encoding of its row.
+    """
+    if not any(names.values()):
+        raise click.UsageError("give --table, --column or --id")
+    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
+        result = found.rebind(**names, progress=bars)
+    _print_repaired(result, as_json)
+
+
+def _print_repaired(result: "Repaired", as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(result))
+    else:
+        for line in result.done:
+            echo(line)
+        if not result.done and not result.left:
+            note(f"index {result.name} is in order")
+    for line in result.left:
+        note(line)
+    if result.left:
+        raise click.exceptions.Exit(NO)
+
+
+def _drop_orphans(database_url: str, as_json: bool) -> None:
+    from pg_hashindex.operations.repair import drop_orphans
+
+    with connected(database_url) as connection:
+        dropped = drop_orphans(connection)
+    if as_json:
+        print_json([asdict(orphan) for orphan in dropped])
+        return
+    for orphan in dropped:
+        echo(f"dropped {orphan.kind} {orphan.object}")
+    if not dropped:
+        note("everything in schema hashindex belongs to an index")
+
+
+_roles = click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
+
+
+@index.command()
+@click.option(
+    "--reveal-codes",
+    is_flag=True,
+    help="Let them read codes of rows that row security hides from them.",
+)
+@of_index
+@_roles
+def grant(
+    database_url: str, name: str, roles: tuple[str, ...], reveal_codes: bool, as_json: bool
+) -> None:
+    """Let roles search index NAME by its codes.
+
+    They need SELECT on key and vector of the table. Other roles get exact searches of the table.
+    """
+    with opened(database_url, name) as found, found.connection.transaction():
+        for role in roles:
+            found.grant(role, reveal_codes=reveal_codes)
+    said = [f"role {role} may search index {name} by its codes" for role in roles]
+    answer(as_json, {"name": name, "granted": roles}, *said)
+
+
+@index.command(
+    short_help="Take the codes of index NAME from roles; rights on the table stay as they are."
+)
+@of_index
+@_roles
+def revoke(database_url: str, name: str, roles: tuple[str, ...], as_json: bool) -> None:
+    """Take the codes of index NAME from roles; rights on the table stay as they are."""
+    with opened(database_url, name) as found, found.connection.transaction():
+        for role in roles:
+            found.revoke(role)
+    said = [f"role {role} may not read the codes of index {name} any more" for role in roles]
+    answer(as_json, {"name": name, "revoked": roles}, *said)
+
+
+@index.command(short_help="Bring index NAME to the shards of its table, which Citus distributes.")
+@click.option(
+    "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
+)
+@of_index
+def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> None:
+    """Bring index NAME to the shards of its table, which Citus distributes.
+
+    Its codes are distributed beside their rows, its model is copied to every node, and each shard
+    gets triggers. 'index create' does all this if the table is distributed already. May be run
+    again at any time.
+    """
+    with opened(database_url, name) as found:
+        found.distribute()
+        written = None
+        if encode:
+            with progress(f"encoding the rows of {found.qualified_table}") as bars:
+                written = found.encode(progress=bars)
+    said = [f"index {name} is on the shards of its table"]
+    said += [] if written is None else [f"encoded {written} rows"]
+    answer(as_json, {"name": name, "distributed": True, "encoded": written}, *said)
+
+
 def _fields(found: IndexRow) -> dict[str, Any]:
     return {
         "name": found.name,
@@ -301,20 +540,6 @@ def _note_swap(found: IndexRow) -> None:
             )
 
 
-def _note_lists(found: IndexRow, lists: ListSummary, rows: int) -> None:
-    if not lists.in_order:
-        note(
-            "some lists are much longer than the others, so searches read more than needed: "
-            f"pg-hashindex index rebalance {found.name}"
-        )
-    if not lists.trained_rows / 10 < rows < lists.trained_rows * 10:
-        note(
-            f"the landmarks were trained on {lists.trained_rows} rows, and there are {rows} now; "
-            "answers are right, but slow: train landmarks again by pg-hashindex index rebalance "
-            f"{found.name}"
-        )
-
-
 def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:
     summary, lists = found.summary(), found.lists()
     if as_json:
@@ -338,5 +563,3 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         note(_what_to_do(found, summary.waiting, encoded=encoded))
     _note_building(found)
     _note_swap(found)
-    if lists is not None:
-        _note_lists(found, lists, summary.codes)

@@ -4,8 +4,6 @@ import click
 
 from ._shared import LateGroup
 
-__all__ = ["main"]
-
 _COMMANDS = {
     "doctor": "Say whether pgvector's indexes serve a table, and what to do where they do not.",
     "quickstart": "Make an index of a table: install the schema, train a model, encode, measure.",

@@ -20,8 +20,6 @@ from ._shared import (
     seed_option,
 )
 
-__all__ = ["report"]
-
 
 @click.command()
 @click.argument("index")

@@ -10,8 +10,6 @@ from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedSer
 
 from ._shared import NO, json_option, note, print_json, print_table, together
 
-__all__ = ["find_server", "server", "server_options"]
-
 server_options = together(
     click.option(
         "--data-dir",

@@ -30,6 +30,7 @@ from ._shared import (
     print_json,
     print_table,
     progress,
+    queries_from_option,
     seed_option,
 )
 
@@ -62,11 +63,7 @@ _DEFAULT = Effort()
     show_default=True,
     help="Rows held out as queries, or taken from --queries-from.",
 )
-@click.option(
-    "--queries-from",
-    metavar="TABLE|QUERY",
-    help="A log of queries: one column of vectors, of which the first ones are used.",
-)
+@queries_from_option
 @click.option(
     "--minutes",
     type=float,

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from .db.connection import connect
     from .errors import HashIndexError
     from .index.async_index import AsyncHashIndex
-    from .index.handle import HashIndex, IndexSummary, list_indexes
+    from .index.catalog import IndexSummary
+    from .index.handle import HashIndex, list_indexes
     from .index.search import Hit
     from .models import store
     from .models.layers import Layer
@@ -44,7 +45,7 @@ _HOMES = {
     "HashIndex": "index.handle:HashIndex",
     "HashIndexError": "errors:HashIndexError",
     "Hit": "index.search:Hit",
-    "IndexSummary": "index.handle:IndexSummary",
+    "IndexSummary": "index.catalog:IndexSummary",
     "Layer": "models.layers:Layer",
     "Model": "models.model:Model",
     "comparison": "quality.comparison",

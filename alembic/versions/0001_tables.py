@@ -32,7 +32,6 @@ def _execute_naming_pgvector(statement: str) -> None:
 
 
 def upgrade() -> None:
-    # op.f: the name is whole, not to be put into the naming convention of pg_hashindex.db.tables.
     op.create_table(
         "model",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
@@ -50,20 +49,24 @@ def upgrade() -> None:
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
         sa.Column("network", JSONB),
+        # Levels kept of each projection: 2 are its sign, 4 take two bits.
         sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
+        # The distribution of the projections of the training rows, for the checks of an index.
         sa.Column("profile", JSONB),
         sa.PrimaryKeyConstraint("id", name="model_pkey"),
         sa.UniqueConstraint("name", "version", name="model_name_version_key"),
-        sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name=op.f("model_name_check")),
-        sa.CheckConstraint("version >= 1", name=op.f("model_version_check")),
-        sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name=op.f("model_dimension_check")),
-        sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name=op.f("model_n_bits_check")),
-        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("model_metric_check")),
-        sa.CheckConstraint("levels IN (2, 4)", name=op.f("model_levels_check")),
-        sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name=op.f("model_layers_check")),
+        sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name="model_name_check"),
+        sa.CheckConstraint("version >= 1", name="model_version_check"),
+        sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name="model_dimension_check"),
+        sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name="model_n_bits_check"),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="model_metric_check"),
+        sa.CheckConstraint("levels IN (2, 4)", name="model_levels_check"),
+        sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name="model_layers_check"),
+        # The last layer of a model with a network has kind 'network', so that SQL which evaluates
+        # layers refuses it.
         sa.CheckConstraint(
             "(network IS NOT NULL) = ((layers[cardinality(layers)]).kind = 'network')",
-            name=op.f("model_network_check"),
+            name="model_network_check",
         ),
         schema="hashindex",
         comment="trained hash models; a saved model never changes",
@@ -73,6 +76,7 @@ def upgrade() -> None:
         "model_bit_weights_check CHECK ({ext}.vector_dims(bit_weights) = n_bits "
         "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[]))"
     )
+    # The numbers of a network or of learned codes, which may be hundreds of megabytes.
     op.create_table(
         "model_part",
         sa.Column("model_id", sa.BigInteger, nullable=False),
@@ -85,12 +89,13 @@ def upgrade() -> None:
             name="model_part_model_id_fkey",
             ondelete="CASCADE",
         ),
-        sa.CheckConstraint("part >= 0", name=op.f("model_part_part_check")),
+        sa.CheckConstraint("part >= 0", name="model_part_part_check"),
         schema="hashindex",
         comment="networks and learned codes of models, cut in parts",
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
+    # Schema and table names are text, never oids: oids differ between nodes and after a restore.
     op.create_table(
         "index",
         sa.Column("name", sa.Text, nullable=False),
@@ -108,20 +113,33 @@ def upgrade() -> None:
         sa.Column(
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
+        # For searches: the access path in use, the one being built, and the defaults.
         sa.Column("access", sa.Text, nullable=False, server_default="scan"),
         sa.Column("building", sa.Text),
         sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
         sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
         sa.Column("probes", sa.Integer),
+        # The number of rows when the landmarks were trained, and the table of landmarks in schema
+        # hashindex.
         sa.Column("trained_rows", sa.BigInteger),
         sa.Column("landmark_table", sa.Text),
+        # Columns of the table that are copied beside the codes, as filter_1, filter_2, ...
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
+        # Each creation, build and swap sets a new value. If a snapshot sees another value than the
+        # search function has, the snapshot is too old for the codes.
         sa.Column("generation", sa.BigInteger, nullable=False),
+        # While landmarks are built: the next generation, the place up to which the table was read,
+        # and a mark that changes when rows move to other places.
         sa.Column("next_generation", sa.BigInteger),
         sa.Column("built_pages", sa.BigInteger),
         sa.Column("built_from", sa.Text),
+        # The number of substrings of the codes that have a b-tree, for lookup.
         sa.Column("chunks", sa.Integer),
+        # The names of its codes, landmarks, triggers and indexes contain this; at first it is the
+        # index's name.
         sa.Column("storage", sa.Text, nullable=False),
+        # While a swap is under way, another row describes the new codes (next or ready). After it,
+        # that row describes the old codes (previous) until they are pruned.
         sa.Column("swap_of", sa.Text),
         sa.Column("swap_state", sa.Text),
         sa.PrimaryKeyConstraint("name", name="index_pkey"),
@@ -132,23 +150,21 @@ def upgrade() -> None:
         # Two indexes exchange theirs in one statement.
         sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
         sa.UniqueConstraint("swap_of", "swap_state", name="index_swap_of_swap_state_key"),
-        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name=op.f("index_name_check")),
-        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name=op.f("index_metric_check")),
-        sa.CheckConstraint("layout IN ('table', 'column')", name=op.f("index_layout_check")),
-        sa.CheckConstraint(f"access IN ({_PATHS})", name=op.f("index_access_check")),
-        sa.CheckConstraint(f"building IN ({_PATHS})", name=op.f("index_building_check")),
+        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
+        sa.CheckConstraint("layout IN ('table', 'column')", name="index_layout_check"),
+        sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
+        sa.CheckConstraint(f"building IN ({_PATHS})", name="index_building_check"),
         sa.CheckConstraint(
-            "ranking IN ('hamming', 'asymmetric', 'weighted')", name=op.f("index_ranking_check")
+            "ranking IN ('hamming', 'asymmetric', 'weighted')", name="index_ranking_check"
         ),
-        sa.CheckConstraint("candidates >= 1", name=op.f("index_candidates_check")),
-        sa.CheckConstraint("probes BETWEEN 1 AND 1000", name=op.f("index_probes_check")),
-        sa.CheckConstraint(
-            "octet_length(storage) BETWEEN 1 AND 40", name=op.f("index_storage_check")
-        ),
+        sa.CheckConstraint("candidates >= 1", name="index_candidates_check"),
+        sa.CheckConstraint("probes BETWEEN 1 AND 1000", name="index_probes_check"),
+        sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
             "(swap_of IS NULL) = (swap_state IS NULL) "
             "AND swap_state IN ('next', 'ready', 'previous')",
-            name=op.f("index_swap_state_check"),
+            name="index_swap_state_check",
         ),
         schema="hashindex",
         comment="indexes: which column is searched with which model, and where its codes are",
@@ -167,9 +183,7 @@ def upgrade() -> None:
             name="query_set_index_name_fkey",
             ondelete="CASCADE",
         ),
-        sa.CheckConstraint(
-            "octet_length(name) BETWEEN 1 AND 63", name=op.f("query_set_name_check")
-        ),
+        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 63", name="query_set_name_check"),
         schema="hashindex",
         comment="sets of queries that the recall of an index is measured with over time",
     )
@@ -215,7 +229,7 @@ def upgrade() -> None:
             name="recall_history_index_name_fkey",
             ondelete="CASCADE",
         ),
-        sa.CheckConstraint("recall BETWEEN 0 AND 1", name=op.f("recall_history_recall_check")),
+        sa.CheckConstraint("recall BETWEEN 0 AND 1", name="recall_history_recall_check"),
         schema="hashindex",
         comment="recall and latency of indexes as they were measured over time",
     )
@@ -225,6 +239,8 @@ def upgrade() -> None:
         ["index_name", "measured_at"],
         schema="hashindex",
     )
+    # The view hashindex.jobs knows which of them still run: the session of a running job holds a
+    # lock.
     op.create_table(
         "job",
         sa.Column("id", sa.Integer, sa.Identity(always=True), nullable=False),
@@ -253,9 +269,9 @@ def upgrade() -> None:
         sa.Column("lock", sa.BigInteger),
         sa.PrimaryKeyConstraint("id", name="job_pkey"),
         sa.CheckConstraint(
-            "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name=op.f("job_kind_check")
+            "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name="job_kind_check"
         ),
-        sa.CheckConstraint("state IN ('running', 'done', 'failed')", name=op.f("job_state_check")),
+        sa.CheckConstraint("state IN ('running', 'done', 'failed')", name="job_state_check"),
         schema="hashindex",
         comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
     )

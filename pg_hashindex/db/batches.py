@@ -18,8 +18,6 @@ from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection
 
-__all__ = ["RowBatch", "read_batch"]
-
 # Rows decoded at a time: the most rows, and about the most bytes. Each larger block would be newly
 # allocated memory, whose first use costs more than the decoding.
 _BLOCK_ROWS = 1_000

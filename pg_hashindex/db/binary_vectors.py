@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from psycopg import Cursor, ServerCursor
 from psycopg.types.string import ByteaBinaryLoader
 
-__all__ = ["decode_vectors", "dimension_of", "keep_binary"]
-
 # Values decoded at a time: so many stay in the processor's cache.
 _BLOCK_VALUES = 100_000
 # Bytes of the dimension and the unused number.

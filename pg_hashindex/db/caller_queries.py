@@ -15,8 +15,6 @@ from ..errors import HashIndexError, InvalidInputError
 from .connection import Connection, execute, translated_errors
 from .table_source import TableSource, find_relation
 
-__all__ = ["columns_of", "errors_naming", "exact_text", "find_query"]
-
 # No table's name begins so: a keyword of SQL, a bracket or a comment.
 _QUERY = re.compile(r"\s*(\(|--|/\*|(select|with|values|table)\b)", re.IGNORECASE)
 
@@ -71,4 +69,6 @@ def errors_naming(what: str, source: TableSource) -> Iterator[None]:
             raise InvalidInputError(
                 f"{message}; as key {source.key} of {source.name} is of type {source.key_type}"
             ) from cause
+        if isinstance(cause, psycopg.errors.UndefinedColumn):
+            raise InvalidInputError(message) from cause
         raise type(error)(message) from cause

@@ -30,28 +30,9 @@ from ..errors import (
     UnknownIndexError,
     UnknownModelError,
 )
-from . import tables
 
 if TYPE_CHECKING:
     from ..index.catalog import IndexRow
-
-__all__ = [
-    "EXTENSION",
-    "TYPES",
-    "Connection",
-    "check_idle",
-    "connect",
-    "create_engine",
-    "execute",
-    "is_distributed",
-    "needs_types",
-    "one_row",
-    "outside_transactions",
-    "prepare",
-    "refuse_kind",
-    "translated_errors",
-    "types_of",
-]
 
 Connection = psycopg.Connection[Any]
 
@@ -104,13 +85,6 @@ def prepare(connection: Connection) -> None:
     """Check the server and register pgvector's types on a connection of the caller's own.
 
     Does nothing the second time.
-
-    Raises
-    ------
-    InvalidInputError
-        If the connection gives rows in another shape than tuples.
-    MissingExtensionError, OldServerError
-        If the server cannot serve pg_hashindex.
     """
     refuse_kind(connection, psycopg.AsyncConnection)
     if not needs_types(connection, connection.row_factory):
@@ -273,6 +247,13 @@ def is_distributed(connection: Connection, table: str) -> bool:
     return ("hash",) in execute(connection, method, [table])
 
 
+def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
+    """Return a warning of the server with its hint; None for a notice of another kind."""
+    if notice.severity_nonlocalized != "WARNING":
+        return None
+    return "; ".join(filter(None, [notice.message_primary, notice.message_hint]))
+
+
 def check_idle(connection: Connection, why: str) -> None:
     """Refuse a connection that is closed or inside a transaction; ``why`` begins the message."""
     if connection.closed:
@@ -324,53 +305,22 @@ _OURS: dict[str, type[HashIndexError]] = {
     "0AX01": OldServerError,
 }
 
-# SQLSTATEs of PostgreSQL; our functions raise those of an invalid input too.
+# SQLSTATEs of PostgreSQL. Others of classes 22 and 42 are errors in what the caller gave: values,
+# names and filters; our functions raise these too.
 _COMMON: dict[str, type[HashIndexError]] = {
     **dict.fromkeys(("42710", "42P07", "42701", "42723", "23505"), DuplicateNameError),
     # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own: 23001.
     **dict.fromkeys(("23503", "23001", "2BP01", "55006"), InUseError),
-    **dict.fromkeys((
-        "22003",  # numeric_value_out_of_range
-        "22004",  # null_value_not_allowed
-        "22007",  # invalid_datetime_format
-        "22008",  # datetime_field_overflow
-        "22012",  # division_by_zero
-        "2201B",  # invalid_regular_expression
-        "22023",  # invalid_parameter_value
-        "22P02",  # invalid_text_representation
-        "42601",  # syntax_error: in names and filters of the caller
-        "42602",  # invalid_name
-        "42702",  # ambiguous_column
-        "42703",  # undefined_column
-        "42704",  # undefined_object: a role, say
-        "42803",  # grouping_error
-        "42804",  # datatype_mismatch
-        "42809",  # wrong_object_type
-        "42883",  # undefined_function
-        "42P02",  # undefined_parameter
-        "42P11",  # invalid_cursor_definition: a filter that is several statements
-        "42P16",  # invalid_table_definition
-        "42P20",  # windowing_error
-    ), InvalidInputError),
-}  # fmt: skip
+}
 
 
-# Columns that the tables of an earlier release may lack, as our statements call them.
-_OUR_COLUMNS = frozenset(
-    f"{alias}.{column}"
-    for alias, table in (("i", tables.index), ("m", tables.model))
-    for column in table.columns.keys()  # noqa: SIM118
-)
+# A column that the tables of an earlier release lack, as our statements call it.
+_OUR_COLUMN = re.compile(r"\b[im]\.\w")
 
 # Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
     r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
-
-
-def _broken_index(index: "IndexRow | None", message: str, context: str) -> str | None:
-    """Return the name of the index whose part does not exist."""
-    return _index_of(index if index is not None and index.has_part(message) else None, context)
 
 
 def _index_of(index: "IndexRow | None", context: str) -> str | None:
@@ -384,9 +334,9 @@ def _index_of(index: "IndexRow | None", context: str) -> str | None:
 
 def _is_of_schema(state: str, message: str) -> bool:
     """Return whether the missing object is a part of schema hashindex."""
-    words = message.replace('"', " ").split()
     if state == "42703":
-        return not _OUR_COLUMNS.isdisjoint(words)
+        return _OUR_COLUMN.search(message) is not None
+    words = message.replace('"', " ").split()
     missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
@@ -421,7 +371,8 @@ def _translate(
             f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
         )
     if state in {"42P01", "42703", "42883", "3F000"}:
-        name = _broken_index(index, diagnosis.message_primary or "", diagnosis.context or "")
+        has_part = index is not None and index.has_part(diagnosis.message_primary or "")
+        name = _index_of(index if has_part else None, diagnosis.context or "")
         if name is not None:
             return InvalidInputError(
                 f"{message}; a part of index {name!r} was renamed or dropped: run "
@@ -450,6 +401,8 @@ def _translate(
         return InvalidInputError(message)
     if state in _COMMON:
         return _COMMON[state](message)
+    if state[:2] in {"22", "42"}:
+        return InvalidInputError(message)
     # Class 57: the server shuts down, has crashed, or is not up yet.
     if state in {"57P01", "57P02", "57P03"} or (
         isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}

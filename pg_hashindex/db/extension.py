@@ -10,8 +10,6 @@ from pathlib import Path
 from ..errors import InvalidInputError
 from . import schema
 
-__all__ = ["NAME", "files", "install", "tle_script", "write"]
-
 NAME = "pg_hashindex"
 
 # The alembic revisions of earlier releases. From each of them there is an update script.
@@ -57,18 +55,7 @@ def files() -> dict[str, str]:
 
 
 def write(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the extension's files with what builds and describes it, as PGXN wants them.
-
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-
-    Returns
-    -------
-    list of Path
-        The files.
-    """
+    """Write the extension's files into a folder, with what builds and describes it for PGXN."""
     version = importlib.metadata.version(NAME)
     description = {
         "name": NAME,
@@ -91,23 +78,7 @@ def write(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def install(pg_config: str = "pg_config") -> list[Path]:
-    """Copy the extension's files into the folder of extensions of a server on this machine.
-
-    Parameters
-    ----------
-    pg_config : str
-        The server's program of that name.
-
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    InvalidInputError
-        If the program does not run, or its folder may not be written.
-    """
+    """Copy the extension's files to a server on this machine, found by its program pg_config."""
     try:
         shared = subprocess.run(  # noqa: S603
             [pg_config, "--sharedir"], capture_output=True, text=True, check=True

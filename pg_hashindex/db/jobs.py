@@ -8,7 +8,7 @@ fails, because a right is missing say, the run continues without a record.
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from psycopg.rows import class_row
 from tqdm import tqdm
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, prepare, translated_errors
+from .connection import Connection, execute, one_row, prepare, translated_errors
 from .locks import hold
 
 __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
@@ -41,15 +41,6 @@ _SETTINGS: LiteralString = """
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'
 """
 _IN_HASTE: LiteralString = "; SET LOCAL synchronous_commit TO off"
-
-_MAY_RECORD: LiteralString = """
-    SELECT NOT current_setting('transaction_read_only')::boolean
-           AND has_schema_privilege('hashindex', 'USAGE')
-           AND has_table_privilege('hashindex.job', 'SELECT')
-           AND has_table_privilege('hashindex.job', 'INSERT')
-           AND has_table_privilege('hashindex.job', 'UPDATE'),
-           has_table_privilege('hashindex.job', 'DELETE')
-"""
 
 # $1 are kinds and $2 is a subject; NULL stands for all. The state is checked again, since a job may
 # end at this moment.
@@ -206,19 +197,18 @@ class Job:
 
         def begin() -> None:
             self._end_dead()
-            if self._may_record:
-                self._lock = hold(self.connection)
-                begun = [self.kind, self.subject, *values, self._lock]
-                row = self._execute(_BEGIN, begun).fetchone()
-                self._id = None if row is None else row[0]
+            self._lock = hold(self.connection)
+            begun = [self.kind, self.subject, *values, self._lock]
+            (self._id,) = one_row(self.connection, _BEGIN, begun)
 
         if self._id is None:
-            # A write that failed once would fail each second.
-            self._may_record = self._briefly(begin) and self._may_record
-            written = self._may_record
+            # By itself, since it takes another right.
+            self._briefly(lambda: execute(self.connection, _PRUNE, [_KEPT]))
+            # A write that failed once, for want of a right say, would fail each second.
+            written = self._may_record = self._briefly(begin)
         else:
             written = self._briefly(
-                lambda: self._execute(_WRITE, [self._id, *values, self._new_phase])
+                lambda: execute(self.connection, _WRITE, [self._id, *values, self._new_phase])
             )
         self._new_phase = self._new_phase and not written
 
@@ -230,30 +220,22 @@ class Job:
         message = error and error[:_MESSAGE_CHARACTERS]
         values = [self._id, self._phase, self._done, self._total, state, message]
         try:
-            self._briefly(lambda: self._execute(_END, values), durable=True)
+            self._briefly(lambda: execute(self.connection, _END, values), durable=True)
             # The lock is released after the end is written: a running row without a lock counts as
             # dead.
-            self._briefly(lambda: self._execute("SELECT pg_advisory_unlock($1)", [self._lock]))
+            self._briefly(
+                lambda: execute(self.connection, "SELECT pg_advisory_unlock($1)", [self._lock])
+            )
         except HashIndexError:
             # The error that ended the job says more than this one.
             if error is None:
                 raise
 
     def _end_dead(self) -> None:
-        """Mark the dead jobs that this one continues as failed, if it may write to the table."""
-        rights = self._execute(_MAY_RECORD).fetchone()
-        self._may_record, may_prune = rights or (False, False)
-        if self._may_record:
-            kinds = list(get_args(JobKind)) if self.kind == "repair" else [self.kind]
-            message = "superseded: a later run went on with it"
-            self._execute(_END_DEAD, [kinds, self.subject, message])
-            if may_prune:
-                self._execute(_PRUNE, [_KEPT])
-
-    def _execute(
-        self, statement: LiteralString, values: Sequence[Any] | None = None
-    ) -> RawCursor[Any]:
-        return execute(self.connection, statement, values)
+        """Mark the dead jobs that this one continues as failed."""
+        kinds = list(get_args(JobKind)) if self.kind == "repair" else [self.kind]
+        message = "superseded: a later run went on with it"
+        execute(self.connection, _END_DEAD, [kinds, self.subject, message])
 
     def _is_idle(self) -> bool:
         return (

@@ -12,8 +12,6 @@ import psycopg
 from ..errors import InUseError, InvalidInputError
 from .connection import Connection, execute, one_row
 
-__all__ = ["PATIENCE", "claim", "hold", "only_one", "patiently", "release"]
-
 # All later requests queue behind a lock that somebody waits for.
 _LOCK_MS = 100
 _PAUSE = 0.4

@@ -14,8 +14,6 @@ from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection, is_distributed, one_row
 
-__all__ = ["TableRow", "TableSource", "find_relation"]
-
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
 # Counting the rows of a smaller table is cheap.

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from ..errors import InvalidInputError
 
-__all__ = ["Throttle"]
-
 # Seconds that a batch and the pause after it take.
 _SECONDS = 0.5
 # A longer wait is cut into parts of so many seconds, with a call of `beat` before each.

@@ -21,11 +21,8 @@ from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
 from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
-from .catalog import Access, IndexRow, Ranking, read_row
-from .search import as_count
+from .catalog import Access, IndexRow, read_row
 from .verifying import Verifier
-
-__all__ = ["build_access", "configure", "encode", "is_building", "rebalance", "verifier_of"]
 
 _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
@@ -77,26 +74,6 @@ def encode(
                 now = read_row(index.connection, index.name)
             written += encode_missing(now)
     return written + built if coded_by_build else written
-
-
-def configure(
-    index: IndexRow,
-    *,
-    access: Access | None = None,
-    ranking: Ranking | None = None,
-    candidates: int | None = None,
-    probes: int | None = None,
-    patience: float | None = None,
-) -> None:
-    """Change the defaults of searches; see `HashIndex.configure`."""
-    candidates = None if candidates is None else as_count("candidates", candidates)
-    probes = None if probes is None else as_count("probes", probes)
-    values = [index.name, access, ranking, candidates, probes]
-    with translated_errors(table=index.qualified_table):
-        configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
-        index.change(configured, values, patience=patience)
-        # In a transaction of its own, since it waits for running searches.
-        index.change("SELECT hashindex.drop_unused($1)", [index.name], patience=patience)
 
 
 def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:

@@ -23,8 +23,6 @@ from ..models.model import Model
 from .catalog import IndexRow, read_row_async
 from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
 
-__all__ = ["AsyncConnection", "AsyncHashIndex", "prepare_async"]
-
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 # Connections on which types are being registered, or where that was interrupted between two of
@@ -98,18 +96,18 @@ class AsyncHashIndex(
             row = await self._read_row()
         while True:
             try:
+                binary = row.binary_ids
                 with translated_errors(row):
                     cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        values, options = asked.row_statement(row)
-                        await cursor.execute(*values, **options)
+                        # Not prepared: the column may be given another type.
+                        await cursor.execute(*asked.row_statement(row), binary=binary)
                         ready = asked.at(row, await cursor.fetchall())
                     if ready.wants_code(row):
                         model = await self._model(row)
                         ready = await asyncio.to_thread(ready.encoded, row, model)
-                    values, options = ready.statement(row)
-                    await cursor.execute(*values, **options)
+                    await cursor.execute(*ready.statement(row), prepare=True, binary=binary)
                     return ready.hits(await cursor.fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:

@@ -28,22 +28,6 @@ from ..models.network import NetworkKind
 from ..models.quantization import Levels
 from ..models.store import EvaluatedIn
 
-__all__ = [
-    "Access",
-    "HasRow",
-    "IndexRow",
-    "IndexSummary",
-    "Layout",
-    "ListSummary",
-    "Ranking",
-    "SwapState",
-    "drop_index",
-    "long_list",
-    "read_row",
-    "read_row_async",
-    "read_rows",
-]
-
 Layout = Literal["table", "column"]
 Access = Literal["scan", "lookup", "landmarks", "hnsw"]
 Ranking = Literal["hamming", "asymmetric", "weighted"]
@@ -203,11 +187,6 @@ class ListSummary:
     def mean(self) -> float:
         """The mean number of codes in a list."""
         return self.codes / max(1, self.landmarks)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the lists need no rebalance."""
-        return self.longest <= long_list(self.mean)
 
 
 class HasRow(Protocol):

@@ -43,8 +43,6 @@ from ..errors import DatabaseStateError, InvalidInputError
 from ..models.codes import CodeArray, CodeArrayDumper
 from .catalog import IndexRow, Layout
 
-__all__ = ["PRUNE", "encode_missing", "encoding_job"]
-
 _BATCH_ROWS = 10_000
 # Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
 # rows.

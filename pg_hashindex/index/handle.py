@@ -24,7 +24,7 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
+from .search import Hit, Hybrid, HybridHit, Search, Searches, Within, as_optional_count
 
 if TYPE_CHECKING:
     from ..operations.health import Health
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from ..operations.swap import Swapped
     from ..quality.query_sets import QuerySet
     from .building import Rebalanced
-
-__all__ = [
-    "Access",
-    "HashIndex",
-    "IndexSummary",
-    "Layout",
-    "ListSummary",
-    "Ranking",
-    "list_indexes",
-]
 
 
 class HashIndex(Searches[list[Hit], list[HybridHit]]):
@@ -199,16 +189,18 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row = self.row
         while True:
             try:
+                binary = row.binary_ids
                 with translated_errors(row):
                     cursor = RawCursor(self.connection, row_factory=tuple_row)
                     ready = asked
                     if asked.like:
-                        values, options = asked.row_statement(row)
-                        ready = asked.at(row, cursor.execute(*values, **options).fetchall())
+                        # Not prepared: the column may be given another type.
+                        cursor.execute(*asked.row_statement(row), binary=binary)
+                        ready = asked.at(row, cursor.fetchall())
                     if ready.wants_code(row):
                         ready = ready.encoded(row, row.loaded_model)
-                    values, options = ready.statement(row)
-                    return ready.hits(cursor.execute(*values, **options).fetchall())
+                    cursor.execute(*ready.statement(row), prepare=True, binary=binary)
+                    return ready.hits(cursor.fetchall())
             except HashIndexError:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
@@ -316,16 +308,14 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
-        from . import access as paths
-
-        paths.configure(
-            self.row,
-            access=access,
-            ranking=ranking,
-            candidates=candidates,
-            probes=probes,
-            patience=patience,
-        )
+        counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
+        values = [self.name, access, ranking, *counts]
+        row = self.row
+        with translated_errors(table=row.qualified_table):
+            configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
+            row.change(configured, values, patience=patience)
+            # In a transaction of its own, since it waits for running searches.
+            row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
     def rebalance(self, *, progress: bool = False) -> Rebalanced:

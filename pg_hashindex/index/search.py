@@ -28,21 +28,6 @@ from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
 from .catalog import IndexRow
 
-__all__ = [
-    "Asked",
-    "AskedHybrid",
-    "Hit",
-    "Hybrid",
-    "HybridHit",
-    "Search",
-    "Searches",
-    "Statement",
-    "Within",
-    "as_count",
-    "as_query",
-    "filter_text",
-]
-
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
 
@@ -87,16 +72,8 @@ class AskedHybrid(TypedDict, total=False):
     configuration: str | None
 
 
-class _Options(TypedDict):
-    prepare: bool | None
-    binary: bool
-
-
-class Statement(NamedTuple):
-    """The arguments of ``execute`` of a psycopg.RawCursor: ``execute(*values, **options)``."""
-
-    values: tuple[sql.Composed, Sequence[Any]]
-    options: _Options
+#: A statement and its parameters, for a psycopg.RawCursor.
+Statement = tuple[sql.Composed, list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +107,7 @@ class _Question:
             # Not every reader may read codes.
             **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL}
         )
-        options = _Options(prepare=None, binary=row.binary_ids)
-        return Statement((query, [str(self.row_id)]), options)
+        return query, [str(self.row_id)]
 
     def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
         """Return the same search, with the vector that `row_statement` has read.
@@ -189,8 +165,8 @@ class Search(_Question):
     def statement(self, row: IndexRow) -> Statement:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
-        candidates = None if self.candidates is None else as_count("candidates", self.candidates)
-        probes = None if self.probes is None else as_count("probes", self.probes)
+        candidates = as_optional_count("candidates", self.candidates)
+        probes = as_optional_count("probes", self.probes)
         if self.like:
             # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
@@ -212,8 +188,7 @@ class Search(_Question):
                 "SELECT id::{}, distance FROM hashindex.search("
                 "$5, $1, $2, $3, $4, filter => $6, query_code => {})"
             ).format(sql.SQL(row.key_type), self._code(row, params))
-        prepare = True if restriction is None else None
-        return Statement((query, params), _Options(prepare=prepare, binary=row.binary_ids))
+        return query, params
 
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
@@ -243,7 +218,7 @@ class Within(_Question):
         query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, {})").format(
             sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
-        return Statement((query, params), _Options(prepare=True, binary=row.binary_ids))
+        return query, params
 
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
@@ -263,14 +238,7 @@ class Hybrid(_Question):
     configuration: str | None = None
 
     def statement(self, row: IndexRow) -> Statement:
-        """Write the search: a call of ``hashindex.hybrid``.
-
-        Raises
-        ------
-        InvalidInputError
-            If the query or a number cannot be used.
-        """
-        depth = None if self.depth is None else as_count("depth", self.depth)
+        """Write the search: a call of ``hashindex.hybrid``."""
         params: list[Any] = [
             row.name,
             as_query(self.query, row.dimension),
@@ -279,7 +247,7 @@ class Hybrid(_Question):
             as_count("k", self.k),
             self.filter,
             float(self.vector_weight),
-            depth,
+            as_optional_count("depth", self.depth),
         ]
         query = "SELECT id::{}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
         query += "$5, $6, $7, $8, query_code => {}"
@@ -287,8 +255,7 @@ class Hybrid(_Question):
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
-        statement = sql.SQL(query + ")").format(sql.SQL(row.key_type), code)
-        return Statement((statement, params), _Options(prepare=None, binary=row.binary_ids))
+        return sql.SQL(query + ")").format(sql.SQL(row.key_type), code), params
 
     def hits(self, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
@@ -472,11 +439,17 @@ def as_count(what: str, value: Any) -> int:
     return count
 
 
-def as_query(query: ArrayLike | Vector | HalfVector, dimension: int) -> Vector:
-    """Check that a query is one finite vector, and wrap it for pgvector."""
+def as_optional_count(what: str, value: Any) -> int | None:
+    """Check a number as `as_count` does; None stays."""
+    return None if value is None else as_count(what, value)
+
+
+def as_query(query: ArrayLike | Vector | HalfVector, dimension: int | None) -> Vector:
+    """Check that a query is one finite vector, and wrap it for pgvector; None is any dimension."""
     array = np.asarray(query.to_numpy() if isinstance(query, Vector | HalfVector) else query)
     if array.ndim != 1:
-        raise InvalidInputError(f"a query is one vector ({dimension},), got shape {array.shape}")
+        shape = "(dimension,)" if dimension is None else f"({dimension},)"
+        raise InvalidInputError(f"a query is one vector {shape}, got shape {array.shape}")
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
 
 

@@ -16,15 +16,6 @@ from psycopg import sql
 from ..db.connection import Connection
 from ..models.codes import code_bytes
 
-__all__ = [
-    "Block",
-    "Keys",
-    "WrongDimensionError",
-    "copy_format",
-    "landmarks_in_copy_format",
-    "read_block",
-]
-
 #: Keys in binary form: an array (n, length) if they are equally long, else one bytes object each.
 Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]
 

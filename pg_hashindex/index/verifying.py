@@ -20,8 +20,6 @@ from ..models.quantization import distances_to_edges, quantize
 from .catalog import IndexRow, Layout
 from .encoding import PRUNE
 
-__all__ = ["Verifier", "as_bits", "differing", "draw_codes", "percent_of_codes"]
-
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 

@@ -17,18 +17,6 @@ from psycopg.pq import Format
 
 from ..errors import InvalidInputError
 
-__all__ = [
-    "CodeArray",
-    "CodeArrayDumper",
-    "check_weights",
-    "code_bytes",
-    "hamming_distances",
-    "pack",
-    "to_postgres",
-    "unpack",
-    "weighted_distances",
-]
-
 # Weights become whole numbers whose sum has this many bits, so that float64 adds them exactly.
 _WEIGHT_BITS = 51
 # Bits of codes that are held as numbers at a time.

@@ -5,8 +5,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fingerprints"]
-
 # Values in a block, 8 bytes each.
 _BLOCK_VALUES = 1 << 20
 

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from .vectors import MAX_DIMENSION, as_array
-
-__all__ = ["MAX_DIMENSION", "Layer", "LayerKind", "affine", "affinity", "normalize", "rbf", "shift"]
+from .vectors import MAX_DIMENSION as MAX_DIMENSION
+from .vectors import as_array
 
 LayerKind = Literal["normalize", "shift", "affine", "rbf", "affinity", "relu", "tanh", "sin", "cos"]
 

@@ -15,13 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UNREADABLE, InvalidInputError
 from . import codes
-from .layers import MAX_DIMENSION, Layer
+from .layers import Layer
 from .network import Network
 from .profiles import Profile
 from .quantization import Levels, bits_of, check_levels, quantize, query_codes
-from .vectors import as_rows
-
-__all__ = ["MAX_BITS", "Metric", "Model"]
+from .vectors import MAX_DIMENSION, as_rows
 
 #: The most bits of a code, since projections travel as pgvector ``vector`` values.
 MAX_BITS = MAX_DIMENSION

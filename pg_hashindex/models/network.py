@@ -29,8 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from . import codes as packed
 from .fingerprints import fingerprints
-from .layers import MAX_DIMENSION
-from .vectors import as_rows
+from .vectors import MAX_DIMENSION, as_rows
 
 __all__ = ["Network", "NetworkKind", "known_rows", "read_known_rows"]
 

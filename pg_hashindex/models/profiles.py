@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ..errors import InvalidInputError
 from .quantization import LEVELS, Levels, bits_of, quantize
 
-__all__ = ["BINS", "Profile", "stability_index"]
-
 #: Bins of a profile, each with about the same number of training rows.
 BINS = 10
 

@@ -42,18 +42,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from .codes import hamming_distances, pack, unpack
 
-__all__ = [
-    "LEVELS",
-    "Levels",
-    "bits_of",
-    "check_levels",
-    "code_distances",
-    "distances_to_edges",
-    "quantize",
-    "query_codes",
-    "weighted_query_codes",
-]
-
 #: Levels of each projection that a code keeps; 2 levels are its sign.
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
@@ -89,8 +77,6 @@ def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bo
 
 def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:
     """Compute the distance of each projection from the value at which a bit of its code changes.
-
-    If it is tiny beside the row's projections, rounding may decide the bit.
 
     If it is tiny beside the row's projections (m, n), rounding may decide the bit. Returns the
     distance for each bit of the code, (m, n log2(levels)), in units of the projections.

@@ -8,8 +8,6 @@ from pgvector import HalfVector, Vector
 
 from ..errors import InvalidInputError
 
-__all__ = ["MAX_DIMENSION", "as_array", "as_rows", "as_vector"]
-
 #: The most dimensions that a pgvector ``vector`` may have.
 MAX_DIMENSION = 16_000
 

@@ -228,8 +228,8 @@ class Measuring:
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
-        values, options = search.statement(index)
-        hits = search.hits(cursor.execute(*values, **options).fetchall())
+        found = cursor.execute(*search.statement(index), prepare=True, binary=index.binary_ids)
+        hits = search.hits(found.fetchall())
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
 

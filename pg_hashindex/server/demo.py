@@ -8,8 +8,6 @@ from ..db.connection import connect, create_engine, translated_errors
 from .data import Packages, load_packages
 from .embedded import EmbeddedServer
 
-__all__ = ["DATABASE", "TABLE", "create_database", "new_database"]
-
 DATABASE = "pg_hashindex_demo"
 TABLE = "packages"
 
@@ -31,14 +29,7 @@ def new_database(server: EmbeddedServer, name: str) -> str:
 def create_database(server: EmbeddedServer) -> Packages:
     """Drop and create the demo's database on a running server, with the schema and the packages.
 
-    Parameters
-    ----------
-    server : EmbeddedServer
-
-    Returns
-    -------
-    Packages
-        The loaded packages; the row of package ``i`` has the key ``i + 1``.
+    The row of package ``i`` has the key ``i + 1``.
     """
     uri, packages = new_database(server, DATABASE), load_packages()
     with translated_errors(), connect(uri) as connection:

@@ -33,14 +33,6 @@ from .files import DEFAULT_VERSION, default_data_dir
 if sys.platform != "win32":
     import fcntl
 
-__all__ = [
-    "DEFAULT_VERSION",
-    "SUPPORTED_VERSIONS",
-    "EmbeddedServer",
-    "ServerStatus",
-    "default_data_dir",
-]
-
 #: The major versions of PostgreSQL that the extra ``server`` brings.
 SUPPORTED_VERSIONS = (16, 18)
 

@@ -14,8 +14,6 @@ from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 from ..hashers._common.relations import SparseRows, read_graph
 
-__all__ = ["Edges"]
-
 # Types that may be compared directly, which is faster than as text.
 _COMPARABLE = frozenset(types[name].oid for name in ("int2", "int4", "int8", "uuid"))
 _NUMERIC = types["numeric"].oid

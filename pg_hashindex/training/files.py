@@ -1,5 +1,6 @@
 """Training rows from files of NumPy."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,18 @@ def load_sample(
         # Open here, since NumPy leaves a damaged archive open.
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                array, known = loaded, _refuse_names(path, wanted)
-            else:
-                array = _vectors_in(loaded, path, list(wanted.values()))
-                known = {what: _member(loaded, path, name) for what, name in wanted.items()}
+            if isinstance(loaded, np.ndarray) and wanted:
+                raise InvalidInputError(
+                    f"{path} is a single array, without {' or '.join(wanted)}; use an .npz archive"
+                )
+            arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else loaded
+            for name in wanted.values():
+                if name not in arrays:
+                    raise InvalidInputError(
+                        f"{path} has no array {name!r}; it holds {', '.join(arrays)}"
+                    )
+            known = {what: arrays[name] for what, name in wanted.items()}
+            array = arrays[_name_of_vectors(arrays, path, list(wanted.values()))]
     except InvalidInputError:
         raise
     except UNREADABLE as error:
@@ -85,36 +93,16 @@ def load_sample(
     )
 
 
-def _refuse_names(path: Path, wanted: dict[str, str]) -> dict[str, NDArray[Any]]:
-    if wanted:
-        raise InvalidInputError(
-            f"{path} is a single array, without {' or '.join(wanted)}; use an .npz archive"
-        )
-    return {}
-
-
-def _member(archive: Any, path: Path, name: str) -> NDArray[Any]:
-    if name not in archive.files:
-        raise InvalidInputError(
-            f"{path} has no array {name!r}; it holds {', '.join(archive.files)}"
-        )
-    array: NDArray[Any] = archive[name]
-    return array
-
-
-def _vectors_in(archive: Any, path: Path, others: list[str]) -> NDArray[Any]:
-    names = ["X"] if "X" in archive.files else _matrices(archive, others)
+def _name_of_vectors(arrays: Mapping[str, NDArray[Any]], path: Path, others: list[str]) -> str:
+    if "X" in arrays:
+        return "X"
+    names = [name for name in arrays if name not in others and arrays[name].ndim == 2]
     if len(names) != 1:
         raise InvalidInputError(
-            f"{path} holds the arrays {', '.join(archive.files)}; the vectors must be called X, or "
-            "be the only array of two dimensions"
+            f"{path} holds the arrays {', '.join(arrays)}; the vectors must be called X, or be the "
+            "only array of two dimensions"
         )
-    array: NDArray[Any] = archive[names[0]]
-    return array
-
-
-def _matrices(archive: Any, others: list[str]) -> list[str]:
-    return [name for name in archive.files if name not in others and archive[name].ndim == 2]
+    return names[0]
 
 
 def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:

@@ -21,8 +21,6 @@ from ..models.network import known_rows
 from ..models.quantization import Levels
 from ..models.vectors import as_rows
 
-__all__ = ["check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
-
 #: The codes that rows get if training knows them: hashed like all others, or learned.
 RowCodes = Literal["hashed", "learned"]
 

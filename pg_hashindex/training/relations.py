@@ -13,8 +13,6 @@ from ..db.caller_queries import columns_of, errors_naming, exact_text, find_quer
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 
-__all__ = ["Relations"]
-
 # Most lines, since they are held in memory as text.
 _MOST_LINES = 1_000_000
 _FETCH_LINES = 10_000

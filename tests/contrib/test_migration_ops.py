@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import catalog
@@ -17,7 +16,6 @@ from fixtures.migrating import Project, indexes, offline, online
 from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
-from pgvector.sqlalchemy import VECTOR
 
 from pg_hashindex import schema, store
 from pg_hashindex.contrib import alembic as migrations
@@ -207,30 +205,6 @@ def test_a_swap_of_an_index_with_an_access_path(
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
     assert connection.execute("SELECT hashindex.encode_rows('items_idx')").fetchone() == (1,)
     assert [hit.id for hit in opened(connection).search([5.0] * 8, k=1)] == [301]
-
-
-@pytest.mark.newest
-def test_a_batch(url: str, connection: Connection, model: Model) -> None:
-    connection.execute("CREATE TABLE items (id int PRIMARY KEY)")
-
-    def change(op: Any) -> None:
-        with op.batch_alter_table("items") as batch:
-            batch.add_column(sa.Column("embedding", VECTOR(8)))
-            batch.create_hash_index("items_idx", "embedding", model="lsh", candidates=9)
-            batch.create_hash_index("other_idx", "embedding", model="lsh")
-            batch.drop_hash_index("other_idx")
-            batch.add_column(sa.Column("after", sa.Integer))
-
-    lines = [line for line in offline(change).splitlines() if line]
-    assert [line.split(" ", 4)[:2] for line in lines] == [
-        ["ALTER", "TABLE"],
-        ["SELECT", "hashindex.declare_index(name"],
-        ["SELECT", "hashindex.declare_index(name"],
-        ["SELECT", "hashindex.drop_index(name"],
-        ["ALTER", "TABLE"],
-    ]
-    online(url, change)
-    assert indexes(connection) == [("items_idx", "public.items", "lsh:1", "table", "scan", 9)]
 
 
 @pytest.mark.newest

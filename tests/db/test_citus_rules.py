@@ -5,7 +5,6 @@ Each check is shown something bad first: one that could not fail would say nothi
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from fixtures.sql_lint import (
     catalog_faults,
     order_keys,
@@ -14,10 +13,8 @@ from fixtures.sql_lint import (
     writes,
 )
 from pgvector import Vector
-from sqlalchemy.dialects import postgresql
 
 from pg_hashindex import schema
-from pg_hashindex.db import tables
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
@@ -169,19 +166,3 @@ def test_what_would_not_reach_other_nodes_is_noticed(connection: Connection, mod
 
 def test_nothing_written_stays_on_one_node(written: Connection) -> None:
     assert catalog_faults(written) == []
-
-
-def oid_columns(metadata: sa.MetaData) -> list[str]:
-    return [
-        f"{table.name}.{column.name}"
-        for table in metadata.tables.values()
-        for column in table.columns
-        if isinstance(column.type, postgresql.OID | postgresql.REGCLASS)
-    ]
-
-
-def test_declared_tables_hold_no_oids() -> None:
-    bad = sa.MetaData()
-    sa.Table("t", bad, sa.Column("a", postgresql.OID), sa.Column("b", postgresql.REGCLASS))
-    assert oid_columns(bad) == ["t.a", "t.b"]
-    assert oid_columns(tables.metadata) == []

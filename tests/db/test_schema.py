@@ -15,8 +15,6 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import Catalog, catalog
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
@@ -25,7 +23,6 @@ from pgvector import Vector
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import connection as database
-from pg_hashindex.db import tables
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import (
     DuplicateNameError,
@@ -193,60 +190,6 @@ def test_the_script_is_refused_whole_where_it_cannot_run(
     assert without.returncode != 0
     assert "CREATE EXTENSION vector" in without.stderr
     assert state(bare) == before
-
-
-def test_migrated_tables_equal_those_of_sqlalchemy(url: str, empty_url: str) -> None:
-    """alembic/ and tables.py say the same twice; this keeps them together."""
-    types = (schema._folder("sql") / "010_types.sql").read_text()
-    engine = create_engine(empty_url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(types, execution_options={"no_parameters": True})
-        connection.exec_driver_sql("SET LOCAL search_path TO pg_catalog, public")
-        tables.metadata.create_all(connection)
-
-    def ours(url: str) -> dict[str, Any]:
-        found = state(url)
-        names = {f"hashindex.{table.name}" for table in tables.metadata.tables.values()}
-        return {
-            part: [row for row in found[part] if str(row[0]) in names]
-            for part in ("relations", "columns", "constraints")
-        } | {"indexes": [row for row in found["indexes"] if "alembic" not in row[0]]}
-
-    migrated, created = ours(url), ours(empty_url)
-    assert all(migrated.values())
-    for part, rows in migrated.items():
-        assert created[part] == rows
-
-
-def test_autogenerate_finds_nothing_to_do(url: str) -> None:
-    def ours(name: str | None, kind: str, _: Any) -> bool:
-        return kind != "schema" or name == tables.SCHEMA
-
-    with create_engine(url).connect() as connection:
-        context = MigrationContext.configure(
-            connection,
-            opts={
-                "include_schemas": True,
-                "include_name": ours,
-                "version_table_schema": tables.SCHEMA,
-                "compare_type": True,
-                "compare_server_default": True,
-            },
-        )
-        with _reflected_layers(connection.dialect):
-            assert compare_metadata(context, tables.metadata) == []
-
-
-class Layer(sa.types.UserDefinedType[Any]):
-    def get_col_spec(self, **_: Any) -> str:
-        return "hashindex.layer"
-
-
-@contextlib.contextmanager
-def _reflected_layers(dialect: Any) -> Iterator[None]:
-    """SQLAlchemy warns of types that it does not know; ours it cannot know."""
-    dialect.ischema_names = dialect.ischema_names | {"layer": Layer, "hashindex.layer": Layer}
-    yield
 
 
 def test_two_upgrades_at_once(empty_url: str, url: str) -> None:

@@ -9,8 +9,6 @@ import sqlalchemy as sa
 from ...db.connection import translated_errors
 from ..sqlalchemy.specification import IndexSpec
 
-__all__ = ["Existing", "ModelSize", "existing_indexes", "model_sizes", "objects_in_tables"]
-
 _INDEXES = """
     SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
            i.id_column AS key, i.metric, i.layout,

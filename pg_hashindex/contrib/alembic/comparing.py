@@ -13,9 +13,8 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
 from pgvector.sqlalchemy import VECTOR
 
-from ...db.tables import SCHEMA
 from ..sqlalchemy.declared import HashIndex, declared_on
-from ..sqlalchemy.specification import IndexSpec
+from ..sqlalchemy.specification import SETTINGS, IndexSpec
 from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
 from .operations import (
     ChangeHashIndexOps,
@@ -25,11 +24,7 @@ from .operations import (
     SwapHashModelOp,
 )
 
-__all__: list[str] = []
-
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
-
-_SETTINGS = ("access", "ranking", "candidates", "probes")
 
 # Since alembic 1.18 comparators have an order; in earlier releases ours run after alembic's own.
 _first: dict[str, Any] = {}
@@ -48,8 +43,7 @@ else:
 def _leave_our_schema(
     context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
 ) -> None:
-    if not _maps_our_schema(context):
-        schemas.difference_update({name for name in schemas if _is_ours(name)})
+    schemas.difference_update({name for name in schemas if _is_ours(name)})
 
 
 @comparators.dispatch_for("schema", **_last)
@@ -60,9 +54,7 @@ def _compare(
     if connection is None or connection.dialect.name != "postgresql":
         return
     default_schema = connection.dialect.default_schema_name
-    _leave_our_objects(
-        upgrade_ops, objects_in_tables(connection, default_schema), _maps_our_schema(context)
-    )
+    _leave_our_objects(upgrade_ops, objects_in_tables(connection, default_schema))
     existing = existing_indexes(connection, default_schema)
     sizes = model_sizes(connection)
     dropped, made = [], []
@@ -178,7 +170,7 @@ def _changes(
         changes.append(SwapHashModelOp(name, spec.model, _model(found)))
     settings = {
         key: value
-        for key in _SETTINGS
+        for key in SETTINGS
         if (value := getattr(spec, key)) not in (None, getattr(found.spec, key))
     }
     if settings:
@@ -187,7 +179,7 @@ def _changes(
         lost = {*settings, "probes"} if "access" in settings else {*settings}
         before = {
             key: value
-            for key in _SETTINGS
+            for key in SETTINGS
             if key in lost and (value := getattr(found.spec, key)) is not None
         }
         changes.append(ConfigureHashIndexOp(name, settings, before))
@@ -244,17 +236,11 @@ def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[
 
 
 def _is_ours(schema: str | None) -> bool:
-    return schema == SCHEMA or (schema or "").startswith("hashindex_tune_")
-
-
-def _maps_our_schema(context: AutogenContext) -> bool:
-    return any(table.schema == SCHEMA for table in context.sorted_tables)
+    return schema == "hashindex" or (schema or "").startswith("hashindex_tune_")
 
 
 def _leave_our_objects(
-    upgrade_ops: ops.UpgradeOps,
-    objects: set[tuple[str, str | None, str, str]],
-    maps_our_schema: bool,
+    upgrade_ops: ops.UpgradeOps, objects: set[tuple[str, str | None, str, str]]
 ) -> None:
     """Remove alembic's operations on columns and indexes that belong to our indexes."""
 
@@ -269,7 +255,7 @@ def _leave_our_objects(
 
     kept: list[MigrateOperation] = []
     for operation in upgrade_ops.ops:
-        if not maps_our_schema and _is_ours(getattr(operation, "schema", None)):
+        if _is_ours(getattr(operation, "schema", None)):
             continue
         if isinstance(operation, ops.CreateTableOp):
             # Otherwise it would be written as an argument.

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypedDict, Unpack
 from alembic import op
 from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
-from alembic.operations import BatchOperations, MigrateOperation, Operations
+from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import OpContainer
 
 from ...db import schema
@@ -21,23 +21,7 @@ from ...db.connection import translated_errors
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Ranking
 from ..sqlalchemy import statements
-from ..sqlalchemy.specification import IndexSpec, PlacedIndexOptions
-
-__all__ = [
-    "ChangeHashIndexOps",
-    "ConfigureHashIndexOp",
-    "CreateHashIndexOp",
-    "DropHashIndexOp",
-    "InstallHashIndexOp",
-    "SwapHashModelOp",
-    "UninstallHashIndexOp",
-    "configure_hash_index",
-    "create_hash_index",
-    "drop_hash_index",
-    "install_hashindex",
-    "swap_hash_model",
-    "uninstall_hashindex",
-]
+from ..sqlalchemy.specification import SETTINGS, IndexSpec, PlacedIndexOptions
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
@@ -149,7 +133,7 @@ class ConfigureHashIndexOp(_IndexOp):
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
     ) -> None:
-        unknown = {*settings, *(existing or {})} - {"access", "ranking", "candidates", "probes"}
+        unknown = {*settings, *(existing or {})} - {*SETTINGS}
         if unknown or not settings:
             raise InvalidInputError(
                 f"index {name!r} is configured by access, ranking, candidates and probes, got "
@@ -450,27 +434,3 @@ def uninstall_hashindex(*, drop_models: bool = False) -> _Op:
         In a script (``--sql``).
     """
     return UninstallHashIndexOp(drop_models=drop_models)
-
-
-def _flushed(operations: BatchOperations) -> Any:
-    """Run the operations that a batch has gathered, to keep their order; return the batch."""
-    batch: Any = operations.impl
-    batch.flush()
-    batch.batch.clear()
-    return batch
-
-
-def _create_in_batch(operations: BatchOperations, name: str, column: str, **options: Any) -> None:
-    """Make an index of the table of a batch, after the batch's earlier operations."""
-    batch = _flushed(operations)
-    options.setdefault("schema", batch.schema)
-    batch.operations.create_hash_index(name, batch.table_name, column, **options)
-
-
-def _drop_in_batch(operations: BatchOperations, name: str, **options: Any) -> None:
-    """Drop an index, after the batch's earlier operations."""
-    _flushed(operations).operations.drop_hash_index(name, **options)
-
-
-BatchOperations.create_hash_index = _create_in_batch
-BatchOperations.drop_hash_index = _drop_in_batch

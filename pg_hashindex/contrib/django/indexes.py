@@ -16,8 +16,9 @@ from django.db.models.signals import post_migrate
 from pgvector.django import HalfVectorField, VectorField
 from psycopg import sql
 
+from ...db.connection import warning_of
 from ...errors import InvalidInputError
-from ..sqlalchemy.specification import IndexOptions, IndexSpec
+from ..sqlalchemy.specification import SETTINGS, IndexOptions, IndexSpec
 from ..sqlalchemy.statements import (
     configure_statements,
     create_statement,
@@ -25,11 +26,7 @@ from ..sqlalchemy.statements import (
     swap_statement,
 )
 
-__all__ = ["DROP_LEFT", "HashIndex", "refuse_vendor"]
-
 _log = logging.getLogger("pg_hashindex.django")
-
-_SETTINGS = ("access", "ranking", "candidates", "probes")
 
 # Changes of these need another index.
 _FIXED = ("schema", "table", "column", "key", "metric", "layout", "filter_columns")
@@ -202,7 +199,7 @@ class _Removed:
             return None
         settings = {
             part: value
-            for part in _SETTINGS
+            for part in SETTINGS
             if (value := getattr(spec, part)) not in (None, getattr(was, part))
         }
         changes = [] if spec.model == was.model else [swap_statement(self.name, spec.model)]
@@ -237,9 +234,8 @@ def _tell_warnings(connection: Any) -> None:
 
 
 def _warn(diagnosis: psycopg.errors.Diagnostic) -> None:
-    if diagnosis.severity_nonlocalized == "WARNING":
-        parts = [diagnosis.message_primary, diagnosis.message_hint]
-        _log.warning("%s", "; ".join(filter(None, parts)))
+    if warning := warning_of(diagnosis):
+        _log.warning("%s", warning)
 
 
 def _declared(registry: Any) -> Iterator[tuple[type[models.Model], HashIndex]]:

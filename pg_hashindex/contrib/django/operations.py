@@ -8,8 +8,6 @@ from django.db.migrations.operations.base import Operation
 from ...db import schema
 from .indexes import DROP_LEFT, refuse_vendor
 
-__all__ = ["InstallHashindex"]
-
 
 class InstallHashindex(Operation):  # type: ignore[misc]
     """Install schema hashindex, or bring it up to this release; reversed, remove it.

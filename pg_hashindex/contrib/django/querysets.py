@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
-import numpy as np
 from django.core.exceptions import EmptyResultSet, FieldDoesNotExist, FullResultSet
 from django.db import models
 from django.db.models.expressions import Col
@@ -14,10 +13,8 @@ from pgvector import Bit, HalfVector, Vector
 from pgvector.django import HalfVectorField, VectorField
 
 from ...errors import InvalidInputError
-from ...index.search import as_count, as_query
+from ...index.search import as_count, as_optional_count, as_query
 from .indexes import HashIndex, refuse_vendor
-
-__all__ = ["NearestQuerySet"]
 
 # The column of a search's answers; of no model.
 _DISTANCE: Any = models.FloatField()
@@ -102,17 +99,14 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             raise InvalidInputError(
                 f"{label} has a composite primary key; name the key field of the index with key="
             )
-        values = query.to_numpy() if isinstance(query, Vector | HalfVector) else query
         search = _Search(
             name=name,
             key=meta.pk if key is None else _own_field(meta, key),
             arguments=[
-                as_query(values, searched.dimensions or np.size(values)).to_text(),
+                as_query(query, searched.dimensions).to_text(),
                 as_count("k", k),
-                *(
-                    None if value is None else as_count(what, value)
-                    for what, value in (("candidates", candidates), ("probes", probes))
-                ),
+                as_optional_count("candidates", candidates),
+                as_optional_count("probes", probes),
             ],
             code=None if code is None else code.to_text(),
             filtered=self.query.clone(),

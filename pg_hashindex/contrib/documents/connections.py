@@ -13,8 +13,6 @@ import sqlalchemy as sa
 from ...db.connection import Connection, connect, prepare, translated_errors
 from ...errors import ConnectionFailedError, InvalidInputError
 
-__all__ = ["Connections", "Source", "reading"]
-
 #: The sources of connections.
 Source = Union[str, sa.Engine, Connection, "Connections"]
 
@@ -22,15 +20,7 @@ Source = Union[str, sa.Engine, Connection, "Connections"]
 class Connections:
     """Lends connections to one thread at a time.
 
-    Parameters
-    ----------
-    source : str, sqlalchemy.Engine or psycopg.Connection
-        A URL is made into an engine, which `close` disposes of.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is something else, or an engine with another driver than psycopg 3.
+    A URL is made into an engine, which `close` disposes of. An engine must have psycopg 3.
     """
 
     def __init__(self, source: "str | sa.Engine | Connection") -> None:
@@ -89,17 +79,17 @@ class Connections:
             finally:
                 lent.close()
 
+    @contextmanager
+    def lent_to_read(self) -> Iterator[Connection]:
+        """Lend a connection as `lent` does, and leave no transaction open after reading."""
+        with self.lent() as connection:
+            if connection.autocommit:
+                yield connection
+            else:
+                with connection.transaction():
+                    yield connection
+
     def close(self) -> None:
         """Close the connections that were opened here."""
         if self._finalizer is not None:
             self._finalizer()
-
-
-@contextmanager
-def reading(connection: Connection) -> Iterator[None]:
-    """Leave no transaction open after reading."""
-    if connection.autocommit:
-        yield
-    else:
-        with connection.transaction():
-            yield

@@ -10,8 +10,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...errors import InvalidInputError
 from .table import as_json
 
-__all__ = ["Filter", "expression_of", "shallow"]
-
 #: ``{"key": value}``, ``{"key": {"$operator": value}}``, or any SQLAlchemy expression on the table
 #: of documents.
 Filter = Mapping[str, Any] | sa.ColumnElement[bool]
@@ -22,24 +20,7 @@ _OF_FILTERS = ("$and", "$or", "$not")
 
 
 def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnElement[bool] | None:
-    """Write a filter as an SQLAlchemy expression.
-
-    Parameters
-    ----------
-    given : mapping or sqlalchemy.ColumnElement, optional
-    metadata : sqlalchemy.Column
-        A column of type ``jsonb``.
-
-    Returns
-    -------
-    sqlalchemy.ColumnElement or None
-        None if there is no filter. Keys and values are bound parameters.
-
-    Raises
-    ------
-    InvalidInputError
-        If an operator is unknown, or does not take a value.
-    """
+    """Write a filter on a column ``jsonb`` as an expression, with keys and values as parameters."""
     if given is None or isinstance(given, sa.ColumnElement):
         return given
     if not isinstance(given, Mapping):

@@ -10,37 +10,20 @@ from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ...db.connection import Connection
+from ...db.connection import Connection, one_row
 from ...errors import InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
 from ...index.search import Asked, AskedHybrid, as_count
 from ...models.model import Metric, Model
-from .connections import Connections, reading
+from .connections import Connections
 from .table import COLUMN, DocumentTable, Entry, Row
-
-__all__ = ["IndexedDocuments"]
 
 
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
-    Parameters
-    ----------
-    connections : Connections
-    table, schema : str
-        As they are, without quotes.
-    metric : {"cosine", "l2", "ip"}
-    index : str or None
-        The index to search by; if None, the only one of the table.
-
-    Raises
-    ------
-    InvalidInputError
-        If the table is missing, has other columns, or several indexes; or if the index is of
-        another table or metric.
-    UnknownIndexError
-        If there is no index of that name.
+    It is searched by the index of a name, or else by the only one of the table, if there is one.
     """
 
     def __init__(
@@ -61,7 +44,7 @@ class IndexedDocuments:
         self._complete: str | None = None
         self._sees_catalog = False
         self._model: tuple[int, Model] | None = None
-        with connections.lent() as lent, reading(lent):
+        with connections.lent_to_read() as lent:
             found = DocumentTable.find(lent, schema, table)
             if found is None:
                 name = sql.Identifier(schema, table).as_string(lent)
@@ -79,7 +62,7 @@ class IndexedDocuments:
 
     def _encode(self, connection: Connection) -> None:
         """Encode written documents if triggers cannot."""
-        with reading(connection):
+        with connection.transaction():
             indexes = self._indexes(connection)
         for index in indexes:
             if index.encoded_in == "sql":
@@ -100,12 +83,12 @@ class IndexedDocuments:
 
     def matching(self, where: sa.ColumnElement[bool] | None) -> list[str]:
         """Return the ids of documents that match a filter."""
-        with self.connections.lent() as lent, reading(lent):
+        with self.connections.lent_to_read() as lent:
             return self.table.matching(lent, where)
 
     def read(self, ids: Sequence[str]) -> list[Row]:
         """Read documents in the order of their ids; those that are not there are left out."""
-        with self.connections.lent() as lent, reading(lent):
+        with self.connections.lent_to_read() as lent:
             return self.table.read(lent, ids)
 
     def search(
@@ -113,7 +96,7 @@ class IndexedDocuments:
     ) -> list[tuple[Row, float]]:
         """Find the documents nearest to a vector, with their distances, nearest first."""
         query, k = self.table.query(embedding), as_count("k", k)
-        with self.connections.lent() as lent, reading(lent):
+        with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             if index is None:
                 hits = self.table.nearest(lent, query, k, self.metric, asked.get("where"))
@@ -136,7 +119,7 @@ class IndexedDocuments:
         Without an index the vector is compared with all documents.
         """
         query, k = self.table.query(embedding), as_count("k", k)
-        with self.connections.lent() as lent, reading(lent):
+        with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             if index is None:
                 scores = self._fused(lent, query, words, k, where, **asked)
@@ -185,7 +168,7 @@ class IndexedDocuments:
     ) -> list[tuple[Row, float]]:
         """Find the documents that hold words, with their ranks, the best first."""
         k = as_count("k", k)
-        with self.connections.lent() as lent, reading(lent):
+        with self.connections.lent_to_read() as lent:
             ranks = dict(self.table.by_words(lent, words, k, configuration, where))
             return [(row, ranks[row.id]) for row in self.table.read(lent, list(ranks))]
 
@@ -236,7 +219,14 @@ class IndexedDocuments:
         return found[0] if found else None
 
     def _indexes(self, connection: Connection) -> list[IndexRow]:
-        if not self._may_see_catalog(connection):
+        if not self._sees_catalog:
+            # The schema may be missing, or not for this role.
+            (self._sees_catalog,) = one_row(
+                connection,
+                "SELECT coalesce(has_schema_privilege(to_regnamespace('hashindex')::oid, 'USAGE'), "
+                "false)",
+            )
+        if not self._sees_catalog:
             return []
         return read_rows(
             connection,
@@ -244,12 +234,3 @@ class IndexedDocuments:
             "AND i.id_column = 'id' AND i.swap_of IS NULL ORDER BY i.name",
             [self.table.schema, self.table.name, COLUMN],
         )
-
-    def _may_see_catalog(self, connection: Connection) -> bool:
-        """Return whether schema hashindex exists and this role may use it."""
-        if not self._sees_catalog:
-            row = connection.execute(
-                "SELECT has_schema_privilege(to_regnamespace('hashindex')::oid, 'USAGE')"
-            ).fetchone()
-            self._sees_catalog = row is not None and bool(row[0])
-        return self._sees_catalog

@@ -17,8 +17,6 @@ from .connections import Connections, Source
 from .indexed import IndexedDocuments
 from .table import COLUMN, DocumentTable
 
-__all__ = ["DocumentStore"]
-
 _MOST_BITS = 256
 
 

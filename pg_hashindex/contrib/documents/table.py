@@ -9,17 +9,15 @@ from typing import Any, LiteralString, NamedTuple
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import HalfVector, Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
-from ...db.connection import Connection, execute, translated_errors
+from ...db.connection import Connection, execute, one_row, translated_errors
 from ...errors import InvalidInputError
 from ...index.search import Hit, as_count, as_query, filter_text
 from ...models.model import Metric
 from ...models.vectors import as_rows
 from ...quality.tuning.bench import OPERATORS
-
-__all__ = ["COLUMN", "DocumentTable", "Entry", "Row", "as_json"]
 
 #: The column of vectors.
 COLUMN = "embedding"
@@ -95,13 +93,7 @@ class Entry(NamedTuple):
     embedding: ArrayLike
 
     def checked(self) -> tuple[str, str, str]:
-        """Return the id, the text and the metadata as JSON.
-
-        Raises
-        ------
-        InvalidInputError
-            If PostgreSQL cannot store one of them.
-        """
+        """Return the id, the text and the metadata as JSON; refuse what PostgreSQL cannot store."""
         of_this = f"of document {self.id!r}"
         for what, value in (("an id", self.id), (f"the text {of_this}", self.content)):
             if not isinstance(value, str):
@@ -124,19 +116,7 @@ class Row(NamedTuple):
 
 
 def as_json(what: str, value: Any) -> str:
-    """Write a value as JSON that PostgreSQL can store.
-
-    Parameters
-    ----------
-    what : str
-        For the message.
-    value : Any
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such JSON.
-    """
+    """Write a value as JSON that PostgreSQL can store; ``what`` begins the message if it cannot."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -154,18 +134,8 @@ def as_json(what: str, value: Any) -> str:
 class DocumentTable:
     """A table with columns id, content, metadata and embedding; it may have others.
 
-    Made by `find`.
-
-    Attributes
-    ----------
-    schema, name : str
-        As they are, without quotes.
-    extension : str
-        The schema of pgvector.
-    vector_type : {"vector", "halfvec"}
-        The type of the vectors.
-    dimension : int or None
-        None where the column takes vectors of any dimension.
+    Made by `find`. ``extension`` is the schema of pgvector, ``vector_type`` "vector" or "halfvec",
+    and ``dimension`` None where the column takes vectors of any dimension.
     """
 
     schema: str
@@ -176,13 +146,7 @@ class DocumentTable:
 
     @classmethod
     def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
-        """Find a table and check its columns; return None if there is no such table.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is missing, or of another type.
-        """
+        """Find a table and check its columns; return None if there is no such table."""
         table = sql.Identifier(schema, name).as_string(connection)
         with translated_errors():
             rows = execute(connection, _COLUMNS, [table]).fetchall()
@@ -207,25 +171,16 @@ class DocumentTable:
 
     @classmethod
     def create(cls, connection: Connection, schema: str, name: str, dimension: int) -> None:
-        """Create the table, unless it is there.
-
-        Raises
-        ------
-        InvalidInputError
-            If the dimension is out of range, or a table of that name has other columns.
-        MissingRightsError
-        """
+        """Create the table, unless it is there; one with other columns is refused."""
         with translated_errors(), connection.transaction():
             # A role that may write to the table need not have the right to create one.
             if cls.find(connection, schema, name) is not None:
                 return
             # pgvector's type with its schema.
             values = [connection.adapters.types["vector"].oid, as_count("dimension", dimension)]
-            cursor = RawCursor(connection)
-            found = cursor.execute("SELECT format_type($1, $2)", values).fetchone()
-            assert found is not None  # noqa: S101
+            (kind,) = one_row(connection, "SELECT format_type($1, $2)", values)
             connection.execute(
-                sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(found[0]))
+                sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(kind))
             )
 
     @property
@@ -244,13 +199,7 @@ class DocumentTable:
         return self.identifier.as_string(connection)
 
     def write(self, connection: Connection, entries: Sequence[Entry]) -> None:
-        """Write all documents or none; documents with the same ids are replaced.
-
-        Raises
-        ------
-        InvalidInputError
-            If a vector, text or metadata cannot be stored.
-        """
+        """Write all documents or none; documents with the same ids are replaced."""
         # If an id occurs twice the last document counts, as if they were written one after the
         # other.
         last = list({entry.id: entry for entry in entries}.values())
@@ -278,17 +227,10 @@ class DocumentTable:
         return [Vector(row) for row in array.astype("float32")]
 
     def query(self, vector: ArrayLike) -> Vector:
-        """Check that a vector can be searched for.
-
-        Raises
-        ------
-        InvalidInputError
-        """
-        shape = getattr(vector, "shape", None)
-        length = shape[-1] if shape else len(vector) if isinstance(vector, Sequence) else None
-        if length is not None:
-            self._check_dimension(length)
-        return as_query(vector, self.dimension or length or 0)
+        """Check that a vector can be searched for."""
+        query = as_query(vector, None)
+        self._check_dimension(query.dimensions())
+        return query
 
     def _check_dimension(self, dimension: int) -> None:
         if self.dimension not in (None, dimension):

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ...models.model import Metric
 
-__all__ = ["HashIndexVectorStore"]
-
 # Options of searches beside query and k; of searches by vector and words.
 _OPTIONS = ("filter", "candidates", "probes")
 _HYBRID_OPTIONS = ("filter", "vector_weight", "depth", "configuration")

@@ -14,8 +14,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...errors import InvalidInputError
 from ..documents.filters import expression_of
 
-__all__ = ["filtered"]
-
 # Operators that the dictionaries of `expression_of` have too.
 _NAMES = {
     FilterOperator.EQ: "$eq",
@@ -36,20 +34,9 @@ def filtered(
     node_ids: list[str] | None = None,
     doc_ids: list[str] | None = None,
 ) -> sa.ColumnElement[bool] | None:
-    """Write filters as an SQLAlchemy expression; None if there are none.
+    """Write filters on the columns id and metadata as an expression; None if there are none.
 
-    Parameters
-    ----------
-    columns : sqlalchemy.ColumnCollection
-        The columns id and metadata.
-    filters : MetadataFilters, optional
-    node_ids, doc_ids : list of str, optional
-        Keep these nodes, and nodes of these documents.
-
-    Raises
-    ------
-    InvalidInputError
-        If an operator is unknown, or does not take a value.
+    With ``node_ids`` only these nodes match, with ``doc_ids`` only nodes of these documents.
     """
     terms = [] if filters is None else [_combined(columns.metadata, filters)]
     if node_ids is not None:

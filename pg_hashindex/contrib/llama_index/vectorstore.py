@@ -28,8 +28,6 @@ from ..documents.store import DocumentStore
 from ..documents.table import Entry, Row
 from .filters import filtered
 
-__all__ = ["HashIndexVectorStore"]
-
 # Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
 _OPTIONS = ("candidates", "probes", "configuration", "fetch_k", "mmr_threshold")
 

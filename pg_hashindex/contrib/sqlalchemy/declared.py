@@ -16,8 +16,6 @@ from ...errors import InvalidInputError
 from .specification import IndexOptions, IndexSpec
 from .statements import create_statement, drop_statement, noticed, run
 
-__all__ = ["HashIndex", "declared_on"]
-
 
 class HashIndex(SchemaItem):
     """An index of hash codes, declared on a column of vectors.

@@ -13,8 +13,6 @@ from sqlalchemy.sql.expression import BinaryExpression, BindParameter, ClauseEle
 
 from .filters import Filter
 
-__all__ = ["text_of"]
-
 # Marks the place of a value; the text of SQL never contains it.
 _MARK = "\0"
 

@@ -20,8 +20,6 @@ from sqlalchemy.sql.expression import (
 )
 from sqlalchemy.util import immutabledict
 
-__all__ = ["Filter", "conjuncts", "filter_of", "leaves", "tables_of", "unaliased", "without"]
-
 
 def unaliased(source: Any) -> Any:
     """Return the element of an alias; anything else unchanged."""

@@ -2,7 +2,6 @@
 
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-import numpy as np
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
@@ -16,12 +15,10 @@ from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
 from sqlalchemy.sql.functions import Function
 
 from ...errors import InvalidInputError
-from ...index.search import as_count, as_query
+from ...index.search import as_count, as_optional_count, as_query
 from . import filter_text, filters
 from .declared import HashIndex, declared_on
 from .types import HashCode
-
-__all__ = ["nearest"]
 
 _Entity = TypeVar("_Entity")
 
@@ -110,17 +107,11 @@ def nearest(
             f"key {key_column} is of another table than column {searched}; name a column of "
             f"{searched.table}"
         )
-    values = query.to_numpy() if isinstance(query, HalfVector) else query
-    dimension = searched.type.dim
-    if dimension is None:
-        dimension = np.size(values.to_numpy() if isinstance(values, Vector) else values)
     arguments: list[Any] = [
-        sa.literal(as_query(values, dimension), VECTOR()),
+        sa.literal(as_query(query, searched.type.dim), VECTOR()),
         sa.literal(as_count("k", k), sa.Integer()),
-        *(
-            sa.literal(None if value is None else as_count(name, value), sa.Integer())
-            for name, value in (("candidates", candidates), ("probes", probes))
-        ),
+        sa.literal(as_optional_count("candidates", candidates), sa.Integer()),
+        sa.literal(as_optional_count("probes", probes), sa.Integer()),
     ]
     if code is not None:
         arguments.append(sa.literal(code.to_text(), HashCode()))

@@ -11,7 +11,8 @@ from ...errors import InvalidInputError
 from ...index.catalog import Access, Layout, Ranking
 from ...models.model import Metric
 
-__all__ = ["IndexOptions", "IndexSpec", "PlacedIndexOptions", "qualified"]
+#: The options that `configure_index` changes in an index; others need another index.
+SETTINGS = ("access", "ranking", "candidates", "probes")
 
 _REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
 
@@ -63,12 +64,7 @@ class IndexSpec:
     defer: bool = False
 
     def check(self) -> None:
-        """Refuse impossible declarations.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse impossible declarations."""
         if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= 40:
             raise InvalidInputError(f"index name {self.name!r} is not text of 1 to 40 bytes")
         if not isinstance(self.model, str) or not _REFERENCE.fullmatch(self.model):

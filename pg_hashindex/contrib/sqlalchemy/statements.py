@@ -9,16 +9,8 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.engine.mock import MockConnection
 
+from ...db.connection import warning_of
 from .specification import IndexSpec, qualified
-
-__all__ = [
-    "configure_statements",
-    "create_statement",
-    "drop_statement",
-    "noticed",
-    "run",
-    "swap_statement",
-]
 
 
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
@@ -100,17 +92,15 @@ def noticed(
         yield
         return
 
-    warnings: list[str] = []
+    warnings: list[str | None] = []
 
     def handler(diagnosis: psycopg.errors.Diagnostic) -> None:
-        if diagnosis.severity_nonlocalized == "WARNING":
-            parts = [diagnosis.message_primary, diagnosis.message_hint]
-            warnings.append("; ".join(part for part in parts if part))
+        warnings.append(warning_of(diagnosis))
 
     driver.add_notice_handler(handler)
     try:
         yield
     finally:
         driver.remove_notice_handler(handler)
-    for warning in warnings:
+    for warning in filter(None, warnings):
         tell(warning)

@@ -11,8 +11,6 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from ...errors import InvalidInputError
 
-__all__ = ["HashCode", "encode", "project"]
-
 
 class HashCode(BIT):
     """Codes of a model: pgvector's ``BIT``, compared by their Hamming distance.
