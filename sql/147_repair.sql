@@ -3,8 +3,8 @@
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -81,14 +81,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._table_faults IS
-    'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
-
 -- Makes them empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- creates the code table or code column of an index if it is missing; returns whether it was
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -126,15 +123,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_codes IS
-    'creates the code table or code column of an index if it is missing; returns whether it was';
-
 -- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
 -- repair is cut off.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared
 DECLARE
     i hashindex.index := hashindex.find_index(_mark_triggers.name);
     marked record;
@@ -150,14 +144,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_triggers IS
-    'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
-
 -- Enables disabled triggers too, since codes do not stay right without them.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
@@ -197,15 +188,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_triggers IS
-    'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
-
 -- ALTER TABLE ... SET LOGGED and SET UNLOGGED change a table, and not its codes.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round
 BEGIN
     RETURN QUERY
     SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
@@ -214,13 +202,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._logged_otherwise(hashindex.index) IS 'tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round';
-
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done
 DECLARE
     i hashindex.index;
     codes regclass;
@@ -303,14 +289,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_access IS
-    'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
-
 -- Finds our objects by their names and comments; rows of the catalog say which of them are in use.
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them
 BEGIN
     RETURN QUERY
     WITH dead_runs AS (
@@ -371,13 +354,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.orphans() IS
-    'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
-
 CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- drops objects of indexes that no longer exist; returns their names
 DECLARE
     orphan record;
 BEGIN
@@ -391,5 +371,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

@@ -2,20 +2,6 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
-CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
-
-COMMENT ON FUNCTION hashindex._shell_word IS 'a name as a shell takes it for one word of a command';
-
-CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
-END;
-
-COMMENT ON FUNCTION hashindex._parts_of IS 'a table and all of its partitions, of whatever level';
-
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN least(1, pages / greatest(1, (
@@ -30,8 +16,8 @@ CREATE OR REPLACE FUNCTION hashindex._sample_ids(
     relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
 )
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- keys of rows drawn at random, and about how many rows there are
 DECLARE
     pages double precision := wanted;
     share double precision;
@@ -51,15 +37,13 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
-
 -- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+-- health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
@@ -251,15 +235,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._health_of_rows IS
-    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
-
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
-SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+-- checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     named text := hashindex._shell_word(i.name);
@@ -411,6 +392,3 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.health(text, boolean) IS
-    'checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample';

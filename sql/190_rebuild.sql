@@ -2,8 +2,8 @@
 CREATE OR REPLACE FUNCTION hashindex.rebuild_functions()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- makes the functions of all indexes again, for instance after a dump of an earlier release was restored
 DECLARE
     i hashindex.index;
 BEGIN
@@ -15,6 +15,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.rebuild_functions() IS
-    'makes the functions of all indexes again, for instance after a dump of an earlier release was restored';
