@@ -121,35 +121,24 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 AS $$
 -- refuses filter columns that cannot be kept beside codes
 DECLARE
-    wrong record;
+    wrong text;
 BEGIN
-    IF i.filter_columns = '{}' THEN
-        RETURN;
-    ELSIF i.layout = 'column' THEN
-        RAISE EXCEPTION 'index "%" keeps its codes in the table itself, so every column can be filtered by already', i.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave filter columns out.';
-    END IF;
-    SELECT f.name, a.attname IS NULL AS missing, format_type(a.atttypid, a.atttypmod) AS type, count(*) OVER (PARTITION BY f.name) > 1 AS twice,
-           f.name IN (i.column_name, i.id_column) AS known
-    INTO wrong
+    SELECT CASE
+        WHEN i.layout = 'column' THEN
+            format('index "%s" keeps its codes in the table itself, so every column can be filtered by already', i.name)
+        WHEN a.attname IS NULL THEN format('table %s has no column "%s" to filter by', base, coalesce(f.name, 'NULL'))
+        WHEN f.name IN (i.column_name, i.id_column) THEN format('filter column "%s" is the key or the vector of the index', f.name)
+        WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
+        WHEN hashindex._is_foreign_type(a.atttypid) THEN
+            format('filter column "%s" of %s is of type %s, which is not built in', f.name, base, format_type(a.atttypid, a.atttypmod))
+    END AS fault INTO wrong
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attname IS NULL OR f.name IN (i.column_name, i.id_column) OR hashindex._is_foreign_type(a.atttypid)
-       OR (SELECT count(*) FROM unnest(i.filter_columns) o WHERE o = f.name) > 1
-    ORDER BY f.n LIMIT 1;
-    IF NOT FOUND THEN
-        RETURN;
-    ELSIF wrong.missing THEN
-        RAISE EXCEPTION 'table % has no column "%" to filter by', base, coalesce(wrong.name, 'NULL') USING ERRCODE = 'undefined_column';
-    ELSIF wrong.known THEN
-        RAISE EXCEPTION 'filter column "%" is the key or the vector of the index', wrong.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name other columns.';
-    ELSIF wrong.twice THEN
-        RAISE EXCEPTION 'filter column "%" is named twice', wrong.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Name it once.';
+    ORDER BY fault LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out: filters on any column work without '
+            'being kept beside codes. What is kept is of built-in types, or of enums that the administrator owns.';
     END IF;
-    RAISE EXCEPTION 'filter column "%" of % is of type %, which is not built in', wrong.name, base, wrong.type
-        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a built-in type, or of an enum that the administrator owns. Filters on other columns work too, without being kept beside codes.';
 END
 $$;
 
