@@ -7,19 +7,18 @@
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 DO $$
+DECLARE
+    installed text;
 BEGIN
     IF current_setting('server_version_num')::integer < 150000 THEN
         RAISE EXCEPTION 'PostgreSQL % is too old: pg_hashindex needs 15 or later', current_setting('server_version')
             USING ERRCODE = '0AX01', HINT = 'Upgrade the server.';
     END IF;
-    PERFORM FROM pg_catalog.pg_extension WHERE extname = 'vector';
+    SELECT extversion INTO installed FROM pg_extension WHERE extname = 'vector';
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the extension pgvector is not installed in database %', current_database()
             USING ERRCODE = '42X03', HINT = 'Run: CREATE EXTENSION vector;';
-    END IF;
-    PERFORM FROM pg_catalog.pg_extension
-    WHERE extname = 'vector' AND (string_to_array(extversion, '.'))[:2]::integer[] < ARRAY[0, 8];
-    IF FOUND THEN
+    ELSIF (string_to_array(installed, '.'))[:2]::integer[] < ARRAY[0, 8] THEN
         RAISE EXCEPTION 'pgvector is older than 0.8'
             USING ERRCODE = '0AX01', HINT = 'Run: ALTER EXTENSION vector UPDATE;';
     END IF;

@@ -1,7 +1,7 @@
 -- Stored models by name: finding them, encoding with them, and triggers that refuse changes to them.
 
 CREATE OR REPLACE FUNCTION hashindex.find_model(reference text) RETURNS hashindex.model
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 AS $$
 -- stored model of a reference: name (its latest version) or name:version
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
     ORDER BY m.version DESC
     LIMIT 1;
     IF found.id IS NULL THEN
-        RAISE EXCEPTION 'model "%" does not exist', reference
+        RAISE EXCEPTION 'model "%" does not exist', coalesce(reference, 'NULL')
             USING ERRCODE = '42X01', HINT = 'See SELECT name, version FROM hashindex.model.';
     END IF;
     RETURN found;

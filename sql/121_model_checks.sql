@@ -1,7 +1,6 @@
 -- Checks the layers of a model as pg_hashindex/models/layers.py and model.py do. Models may also be written by other
 -- programs, so layers that do not fit are refused here.
 
--- Returns NULL for a good layer.
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -90,8 +89,6 @@ BEGIN
         problem := hashindex._layer_problem(layer, dimension);
         IF problem IS NULL AND layer.kind = 'network' AND place < n_layers THEN
             problem := 'it stands for a network, and is not the last';
-        ELSIF problem IS NULL AND layer.kind = 'network' AND NEW.network IS NULL THEN
-            problem := 'it stands for a network, and the model has none';
         END IF;
         IF problem IS NOT NULL THEN
             RAISE EXCEPTION 'layer % of model "%" is malformed: %', place, NEW.name, problem
@@ -100,10 +97,8 @@ BEGIN
         END IF;
         dimension := coalesce(cardinality(layer.weights), dimension);
     END LOOP;
-    IF (NEW.network IS NOT NULL) <> (layer.kind = 'network') THEN
-        RAISE EXCEPTION 'the last layer of model "%" is of kind %, and the model has a network', NEW.name, layer.kind
-            USING ERRCODE = 'check_violation', HINT = 'The last layer must be of kind network.';
-    ELSIF NEW.network ->> 'kind' = 'rows' AND n_layers > 1 THEN
+    -- A constraint refuses a network without its layer, and the layer without a network.
+    IF NEW.network ->> 'kind' = 'rows' AND n_layers > 1 THEN
         RAISE EXCEPTION 'the network of model "%" takes rows as they are in the table, and % layers stand before it',
             NEW.name, n_layers - 1
             USING ERRCODE = 'check_violation', HINT = 'It must be the only layer.';

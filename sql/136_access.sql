@@ -45,12 +45,10 @@ BEGIN
                   HINT = format('Use one of: %s.', array_to_string(hashindex._rankings(used), ', '));
     END IF;
     IF configure_index.candidates < 1 THEN
-        RAISE EXCEPTION 'candidates is %; it must be 1 or more', configure_index.candidates
-            USING ERRCODE = 'invalid_parameter_value';
+        PERFORM hashindex._refuse('candidates', configure_index.candidates, '1 or more');
     END IF;
     IF configure_index.probes NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'probes is %; it must be 1 to 1000', configure_index.probes
-            USING ERRCODE = 'invalid_parameter_value';
+        PERFORM hashindex._refuse('probes', configure_index.probes, '1 to 1000');
     ELSIF configure_index.probes IS NOT NULL AND meant <> 'landmarks' THEN
         RAISE EXCEPTION 'probes are for access path landmarks, and index "%" has access path %', i.name, meant
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave probes out.';

@@ -27,7 +27,6 @@ BEGIN
 END
 $$;
 
--- Ordered by the number of set bits, so the masks of a smaller radius come first.
 CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$

@@ -35,10 +35,6 @@ BEGIN
     -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
-    IF used.id IS NULL THEN
-        RAISE EXCEPTION 'model is NULL'
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    END IF;
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
@@ -130,11 +126,10 @@ BEGIN
 END
 $$;
 
--- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
--- exchanges the codes of an index with those that are ready, or previous; the former ones become the previous
+-- exchanges the codes of an index with those that are ready (a swap) or previous (a rollback); the former ones become the previous
 DECLARE
     beside text;
 BEGIN

@@ -132,11 +132,10 @@ BEGIN
 END
 $$;
 
--- Returns the filter if it needs only columns that are kept beside the codes and built-in operators; otherwise NULL.
 CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 AS $$
--- a filter, if the columns beside the codes of an index are enough to evaluate it; otherwise NULL
+-- a filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL
 DECLARE
     source text := format('%I.%I', i.schema_name, i.table_name);
     -- Remove the table's name before a column.
@@ -253,16 +252,10 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 AS $$
 -- code that an index has for the row of a key, or NULL
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    parts jsonb := hashindex._parts(hashindex.find_index(index_name));
     found bit varying;
 BEGIN
-    EXECUTE format(
-        'SELECT c.code FROM %s c WHERE c.id = $1::%s',
-        CASE i.layout WHEN 'table' THEN format('%I.%I', i.code_schema, i.code_table) ELSE format(
-            '(SELECT b.%I AS id, b.%I AS code FROM %I.%I b)', i.id_column, i.code_column, i.schema_name, i.table_name
-        ) END,
-        hashindex._key_type(i.id_type)
-    ) INTO found USING code_of.id;
+    EXECUTE hashindex._fill('SELECT c.code FROM {codes} c WHERE c.id = $1::{key_type}', parts) INTO found USING code_of.id;
     RETURN found;
 END
 $$;

@@ -1,7 +1,6 @@
 -- Creates, encodes and swaps indexes in the transaction of a migration, by SQL alone. Writers wait until it ends, so
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
--- Encodes rows that have a vector and no code; returns how many.
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
@@ -149,10 +148,7 @@ DECLARE
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
 BEGIN
-    IF used.id IS NULL THEN
-        RAISE EXCEPTION 'model is NULL'
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF i.model_id = used.id THEN
+    IF i.model_id = used.id THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
