@@ -252,10 +252,13 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 AS $$
 -- code that an index has for the row of a key, or NULL
 DECLARE
-    parts jsonb := hashindex._parts(hashindex.find_index(index_name));
+    i hashindex.index := hashindex.find_index(index_name);
     found bit varying;
 BEGIN
-    EXECUTE hashindex._fill('SELECT c.code FROM {codes} c WHERE c.id = $1::{key_type}', parts) INTO found USING code_of.id;
+    EXECUTE format(
+        'SELECT c.%I FROM %I.%I c WHERE c.%I = $1::%s', i.code_column, i.code_schema, i.code_table,
+        CASE i.layout WHEN 'table' THEN 'id' ELSE i.id_column END, hashindex._key_type(i.id_type)
+    ) INTO found USING code_of.id;
     RETURN found;
 END
 $$;
