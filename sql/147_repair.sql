@@ -191,6 +191,42 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+AS $$
+-- what is wrong with the access path of an index; a repair has it built again
+DECLARE
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
+    emptied boolean;
+BEGIN
+    IF i.access IN ('lookup', 'hnsw') THEN
+        RETURN QUERY SELECT x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END || ': searches are slow'
+        FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
+        WHERE p.indisvalid IS NOT TRUE;
+    ELSIF i.access = 'landmarks' AND landmarks IS NULL THEN
+        RETURN NEXT 'the landmarks are gone';
+    ELSIF i.access = 'landmarks' THEN
+        -- By a crash, if they are unlogged. An empty table has no landmarks.
+        EXECUTE format(
+            'SELECT NOT EXISTS (SELECT FROM %s) AND (EXISTS (SELECT FROM %s) OR EXISTS (SELECT FROM %I.%I b WHERE b.%I IS NOT NULL))',
+            landmarks, codes, i.schema_name, i.table_name, i.column_name
+        ) INTO emptied;
+        RETURN QUERY SELECT f.fault FROM hashindex.model m CROSS JOIN LATERAL (SELECT CASE
+            WHEN emptied THEN 'there are no landmarks: searches read all codes'
+            WHEN m.dimension <= 4000 AND NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
+                WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
+            ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
+            WHEN NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = codes AND a.attname = 'landmark' AND x.indisvalid
+            ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
+        END) f(fault) WHERE m.id = i.model_id AND f.fault IS NOT NULL;
+    END IF;
+END
+$$;
+
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -201,30 +237,13 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     codes regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
     logging text := hashindex._logging(base);
-    complete boolean := true;
     part text;
 BEGIN
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);
     END LOOP;
-    IF i.access = 'landmarks' THEN
-        complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
-        IF complete THEN
-            -- A crash empties unlogged tables.
-            EXECUTE format(
-                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s) AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.%I IS NOT NULL)',
-                i.landmark_table, codes, base, i.column_name
-            ) INTO complete;
-        END IF;
-    ELSIF i.access IN ('lookup', 'hnsw') THEN
-        -- An index on a partitioned table is valid only if all its partitions have theirs.
-        SELECT coalesce(bool_and(x.indisvalid IS TRUE), false) INTO complete
-        FROM hashindex._code_indexes(i, i.access) c
-        LEFT JOIN pg_index x ON x.indexrelid = to_regclass(c.index_name)
-        WHERE c.level = 0;
-    END IF;
-    IF NOT complete THEN
+    IF EXISTS (SELECT FROM hashindex._access_faults(i)) THEN
         RETURN NEXT format('access path %s was incomplete: searches scan all codes until it is built again', i.access);
         IF i.access <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
             PERFORM hashindex._drop_code_indexes(i, i.access);

@@ -37,7 +37,6 @@ BEGIN
 END
 $$;
 
--- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -249,15 +248,11 @@ DECLARE
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
     whole boolean := NOT EXISTS (SELECT FROM hashindex._table_faults(i));
-    has_landmarks boolean;
 BEGIN
     IF hashindex._vector_schema() <> '{ext}' THEN
         -- Other checks call functions that fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
-    END IF;
-    IF whole AND landmarks IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', landmarks) INTO has_landmarks;
     END IF;
     RETURN QUERY
     WITH checks (place, name, well) AS (
@@ -331,29 +326,9 @@ BEGIN
             WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
         ) r
         UNION ALL
-        SELECT 'access', a.status, format('access path %s: %s', i.access, a.fault), NULL, a.advice
-        FROM (
-            SELECT 'broken', 'the landmarks are gone', repair WHERE landmarks IS NULL AND i.access = 'landmarks'
-            UNION ALL
-            SELECT 'warning', w.fault, format('pg-hashindex index configure %s --access scan, and then --access landmarks', named)
-            FROM (SELECT CASE
-                WHEN NOT has_landmarks THEN 'there are no landmarks: searches read all codes'
-                WHEN m.dimension <= 4000 AND NOT EXISTS (
-                    SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
-                    WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
-                ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
-                WHEN NOT EXISTS (
-                    SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-                    WHERE x.indrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'landmark' AND x.indisvalid
-                ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
-            END AS fault FROM hashindex.model m WHERE m.id = i.model_id) w
-            WHERE i.access = 'landmarks' AND landmarks IS NOT NULL AND w.fault IS NOT NULL
-            UNION ALL
-            SELECT 'warning', x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END
-                   || ': searches are slow', repair
-            FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
-            WHERE i.access IN ('lookup', 'hnsw') AND p.indisvalid IS NOT TRUE
-        ) a(status, fault, advice)
+        SELECT 'access', CASE WHEN i.access = 'landmarks' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
+               format('access path %s: %s', i.access, f), NULL, repair
+        FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL
         SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building), 'searches use ' || i.access,
                'pg-hashindex index encode ' || named

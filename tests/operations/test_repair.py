@@ -546,6 +546,8 @@ def test_inside_of_a_transaction(index: HashIndex) -> None:
         "ALTER TABLE hashindex.{codes} ALTER code TYPE bit(5) USING code::bit(5)",
         "DROP TABLE hashindex.{landmarks}",
         "TRUNCATE hashindex.{landmarks}",
+        "DROP INDEX hashindex.{landmarks}_centre_idx",
+        "DROP INDEX hashindex.{codes}_landmark_idx",
         "UPDATE hashindex.{codes} SET landmark = NULL WHERE id < 30",
         "DELETE FROM hashindex.{codes} WHERE id < 30",
     ],
