@@ -35,6 +35,12 @@ DECLARE
     of_weight integer[] := '{0}';
     masks integer[] := '{0}';
 BEGIN
+    -- Anyone may call it: more masks than a search looks up would take all memory.
+    IF width NOT BETWEEN 1 AND 30 THEN
+        PERFORM hashindex._refuse('width', width, '1 to 30');
+    ELSIF radius NOT BETWEEN 0 AND width OR radius > 7 AND width > 14 THEN
+        PERFORM hashindex._refuse('radius', radius, '0 to the width, and to 7 where that is above 14');
+    END IF;
     FOR weight IN 1 .. radius LOOP
         -- Adds one bit above the highest bit of each mask that has one bit fewer.
         of_weight := ARRAY(

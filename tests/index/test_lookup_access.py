@@ -50,6 +50,22 @@ def test_masks_of_many_bits(connection: Connection) -> None:
 
 @pytest.mark.newest
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("0, 0", "width is 0; it must be 1 to 30"),
+        ("31, 0", "width is 31; it must be 1 to 30"),
+        ("8, -1", "radius is -1; it must be 0 to the width"),
+        ("8, 9", "radius is 9; it must be 0 to the width"),
+        ("30, 8", "radius is 8; it must be 0 to the width, and to 7 where that is above 14"),
+    ],
+)
+def test_masks_that_are_refused(connection: Connection, arguments: str, message: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        value(connection, f"hashindex._hamming_masks({arguments})")
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
     ("n_bits", "rows", "chunks"),
     [
         (1, 0, 1),
