@@ -1,25 +1,24 @@
 -- The schema and the types that the tables need. Runs before the migrations; every file of this
 -- folder may be run again.
 
--- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and
--- qualify every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by
--- objects in pgvector's schema.
+-- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (195_paths.sql sees to it) and qualify
+-- every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by objects in
+-- pgvector's schema.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 DO $$
+DECLARE
+    installed text;
 BEGIN
     IF current_setting('server_version_num')::integer < 150000 THEN
         RAISE EXCEPTION 'PostgreSQL % is too old: pg_hashindex needs 15 or later', current_setting('server_version')
             USING ERRCODE = '0AX01', HINT = 'Upgrade the server.';
     END IF;
-    PERFORM FROM pg_catalog.pg_extension WHERE extname = 'vector';
+    SELECT extversion INTO installed FROM pg_extension WHERE extname = 'vector';
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the extension pgvector is not installed in database %', current_database()
             USING ERRCODE = '42X03', HINT = 'Run: CREATE EXTENSION vector;';
-    END IF;
-    PERFORM FROM pg_catalog.pg_extension
-    WHERE extname = 'vector' AND (string_to_array(extversion, '.'))[:2]::integer[] < ARRAY[0, 8];
-    IF FOUND THEN
+    ELSIF (string_to_array(installed, '.'))[:2]::integer[] < ARRAY[0, 8] THEN
         RAISE EXCEPTION 'pgvector is older than 0.8'
             USING ERRCODE = '0AX01', HINT = 'Run: ALTER EXTENSION vector UPDATE;';
     END IF;
@@ -53,8 +52,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- objects in schema hashindex that its owner does not own
 BEGIN
     RETURN QUERY
     SELECT o.kind || ' ' || o.name, o.owner
@@ -70,8 +69,6 @@ BEGIN
     WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._strangers IS 'objects in schema hashindex that its owner does not own';
 
 DO $$
 DECLARE

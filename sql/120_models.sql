@@ -1,9 +1,9 @@
 -- Stored models by name: finding them, encoding with them, and triggers that refuse changes to them.
 
 CREATE OR REPLACE FUNCTION hashindex.find_model(reference text) RETURNS hashindex.model
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 AS $$
+-- stored model of a reference: name (its latest version) or name:version
 DECLARE
     found hashindex.model;
     -- 'name' or 'name:version'; names hold no colon.
@@ -20,30 +20,26 @@ BEGIN
     ORDER BY m.version DESC
     LIMIT 1;
     IF found.id IS NULL THEN
-        RAISE EXCEPTION 'model "%" does not exist', reference
+        RAISE EXCEPTION 'model "%" does not exist', coalesce(reference, 'NULL')
             USING ERRCODE = '42X01', HINT = 'See SELECT name, version FROM hashindex.model.';
     END IF;
     RETURN found;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_model(text) IS 'stored model of a reference: name (its latest version) or name:version';
-
 CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector) RETURNS {ext}.vector
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- projection of a vector by a stored model, named as name or name:version
 BEGIN
     RETURN hashindex.project_with((hashindex.find_model(model)).layers, v);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS 'projection of a vector by a stored model, named as name or name:version';
-
 CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector) RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- code of a vector by a stored model, named as name or name:version
 DECLARE
     used hashindex.model := hashindex.find_model(model);
 BEGIN
@@ -51,12 +47,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
-
 CREATE OR REPLACE FUNCTION hashindex._refuse_update() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- trigger: saved models and their networks are immutable, since codes were made with them
 DECLARE
     changed record;
 BEGIN
@@ -67,8 +61,6 @@ BEGIN
               HINT = 'Save the changed model under the same name: it becomes the next version.';
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._refuse_update IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

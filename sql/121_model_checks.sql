@@ -1,11 +1,10 @@
 -- Checks the layers of a model as pg_hashindex/models/layers.py and model.py do. Models may also be written by other
 -- programs, so layers that do not fit are refused here.
 
--- Returns NULL for a good layer.
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$
+-- what is wrong with a layer that so many dimensions go into; NULL where it fits
 DECLARE
     rows_of integer := cardinality(layer.weights);
     wanted text[] := CASE
@@ -66,12 +65,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer that so many dimensions go into; NULL where it fits';
-
 CREATE OR REPLACE FUNCTION hashindex._check_model() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- trigger: refuses models whose layers do not fit each other, their dimension or their bits
 DECLARE
     n_layers integer := cardinality(NEW.layers);
     layer hashindex.layer;
@@ -92,8 +89,6 @@ BEGIN
         problem := hashindex._layer_problem(layer, dimension);
         IF problem IS NULL AND layer.kind = 'network' AND place < n_layers THEN
             problem := 'it stands for a network, and is not the last';
-        ELSIF problem IS NULL AND layer.kind = 'network' AND NEW.network IS NULL THEN
-            problem := 'it stands for a network, and the model has none';
         END IF;
         IF problem IS NOT NULL THEN
             RAISE EXCEPTION 'layer % of model "%" is malformed: %', place, NEW.name, problem
@@ -102,10 +97,8 @@ BEGIN
         END IF;
         dimension := coalesce(cardinality(layer.weights), dimension);
     END LOOP;
-    IF (NEW.network IS NOT NULL) <> (layer.kind = 'network') THEN
-        RAISE EXCEPTION 'the last layer of model "%" is of kind %, and the model has a network', NEW.name, layer.kind
-            USING ERRCODE = 'check_violation', HINT = 'The last layer must be of kind network.';
-    ELSIF NEW.network ->> 'kind' = 'rows' AND n_layers > 1 THEN
+    -- A constraint refuses a network without its layer, and the layer without a network.
+    IF NEW.network ->> 'kind' = 'rows' AND n_layers > 1 THEN
         RAISE EXCEPTION 'the network of model "%" takes rows as they are in the table, and % layers stand before it',
             NEW.name, n_layers - 1
             USING ERRCODE = 'check_violation', HINT = 'It must be the only layer.';
@@ -128,8 +121,6 @@ BEGIN
     RETURN NEW;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._check_model IS 'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -9,8 +9,8 @@ CREATE OR REPLACE FUNCTION hashindex.configure_index(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- sets the defaults of an index's searches; another access path takes over once pg-hashindex index encode has built it
 DECLARE
     i hashindex.index;
     used hashindex.model;
@@ -45,12 +45,10 @@ BEGIN
                   HINT = format('Use one of: %s.', array_to_string(hashindex._rankings(used), ', '));
     END IF;
     IF configure_index.candidates < 1 THEN
-        RAISE EXCEPTION 'candidates is %; it must be 1 or more', configure_index.candidates
-            USING ERRCODE = 'invalid_parameter_value';
+        PERFORM hashindex._refuse('candidates', configure_index.candidates, '1 or more');
     END IF;
     IF configure_index.probes NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'probes is %; it must be 1 to 1000', configure_index.probes
-            USING ERRCODE = 'invalid_parameter_value';
+        PERFORM hashindex._refuse('probes', configure_index.probes, '1 to 1000');
     ELSIF configure_index.probes IS NOT NULL AND meant <> 'landmarks' THEN
         RAISE EXCEPTION 'probes are for access path landmarks, and index "%" has access path %', i.name, meant
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave probes out.';
@@ -85,14 +83,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer) IS
-    'sets the defaults of an index''s searches; another access path takes over once pg-hashindex index encode has built it';
-
 -- Puts the path that was built into use. Landmarks are put into use by _finish_build.
 CREATE OR REPLACE FUNCTION hashindex._finish_access(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- lets the searches of an index use the access path that was built for it
 DECLARE
     i hashindex.index := hashindex._locked_index(_finish_access.name);
     before text := i.access;
@@ -116,6 +111,3 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._finish_access IS 'lets the searches of an index use the access path that was built for it';
-

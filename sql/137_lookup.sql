@@ -16,8 +16,8 @@ COMMENT ON FUNCTION hashindex._lookup_chunks IS 'number of chunks into which the
 CREATE OR REPLACE FUNCTION hashindex._code_chunks(n_bits integer, chunks integer)
 RETURNS TABLE (chunk integer, first_bit integer, width integer, value text)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$
+-- the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code
 DECLARE
     used integer := least(n_bits, 30 * chunks);
 BEGIN
@@ -27,51 +27,19 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._code_chunks IS
-    'the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code';
-
-CREATE OR REPLACE FUNCTION hashindex._ball_sizes(width integer, most bigint) RETURNS integer[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    of_weight bigint := 1;
-    size bigint := 1;
-    sizes integer[] := '{}';
-BEGIN
-    FOR weight IN 1 .. width + 1 LOOP
-        EXIT WHEN size > most;
-        sizes := sizes || size::integer;
-        of_weight := of_weight * (width - weight + 1) / weight;
-        size := size + of_weight;
-    END LOOP;
-    RETURN sizes;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._ball_sizes IS
-    'how many values of width bits are within Hamming radius 0, 1, 2, ... of any one; the list ends before the number exceeds most';
-
--- Ordered by the number of set bits, so the masks of a smaller radius come first.
 CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$
+-- every integer of width bits with at most radius bits set, ordered by their number
 DECLARE
     of_weight integer[] := '{0}';
     masks integer[] := '{0}';
 BEGIN
+    -- Anyone may call it: more masks than a search looks up would take all memory.
     IF width NOT BETWEEN 1 AND 30 THEN
-        RAISE EXCEPTION 'width is %; it must be 1 to 30', width
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF radius NOT BETWEEN 0 AND width THEN
-        RAISE EXCEPTION 'radius is %; it must be 0 to %, the width', radius, width
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF cardinality(hashindex._ball_sizes(width, 1000000)) <= radius THEN
-        RAISE EXCEPTION 'radius is %; more than 1000000 values of % bits are within it', radius, width
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a smaller radius.';
+        PERFORM hashindex._refuse('width', width, '1 to 30');
+    ELSIF radius NOT BETWEEN 0 AND width OR radius > 7 AND width > 14 THEN
+        PERFORM hashindex._refuse('radius', radius, '0 to the width, and to 7 where that is above 14');
     END IF;
     FOR weight IN 1 .. radius LOOP
         -- Adds one bit above the highest bit of each mask that has one bit fewer.
@@ -86,32 +54,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._hamming_masks IS 'every integer of width bits with at most radius bits set, ordered by their number';
-
-CREATE OR REPLACE FUNCTION hashindex.hamming_ball(value integer, width integer, radius integer) RETURNS integer[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    masks integer[] := hashindex._hamming_masks(width, radius);
-BEGIN
-    IF value NOT BETWEEN 0 AND (1 << width) - 1 THEN
-        RAISE EXCEPTION 'value is %; it must be 0 to %, the range of % bits', value, (1 << width) - 1, width
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    RETURN ARRAY(SELECT value # m.mask FROM unnest(masks) m(mask));
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.hamming_ball(integer, integer, integer) IS
-    'every integer of width bits that differs from value in at most radius bits';
-
 -- A code within radius a chunks + b of the query's has one of its first b + 1 chunks within a, or another within a - 1. Looking a
 -- value up takes as long as computing thirty distances (measured).
 CREATE OR REPLACE FUNCTION hashindex._lookup_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- values of the placeholders in the templates of access path lookup
 DECLARE
     n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
     width integer;
@@ -130,7 +78,15 @@ BEGIN
         E'\n        OR ' ORDER BY c.chunk
     ) || ')'
     INTO width, near FROM hashindex._code_chunks(n_bits, i.chunks) c;
-    sizes := hashindex._ball_sizes(width, 20000);
+    -- How many values of a chunk are within radius 0, 1, 2, ... of any one, up to 20,000 of them.
+    sizes := ARRAY(
+        SELECT b.size::integer
+        FROM (
+            SELECT r.radius, sum(factorial(width) / (factorial(r.radius) * factorial(width - r.radius))) OVER (ORDER BY r.radius) AS size
+            FROM generate_series(0, width) r(radius)
+        ) b
+        WHERE b.size <= 20000 ORDER BY b.radius
+    );
     RETURN jsonb_build_object(
         'lookup', near, 'chunks', i.chunks, 'chunk_width', width, 'chunk_radius', cardinality(sizes) - 1,
         'ball_sizes', quote_literal(sizes),
@@ -142,5 +98,3 @@ BEGIN
     );
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._lookup_parts IS 'values of the placeholders in the templates of access path lookup';

@@ -3,8 +3,8 @@
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- refuses a column whose vectors a model of that dimension cannot take
 DECLARE
     kind "char";
     persistence "char";
@@ -53,13 +53,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_vector_column IS 'refuses a column whose vectors a model of that dimension cannot take';
-
 CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike
 BEGIN
     -- The codes of a table with partitions are LOGGED if one of these is.
     RETURN CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
@@ -67,13 +65,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._logging IS 'whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike';
-
 CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)
 RETURNS TABLE (fault text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before
 BEGIN
     RETURN QUERY
     SELECT format('trigger %I on %s fires after the one that writes codes, and may change vectors', t.tgname, p.part),
@@ -87,15 +83,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._late_trigger IS
-    'a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before';
-
 -- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
 CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- refuses to search a column whose dimension was changed under its index
 DECLARE
     found integer := a.atttypmod FROM pg_attribute a
         WHERE a.attrelid = _check_column_dimension.table_name
@@ -110,14 +103,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_column_dimension IS 'refuses to search a column whose dimension was changed under its index';
-
 -- Triggers run as the administrator, so no operator, cast or domain check of another role may run in them. An enum has
 -- PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- whether a type is neither built in nor an enum of the administrator
 BEGIN
     RETURN t.typtype NOT IN ('b', 'e') OR t.typnamespace <> 'pg_catalog'::regnamespace
         AND NOT (t.typtype = 'e' AND pg_has_role(t.typowner, hashindex._administrator(), 'USAGE'))
@@ -125,52 +116,36 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_foreign_type IS 'whether a type is neither built in nor an enum of the administrator';
-
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- refuses filter columns that cannot be kept beside codes
 DECLARE
-    wrong record;
+    wrong text;
 BEGIN
-    IF i.filter_columns = '{}' THEN
-        RETURN;
-    ELSIF i.layout = 'column' THEN
-        RAISE EXCEPTION 'index "%" keeps its codes in the table itself, so every column can be filtered by already', i.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave filter columns out.';
-    END IF;
-    SELECT f.name, a.attname IS NULL AS missing, format_type(a.atttypid, a.atttypmod) AS type, count(*) OVER (PARTITION BY f.name) > 1 AS twice,
-           f.name IN (i.column_name, i.id_column) AS known
-    INTO wrong
+    SELECT CASE
+        WHEN i.layout = 'column' THEN
+            format('index "%s" keeps its codes in the table itself, so every column can be filtered by already', i.name)
+        WHEN a.attname IS NULL THEN format('table %s has no column "%s" to filter by', base, coalesce(f.name, 'NULL'))
+        WHEN f.name IN (i.column_name, i.id_column) THEN format('filter column "%s" is the key or the vector of the index', f.name)
+        WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
+        WHEN hashindex._is_foreign_type(a.atttypid) THEN
+            format('filter column "%s" of %s is of type %s, which is not built in', f.name, base, format_type(a.atttypid, a.atttypmod))
+    END AS fault INTO wrong
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attname IS NULL OR f.name IN (i.column_name, i.id_column) OR hashindex._is_foreign_type(a.atttypid)
-       OR (SELECT count(*) FROM unnest(i.filter_columns) o WHERE o = f.name) > 1
-    ORDER BY f.n LIMIT 1;
-    IF NOT FOUND THEN
-        RETURN;
-    ELSIF wrong.missing THEN
-        RAISE EXCEPTION 'table % has no column "%" to filter by', base, coalesce(wrong.name, 'NULL') USING ERRCODE = 'undefined_column';
-    ELSIF wrong.known THEN
-        RAISE EXCEPTION 'filter column "%" is the key or the vector of the index', wrong.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name other columns.';
-    ELSIF wrong.twice THEN
-        RAISE EXCEPTION 'filter column "%" is named twice', wrong.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Name it once.';
+    ORDER BY fault LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out: filters on any column work without '
+            'being kept beside codes. What is kept is of built-in types, or of enums that the administrator owns.';
     END IF;
-    RAISE EXCEPTION 'filter column "%" of % is of type %, which is not built in', wrong.name, base, wrong.type
-        USING ERRCODE = 'datatype_mismatch', HINT = 'Use a column of a built-in type, or of an enum that the administrator owns. Filters on other columns work too, without being kept beside codes.';
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_filter_columns IS 'refuses filter columns that cannot be kept beside codes';
-
 CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
--- With only pg_catalog on the path the type's name is written qualified, and so means the same under any path.
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- the key column of a table (the primary key unless another is wanted) and its type
 DECLARE
     shape text;
 BEGIN
@@ -182,6 +157,7 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     -- A key is one column, NOT NULL and always unique: a deferrable constraint can be violated within a transaction.
+    -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.
     SELECT a.attname, format_type(t.oid, CASE WHEN t.oid = a.atttypid THEN a.atttypmod END),
            CASE WHEN t.typcategory = 'A' THEN 'an array' WHEN t.typcategory = 'C' THEN 'composite'
                 -- No operator or cast of another role may run in triggers.
@@ -216,8 +192,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_key IS 'the key column of a table (the primary key unless another is wanted) and its type';
-
 -- The catalog's text is looked up as the name of a type and never becomes SQL. The result is qualified, so it means the same
 -- under any path.
 CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text) RETURNS text
@@ -233,8 +207,8 @@ COMMENT ON FUNCTION hashindex._key_type IS 'type of the key of an index as SQL w
 -- The statements of an index use these names for variables and for tables.
 CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- refuses a table if searches use its name, or the name of one of its columns, for something else
 DECLARE
     taken text;
 BEGIN
@@ -253,6 +227,3 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._check_names IS
-    'refuses a table if searches use its name, or the name of one of its columns, for something else';

@@ -3,11 +3,10 @@
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
 
--- Returns the catalog row that belongs to the swap of an index, if its state is one of these; otherwise NULLs.
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)
 DECLARE
     beside hashindex.index;
 BEGIN
@@ -17,15 +16,13 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_swap IS
-    'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
-
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
     name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged
+-- with it; returns its name
 DECLARE
     i hashindex.index;
     before hashindex.model;
@@ -38,10 +35,6 @@ BEGIN
     -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
-    IF used.id IS NULL THEN
-        RAISE EXCEPTION 'model is NULL'
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    END IF;
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
@@ -104,14 +97,11 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text) IS
-    'makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged with it; returns its name';
-
 -- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- marks the codes that an index is swapped to as encoded and built
 DECLARE
     beside hashindex.index;
     empty boolean;
@@ -136,13 +126,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
-
--- Exchanges an index with the one beside it that is ready (a swap) or previous (a rollback).
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
 AS $$
+-- exchanges the codes of an index with those that are ready (a swap) or previous (a rollback); the former ones become the previous
 DECLARE
     beside text;
 BEGIN
@@ -177,6 +164,3 @@ BEGIN
     WHERE x.name IN (exchange.name, beside);
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.exchange(text, text) IS
-    'exchanges the codes of an index with those that are ready, or previous; the former ones become the previous';

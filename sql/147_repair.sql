@@ -3,8 +3,8 @@
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -12,7 +12,8 @@ DECLARE
     named text := hashindex._shell_word(coalesce(i.swap_of, i.name));
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
-    key_fault text;
+    columns name[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
+    wrong text;
     key_type text;
 BEGIN
     IF hashindex._vector_schema() <> '{ext}' THEN
@@ -26,86 +27,72 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
+        -- Not each row of a column whose type has no dimension.
+        PERFORM hashindex._check_vector_column(base, i.column_name, CASE WHEN a.atttypmod > 0 THEN used.dimension END)
+        FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name;
         PERFORM hashindex._check_names(base, i.code_column);
-        SELECT k.id_type INTO key_type FROM hashindex._find_key(base, i.id_column) k;
-    EXCEPTION WHEN undefined_column OR invalid_table_definition OR invalid_name THEN
-        key_fault := SQLERRM;
+        IF i.id_column = ANY (columns) THEN
+            SELECT k.id_type INTO key_type FROM hashindex._find_key(base, i.id_column) k;
+        END IF;
+    EXCEPTION WHEN wrong_object_type OR datatype_mismatch OR invalid_table_definition OR invalid_name THEN
+        wrong := SQLERRM;
     END;
     RETURN QUERY
-    WITH columns AS (
-        SELECT a.attrelid, a.attname, a.atttypmod, format_type(a.atttypid, NULL) AS kind, format_type(a.atttypid, a.atttypmod) AS type
-        FROM pg_attribute a WHERE a.attrelid IN (base, codes) AND a.attnum > 0 AND NOT a.attisdropped
-    )
     SELECT f.fault, f.advice, f.mendable
     FROM (
-        SELECT CASE WHEN c.relkind NOT IN ('r', 'p') THEN format('%s is not a table', base)
-                    WHEN c.relpersistence = 't' THEN format('%s is a temporary table, which an index would outlive', base)
-                    -- A write to an inheriting table fires none of the parent's triggers.
-                    WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = base) THEN
-                        format('%s has tables that inherit from it', base) END AS fault, again AS advice, false AS mendable
-        FROM pg_class c WHERE c.oid = base
+        SELECT wrong AS fault, again AS advice, false AS mendable
         UNION ALL
-        SELECT CASE
-            WHEN c.attname IS NULL THEN format('column "%s" of %s is not there any more', i.column_name, base)
-            WHEN c.kind NOT IN ('{ext}.vector', '{ext}.halfvec') THEN
-                format('column "%s" of %s is of type %s, not vector or halfvec', i.column_name, base, c.kind)
-            WHEN c.atttypmod NOT IN (-1, used.dimension) THEN
-                format('column "%s" of %s holds vectors of %s dimensions, the model takes %s', i.column_name, base, c.atttypmod, used.dimension)
-        END, CASE WHEN c.attname IS NULL THEN format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named)
-             ELSE again END, false
-        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = base AND c.attname = i.column_name
+        SELECT CASE WHEN i.column_name <> ALL (columns) THEN format('column "%s" of %s is not there any more', i.column_name, base) END,
+            format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named), false
         UNION ALL
-        SELECT CASE WHEN c.attname IS NULL THEN format('key "%s" of %s is not there any more', i.id_column, base) ELSE key_fault END,
-            CASE WHEN c.attname IS NULL THEN rebind || ' --id COLUMN' ELSE again END, false
-        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = base AND c.attname = i.id_column
+        SELECT CASE WHEN i.id_column <> ALL (columns) THEN format('key "%s" of %s is not there any more', i.id_column, base) END,
+            rebind || ' --id COLUMN', false
         UNION ALL
-        SELECT format('key "%s" of %s is of type %s, and was of %s', i.id_column, base, key_type, i.id_type), again, false
-        WHERE key_type <> i.id_type
+        SELECT CASE WHEN key_type <> i.id_type THEN
+            format('key "%s" of %s is of type %s, and was of %s', i.id_column, base, key_type, i.id_type) END, again, false
         UNION ALL
         SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
         UNION ALL
         SELECT CASE
             WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
-            WHEN c.attname IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
+            WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
-            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN format('table %s and its codes in %s are not distributed alike', base, codes)
+            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
+                format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN i.layout = 'table' AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
                 WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL AND a.attname = 'id'
             ) THEN format('code table %s has lost its primary key', codes)
         END, 'pg-hashindex index repair ' || named, true
-        FROM (VALUES (1)) v LEFT JOIN columns c ON c.attrelid = codes AND c.attname = i.code_column
+        FROM (SELECT (
+            SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+            WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
+        ) AS type) c
     ) f WHERE f.fault IS NOT NULL;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._table_faults IS
-    'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
-
 -- Makes them empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
-    PERFORM hashindex._allow_shard_changes();
-    IF EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
-    ) THEN
-        IF (hashindex._distribution_of(base)).method IS NOT DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
-            RETURN false;
-        END IF;
-        EXECUTE format('DROP TABLE %s', codes);
+    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.mendable) THEN
+        RETURN false;
     END IF;
+    PERFORM hashindex._allow_shard_changes();
     -- A new generation keeps present snapshots from searching codes that are not complete.
     i.generation := hashindex._new_generation(i.generation);
-    IF i.layout = 'table' THEN
+    IF i.layout = 'column' THEN
+        EXECUTE format('ALTER TABLE %s DROP COLUMN IF EXISTS %I', base, i.code_column);
+    ELSE
+        EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
         -- The landmarks and indexes over the codes were dropped with them.
         i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
         i.access := 'scan';
@@ -126,15 +113,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_codes IS
-    'creates the code table or code column of an index if it is missing; returns whether it was';
-
 -- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
 -- repair is cut off.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared
 DECLARE
     i hashindex.index := hashindex.find_index(_mark_triggers.name);
     marked record;
@@ -150,62 +134,55 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_triggers IS
-    'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
-
 -- Enables disabled triggers too, since codes do not stay right without them.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     names text[] := hashindex._trigger_names(i);
+    before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
     found record;
-    unseen regclass[] := '{}';
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
-        SELECT f.* FROM (
-            SELECT 1 AS place, t.tgname, t.tgrelid::regclass AS relation, CASE
-                WHEN t.tgparentid = 0 AND (t.tgname <> ALL (names) OR p.part IS NULL) THEN 'foreign'
-                WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
-                WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
-            FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
-            UNION ALL
-            SELECT DISTINCT 2, NULL::name, p.part, 'missing' FROM hashindex._parts_of(base) p CROSS JOIN unnest(names) n(name)
-            -- PostgreSQL itself makes row triggers for partitions.
-            WHERE (i.layout = 'table' OR NOT p.is_partition)
-              AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
-        ) f WHERE f.fault IS NOT NULL ORDER BY f.place, f.fault, f.relation::text
+        SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
+            WHEN t.tgparentid = 0 AND (t.tgname <> ALL (names) OR p.part IS NULL) THEN 'foreign'
+            WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
+            WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
+        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
+        ORDER BY fault, t.tgrelid::regclass::text
     LOOP
+        CONTINUE WHEN found.fault IS NULL;
         IF found.fault = 'foreign' THEN
             EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
         ELSIF found.fault = 'disabled' THEN
             EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', found.relation, found.tgname);
-        END IF;
-        IF found.fault IN ('disabled', 'missing') THEN
-            unseen := unseen || found.relation;
+            PERFORM hashindex._mark_triggers(i.name, found.relation, false);
         END IF;
         table_name := found.relation;
         what := found.fault;
         RETURN NEXT;
     END LOOP;
     PERFORM hashindex._create_triggers(i, base);
-    PERFORM hashindex._mark_triggers(i.name, t, false) FROM unnest(unseen) t;
+    what := 'missing';
+    FOR table_name IN
+        SELECT DISTINCT t.tgrelid::regclass::text FROM hashindex._triggers_of(i) t WHERE t.tgparentid = 0 AND t.oid <> ALL (before) ORDER BY 1
+    LOOP
+        PERFORM hashindex._mark_triggers(i.name, table_name::regclass, false);
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._restore_triggers IS
-    'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
 
 -- ALTER TABLE ... SET LOGGED and SET UNLOGGED change a table, and not its codes.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round
 DECLARE
     unlogged boolean := hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED';
 BEGIN
@@ -215,65 +192,72 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._logged_otherwise(hashindex.index) IS 'tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round';
+CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+AS $$
+-- what is wrong with the access path of an index; a repair has it built again
+DECLARE
+    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
+    emptied boolean;
+BEGIN
+    IF i.access IN ('lookup', 'hnsw') THEN
+        RETURN QUERY SELECT x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END || ': searches are slow'
+        FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
+        WHERE p.indisvalid IS NOT TRUE;
+    ELSIF i.access = 'landmarks' AND landmarks IS NULL THEN
+        RETURN NEXT 'the landmarks are gone';
+    ELSIF i.access = 'landmarks' THEN
+        -- By a crash, if they are unlogged. An empty table has no landmarks.
+        EXECUTE format(
+            'SELECT NOT EXISTS (SELECT FROM %s) AND (EXISTS (SELECT FROM %s) OR EXISTS (SELECT FROM %I.%I b WHERE b.%I IS NOT NULL))',
+            landmarks, codes, i.schema_name, i.table_name, i.column_name
+        ) INTO emptied;
+        RETURN QUERY SELECT f.fault FROM hashindex.model m CROSS JOIN LATERAL (SELECT CASE
+            WHEN emptied THEN 'there are no landmarks: searches read all codes'
+            WHEN m.dimension <= 4000 AND NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
+                WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
+            ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
+            WHEN NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = codes AND a.attname = 'landmark' AND x.indisvalid
+            ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
+        END) f(fault) WHERE m.id = i.model_id AND f.fault IS NOT NULL;
+    END IF;
+END
+$$;
 
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done
 DECLARE
-    i hashindex.index;
-    codes regclass;
-    complete boolean := true;
-    dropped text;
+    i hashindex.index := hashindex._locked_index(_restore_access.name);
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    codes regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    logging text := hashindex._logging(base);
     part text;
-    base regclass;
-    logging text;
 BEGIN
-    i := hashindex._locked_index(_restore_access.name);
-    codes := format('%I.%I', i.code_schema, i.code_table)::regclass;
-    base := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    logging := hashindex._logging(base);
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);
     END LOOP;
-    IF i.access = 'landmarks' THEN
-        complete := to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL;
-        IF complete THEN
-            -- A crash empties unlogged tables.
-            EXECUTE format(
-                'SELECT EXISTS (SELECT 1 FROM hashindex.%I) OR NOT EXISTS (SELECT 1 FROM %s) AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.%I IS NOT NULL)',
-                i.landmark_table, codes, base, i.column_name
-            ) INTO complete;
-        END IF;
-    ELSIF i.access IN ('lookup', 'hnsw') THEN
-        -- An index on a partitioned table is valid only if all its partitions have theirs.
-        SELECT coalesce(bool_and(x.indisvalid IS TRUE), false) INTO complete
-        FROM hashindex._code_indexes(i, i.access) c
-        LEFT JOIN pg_index x ON x.indexrelid = to_regclass(c.index_name)
-        WHERE c.level = 0;
-    END IF;
-    IF NOT complete THEN
+    IF EXISTS (SELECT FROM hashindex._access_faults(i)) THEN
         RETURN NEXT format('access path %s was incomplete: searches scan all codes until it is built again', i.access);
-        part := i.access;
-        i.building := coalesce(i.building, i.access);
-        i.access := 'scan';
-        UPDATE hashindex.index x SET access = i.access, building = i.building, landmark_table = NULL WHERE x.name = i.name;
-        IF part <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
-            PERFORM hashindex._drop_code_indexes(i, part);
+        IF i.access <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
+            PERFORM hashindex._drop_code_indexes(i, i.access);
         END IF;
-        SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = i.name;
+        UPDATE hashindex.index x SET access = 'scan', building = coalesce(x.building, x.access), landmark_table = NULL
+        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
         PERFORM hashindex._create_functions(i);
     END IF;
 
-    FOR part IN SELECT u FROM hashindex.drop_unused(i.name) u LOOP
-        RETURN NEXT format('dropped table %s, which a run had left', part);
-    END LOOP;
+    RETURN QUERY SELECT format('dropped table %s, which a run had left', u) FROM hashindex.drop_unused(i.name) u;
 
     -- Drop indexes that CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and those that no access path of the index needs.
-    FOR dropped IN
+    FOR part IN
         SELECT format('%I.%I', n.nspname, c.relname)
         FROM pg_index x
         JOIN pg_class c ON c.oid = x.indexrelid
@@ -298,20 +282,17 @@ BEGIN
           )
         ORDER BY 1
     LOOP
-        EXECUTE 'DROP INDEX ' || dropped;
-        RETURN NEXT format('dropped index %s, which a run had left', dropped);
+        EXECUTE 'DROP INDEX ' || part;
+        RETURN NEXT format('dropped index %s, which a run had left', part);
     END LOOP;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_access IS
-    'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
-
--- Finds our objects by their names and comments; rows of the catalog say which of them are in use.
+-- Finds our objects by their names and comments.
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them
 BEGIN
     RETURN QUERY
     WITH dead_runs AS (
@@ -372,13 +353,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.orphans() IS
-    'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
-
 CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- drops objects of indexes that no longer exist; returns their names
 DECLARE
     orphan record;
 BEGIN
@@ -392,5 +370,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

@@ -1,11 +1,10 @@
 -- Creates, encodes and swaps indexes in the transaction of a migration, by SQL alone. Writers wait until it ends, so
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
--- Encodes rows that have a vector and no code; returns how many.
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
@@ -67,13 +66,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.encode_rows(text) IS
-    'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
-
 CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
@@ -88,9 +84,6 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._warn_of_path IS
-    'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
     name text,
@@ -110,8 +103,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists
 BEGIN
     IF defer AND EXISTS (
         SELECT FROM hashindex.index x
@@ -144,24 +137,18 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[]) IS
-    'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
-
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
 CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already
 DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
 BEGIN
-    IF used.id IS NULL THEN
-        RAISE EXCEPTION 'model is NULL'
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF i.model_id = used.id THEN
+    IF i.model_id = used.id THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
@@ -191,6 +178,3 @@ BEGIN
     RETURN true;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.swap_model(text, text) IS
-    'gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already';

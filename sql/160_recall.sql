@@ -3,9 +3,9 @@
 CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
-SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+-- nearest rows by exact distance, compared with every row of an index's table
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
@@ -23,24 +23,16 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
-    'nearest rows by exact distance, compared with every row of an index''s table';
-
 CREATE OR REPLACE FUNCTION hashindex.recall(
     index_name text, k integer DEFAULT 10, sample integer DEFAULT 100, candidates integer DEFAULT NULL
 )
 RETURNS double precision
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- recall@k of an index for a sample of its own rows as queries, ties counted as correct
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    row_of record;
-    worst double precision;
-    wanted bigint;
-    found bigint;
-    wanted_in_all bigint := 0;
-    found_in_all bigint := 0;
+    found double precision;
     -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
@@ -53,39 +45,28 @@ BEGIN
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
-    FOR row_of IN EXECUTE format(
-        'SELECT b.%2$I::text AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
-        'WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $1',
+    -- A row always finds itself, so one more is searched for, and the row left out. Any row as near as the k-th is as good an answer.
+    EXECUTE format(
+        'SELECT sum(f.found)::double precision / nullif(sum(e.wanted), 0) FROM ('
+        '    SELECT b.%2$I::text AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
+        '    WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $4'
+        ') r CROSS JOIN LATERAL ('
+        '    SELECT max(x.distance) AS worst, count(*) AS wanted FROM ('
+        '        SELECT x.distance FROM hashindex.exact_search($1, r.query, $2 + 1) x WHERE x.id <> r.id ORDER BY x.distance LIMIT $2'
+        '    ) x'
+        ') e CROSS JOIN LATERAL ('
+        '    SELECT count(*) AS found FROM ('
+        '        SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3, query_code => r.code) s '
+        '        WHERE s.id <> r.id ORDER BY s.distance LIMIT $2'
+        '    ) s WHERE s.distance <= e.worst'
+        ') f',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
-    ) USING sample
-    LOOP
-        -- A row always finds itself, so one more is searched for, and the row left out.
-        SELECT max(e.distance), count(*) INTO worst, wanted
-        FROM (
-            SELECT x.distance FROM hashindex.exact_search(index_name, row_of.query, k + 1) x
-            WHERE x.id <> row_of.id ORDER BY x.distance LIMIT k
-        ) e;
-        SELECT count(*) INTO found
-        FROM (
-            SELECT s.distance
-            FROM hashindex.search(
-                index_name, row_of.query, k + 1, candidates, query_code => row_of.code
-            ) s
-            WHERE s.id <> row_of.id ORDER BY s.distance LIMIT k
-        ) e
-        -- Any row as near as the k-th is as good an answer.
-        WHERE e.distance <= worst;
-        wanted_in_all := wanted_in_all + wanted;
-        found_in_all := found_in_all + found;
-    END LOOP;
-    IF wanted_in_all = 0 THEN
+    ) INTO found USING index_name, k, candidates, sample;
+    IF found IS NULL THEN
         RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    RETURN found_in_all::double precision / wanted_in_all;
+    RETURN found;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.recall(text, integer, integer, integer) IS
-    'recall@k of an index for a sample of its own rows as queries, ties counted as correct';

@@ -2,20 +2,6 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
-CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
-
-COMMENT ON FUNCTION hashindex._shell_word IS 'a name as a shell takes it for one word of a command';
-
-CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
-END;
-
-COMMENT ON FUNCTION hashindex._parts_of IS 'a table and all of its partitions, of whatever level';
-
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN least(1, pages / greatest(1, (
@@ -30,8 +16,8 @@ CREATE OR REPLACE FUNCTION hashindex._sample_ids(
     relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
 )
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- keys of rows drawn at random, and about how many rows there are
 DECLARE
     pages double precision := wanted;
     share double precision;
@@ -51,15 +37,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
-
--- Compares codes with rows, all of them or samples, if the table and its columns exist.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+-- health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
@@ -251,15 +234,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._health_of_rows IS
-    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
-
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
-SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+-- checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     named text := hashindex._shell_word(i.name);
@@ -268,15 +248,11 @@ DECLARE
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
     whole boolean := NOT EXISTS (SELECT FROM hashindex._table_faults(i));
-    has_landmarks boolean;
 BEGIN
     IF hashindex._vector_schema() <> '{ext}' THEN
         -- Other checks call functions that fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
-    END IF;
-    IF whole AND landmarks IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', landmarks) INTO has_landmarks;
     END IF;
     RETURN QUERY
     WITH checks (place, name, well) AS (
@@ -350,29 +326,9 @@ BEGIN
             WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
         ) r
         UNION ALL
-        SELECT 'access', a.status, format('access path %s: %s', i.access, a.fault), NULL, a.advice
-        FROM (
-            SELECT 'broken', 'the landmarks are gone', repair WHERE landmarks IS NULL AND i.access = 'landmarks'
-            UNION ALL
-            SELECT 'warning', w.fault, format('pg-hashindex index configure %s --access scan, and then --access landmarks', named)
-            FROM (SELECT CASE
-                WHEN NOT has_landmarks THEN 'there are no landmarks: searches read all codes'
-                WHEN m.dimension <= 4000 AND NOT EXISTS (
-                    SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
-                    WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
-                ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
-                WHEN NOT EXISTS (
-                    SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-                    WHERE x.indrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'landmark' AND x.indisvalid
-                ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
-            END AS fault FROM hashindex.model m WHERE m.id = i.model_id) w
-            WHERE i.access = 'landmarks' AND landmarks IS NOT NULL AND w.fault IS NOT NULL
-            UNION ALL
-            SELECT 'warning', x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END
-                   || ': searches are slow', repair
-            FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
-            WHERE i.access IN ('lookup', 'hnsw') AND p.indisvalid IS NOT TRUE
-        ) a(status, fault, advice)
+        SELECT 'access', CASE WHEN i.access = 'landmarks' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
+               format('access path %s: %s', i.access, f), NULL, repair
+        FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL
         SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building), 'searches use ' || i.access,
                'pg-hashindex index encode ' || named
@@ -411,6 +367,3 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.health(text, boolean) IS
-    'checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample';

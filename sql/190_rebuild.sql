@@ -1,9 +1,8 @@
--- Replaces the functions of indexes that an earlier release made. Each upgrade calls it.
 CREATE OR REPLACE FUNCTION hashindex.rebuild_functions()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
+-- makes the functions of all indexes again, as each upgrade does, for those that an earlier release made
 DECLARE
     i hashindex.index;
 BEGIN
@@ -15,6 +14,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.rebuild_functions() IS
-    'makes the functions of all indexes again, for instance after a dump of an earlier release was restored';

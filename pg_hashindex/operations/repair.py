@@ -221,7 +221,7 @@ class _Repairer:
         """Make missing parts; return the tables whose triggers were missing."""
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
-            self.done.append(f"made the codes{who} again, which were missing")
+            self.done.append(f"made the codes{who} again")
         self.done += [
             f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
         ]
