@@ -52,8 +52,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- objects in schema hashindex that its owner does not own
 BEGIN
     RETURN QUERY
     SELECT o.kind || ' ' || o.name, o.owner
@@ -69,6 +69,8 @@ BEGIN
     WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._strangers IS 'objects in schema hashindex that its owner does not own';
 
 DO $$
 DECLARE

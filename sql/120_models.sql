@@ -2,8 +2,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex.find_model(reference text) RETURNS hashindex.model
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- stored model of a reference: name (its latest version) or name:version
 DECLARE
     found hashindex.model;
     -- 'name' or 'name:version'; names hold no colon.
@@ -27,19 +27,23 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.find_model(text) IS 'stored model of a reference: name (its latest version) or name:version';
+
 CREATE OR REPLACE FUNCTION hashindex.project(model text, v {ext}.vector) RETURNS {ext}.vector
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- projection of a vector by a stored model, named as name or name:version
 BEGIN
     RETURN hashindex.project_with((hashindex.find_model(model)).layers, v);
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.project(text, {ext}.vector) IS 'projection of a vector by a stored model, named as name or name:version';
+
 CREATE OR REPLACE FUNCTION hashindex.encode(model text, v {ext}.vector) RETURNS bit
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- code of a vector by a stored model, named as name or name:version
 DECLARE
     used hashindex.model := hashindex.find_model(model);
 BEGIN
@@ -47,10 +51,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
+
 CREATE OR REPLACE FUNCTION hashindex._refuse_update() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- trigger: saved models and their networks are immutable, since codes were made with them
 DECLARE
     changed record;
 BEGIN
@@ -61,6 +67,8 @@ BEGIN
               HINT = 'Save the changed model under the same name: it becomes the next version.';
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._refuse_update IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

@@ -3,8 +3,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- what is wrong with a layer that so many dimensions go into; NULL where it fits
 DECLARE
     rows_of integer := cardinality(layer.weights);
     wanted text[] := CASE
@@ -65,10 +65,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer that so many dimensions go into; NULL where it fits';
+
 CREATE OR REPLACE FUNCTION hashindex._check_model() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- trigger: refuses models whose layers do not fit each other, their dimension or their bits
 DECLARE
     n_layers integer := cardinality(NEW.layers);
     layer hashindex.layer;
@@ -121,6 +123,8 @@ BEGIN
     RETURN NEW;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._check_model IS 'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -14,12 +14,12 @@ CREATE OR REPLACE FUNCTION hashindex.train(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 SET jit = off
 -- A parallel plan would change the order of rows, and so the model.
 SET max_parallel_workers_per_gather = 0
 SET work_mem = '128MB'
 AS $$
--- trains a model on rows of a table by itq, lsh or sign, and stores it; returns its name and version
 #variable_conflict use_variable
 DECLARE
     started timestamptz := clock_timestamp();
@@ -264,3 +264,6 @@ BEGIN
     RETURN format('%s:%s', name, version);
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean) IS
+    'trains a model on rows of a table by itq, lsh or sign, and stores it; returns its name and version';

@@ -5,8 +5,8 @@
 -- where few bits carry nearly all of the weight. There 4 bits give it too.
 CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8
 DECLARE
     rounded integer[] := ARRAY(SELECT round(15 * w::double precision / max(w) OVER ()) FROM unnest(weights::real[]) w);
 BEGIN
@@ -16,6 +16,9 @@ BEGIN
     );
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._weight_planes IS
+    'weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8';
 
 -- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
 CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[]) RETURNS bit varying[]
@@ -29,8 +32,8 @@ COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranki
 -- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4
 DECLARE
     n integer := {ext}.vector_dims(projection);
     p {ext}.vector := {ext}.l2_normalize(projection);
@@ -50,11 +53,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._asymmetric_codes IS
+    'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
+
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows
 DECLARE
     weights integer[] := CASE
         WHEN ranking = 'hamming' OR (roughly AND (ranking = 'weighted' OR levels = 2)) THEN '{1}'
@@ -73,3 +79,6 @@ BEGIN
     FROM unnest(weights) WITH ORDINALITY w(weight, place) WHERE w.weight > 0;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._code_distance IS
+    'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows';

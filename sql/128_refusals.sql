@@ -2,8 +2,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- the error of an argument that is out of range
 BEGIN
     RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
         USING ERRCODE = 'invalid_parameter_value',
@@ -11,10 +11,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._refuse IS 'the error of an argument that is out of range';
+
 CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer) RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- the error of a vector that a model cannot take
 BEGIN
     IF given IS NULL THEN
         RAISE EXCEPTION 'the query vector is NULL'
@@ -26,10 +28,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._refuse_vector IS 'the error of a vector that a model cannot take';
+
 CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted
 BEGIN
     IF n_bits IS NULL THEN
         RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'
@@ -45,3 +49,6 @@ BEGIN
     RETURN query_code;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._checked_code IS
+    'the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted';

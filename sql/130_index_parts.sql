@@ -2,8 +2,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- catalog row of an index, or an error
 DECLARE
     found hashindex.index;
 BEGIN
@@ -15,6 +15,8 @@ BEGIN
     RETURN found;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
 
 CREATE OR REPLACE FUNCTION hashindex._vector_schema() RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
@@ -37,8 +39,8 @@ COMMENT ON FUNCTION hashindex._distance_operator IS 'pgvector''s distance operat
 -- and an operator that somebody added to pgvector's schema could be a better match.
 CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- type of an index's column, halfvec or vector
 BEGIN
     RETURN CASE WHEN EXISTS (
         SELECT FROM pg_attribute a
@@ -47,6 +49,8 @@ BEGIN
     ) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._vector_type IS 'type of an index''s column, halfvec or vector';
 
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -71,27 +75,32 @@ COMMENT ON FUNCTION hashindex._new_generation IS 'a number that the codes of an 
 
 CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- whether the model of an index has a network, which SQL cannot evaluate
 BEGIN
     RETURN m.network IS NOT NULL FROM hashindex.model m WHERE m.id = i.model_id;
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._encoded_in_python IS 'whether the model of an index has a network, which SQL cannot evaluate';
+
 -- The parts of a model without a network are learned codes.
 CREATE OR REPLACE FUNCTION hashindex._has_learned_codes(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- whether the model of an index keeps codes of its training rows, which only Python looks up
 BEGIN
     RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.model_part p WHERE p.model_id = i.model_id);
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._has_learned_codes IS
+    'whether the model of an index keeps codes of its training rows, which only Python looks up';
+
 CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- orders of candidates that a model can serve, the finest first, which new indexes have
 BEGIN
     -- With 4 levels, the two levels next to 0 differ in both bits, so plain Hamming distance ranks them wrongly.
     RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
@@ -99,3 +108,5 @@ BEGIN
         || CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._rankings IS 'orders of candidates that a model can serve, the finest first, which new indexes have';

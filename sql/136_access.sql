@@ -9,8 +9,8 @@ CREATE OR REPLACE FUNCTION hashindex.configure_index(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- sets the defaults of an index's searches; another access path takes over once pg-hashindex index encode has built it
 DECLARE
     i hashindex.index;
     used hashindex.model;
@@ -83,11 +83,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer) IS
+    'sets the defaults of an index''s searches; another access path takes over once pg-hashindex index encode has built it';
+
 -- Puts the path that was built into use. Landmarks are put into use by _finish_build.
 CREATE OR REPLACE FUNCTION hashindex._finish_access(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- lets the searches of an index use the access path that was built for it
 DECLARE
     i hashindex.index := hashindex._locked_index(_finish_access.name);
     before text := i.access;
@@ -111,3 +114,5 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._finish_access IS 'lets the searches of an index use the access path that was built for it';

@@ -16,8 +16,8 @@ COMMENT ON FUNCTION hashindex._lookup_chunks IS 'number of chunks into which the
 CREATE OR REPLACE FUNCTION hashindex._code_chunks(n_bits integer, chunks integer)
 RETURNS TABLE (chunk integer, first_bit integer, width integer, value text)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code
 DECLARE
     used integer := least(n_bits, 30 * chunks);
 BEGIN
@@ -27,10 +27,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._code_chunks IS
+    'the chunks of a code: where each begins, counted from 1, its bits, and SQL for its value, which the b-tree holds, with %s for the code';
+
 CREATE OR REPLACE FUNCTION hashindex._hamming_masks(width integer, radius integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
 AS $$
--- every integer of width bits with at most radius bits set, ordered by their number
 DECLARE
     of_weight integer[] := '{0}';
     masks integer[] := '{0}';
@@ -54,12 +57,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._hamming_masks IS 'every integer of width bits with at most radius bits set, ordered by their number';
+
 -- A code within radius a chunks + b of the query's has one of its first b + 1 chunks within a, or another within a - 1. Looking a
 -- value up takes as long as computing thirty distances (measured).
 CREATE OR REPLACE FUNCTION hashindex._lookup_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- values of the placeholders in the templates of access path lookup
 DECLARE
     n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
     width integer;
@@ -98,3 +103,5 @@ BEGIN
     );
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._lookup_parts IS 'values of the placeholders in the templates of access path lookup';

@@ -3,8 +3,8 @@
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses a column whose vectors a model of that dimension cannot take
 DECLARE
     kind "char";
     persistence "char";
@@ -53,11 +53,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._check_vector_column IS 'refuses a column whose vectors a model of that dimension cannot take';
+
 CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike
 BEGIN
     -- The codes of a table with partitions are LOGGED if one of these is.
     RETURN CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
@@ -65,11 +67,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._logging IS 'whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike';
+
 CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)
 RETURNS TABLE (fault text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before
 BEGIN
     RETURN QUERY
     SELECT format('trigger %I on %s fires after the one that writes codes, and may change vectors', t.tgname, p.part),
@@ -83,12 +87,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._late_trigger IS
+    'a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before';
+
 -- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
 CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses to search a column whose dimension was changed under its index
 DECLARE
     found integer := a.atttypmod FROM pg_attribute a
         WHERE a.attrelid = _check_column_dimension.table_name
@@ -103,12 +110,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._check_column_dimension IS 'refuses to search a column whose dimension was changed under its index';
+
 -- Triggers run as the administrator, so no operator, cast or domain check of another role may run in them. An enum has
 -- PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- whether a type is neither built in nor an enum of the administrator
 BEGIN
     RETURN t.typtype NOT IN ('b', 'e') OR t.typnamespace <> 'pg_catalog'::regnamespace
         AND NOT (t.typtype = 'e' AND pg_has_role(t.typowner, hashindex._administrator(), 'USAGE'))
@@ -116,10 +125,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._is_foreign_type IS 'whether a type is neither built in nor an enum of the administrator';
+
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses filter columns that cannot be kept beside codes
 DECLARE
     wrong text;
 BEGIN
@@ -142,10 +153,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._check_filter_columns IS 'refuses filter columns that cannot be kept beside codes';
+
 CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- the key column of a table (the primary key unless another is wanted) and its type
 DECLARE
     shape text;
 BEGIN
@@ -192,6 +205,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._find_key IS 'the key column of a table (the primary key unless another is wanted) and its type';
+
 -- The catalog's text is looked up as the name of a type and never becomes SQL. The result is qualified, so it means the same
 -- under any path.
 CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text) RETURNS text
@@ -207,8 +222,8 @@ COMMENT ON FUNCTION hashindex._key_type IS 'type of the key of an index as SQL w
 -- The statements of an index use these names for variables and for tables.
 CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses a table if searches use its name, or the name of one of its columns, for something else
 DECLARE
     taken text;
 BEGIN
@@ -227,3 +242,6 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._check_names IS
+    'refuses a table if searches use its name, or the name of one of its columns, for something else';

@@ -13,8 +13,8 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode
 DECLARE
     i hashindex.index;
     used hashindex.model;
@@ -114,12 +114,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
+    'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
+
 -- A build adds the key of a code table after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes the code table of an index, or the code column in its table
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     code_table text := format('%I.%I', i.code_schema, i.code_table);
@@ -161,11 +164,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._create_codes IS 'makes the code table of an index, or the code column in its table';
+
 -- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
 CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- names of the triggers that keep the codes of an index fresh
 BEGIN
     RETURN CASE WHEN i.layout = 'column' THEN ARRAY['zz_hashindex_' || i.storage] ELSE ARRAY(
         SELECT format('hashindex_%s_%s', i.storage, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event
@@ -173,11 +178,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._trigger_names IS 'names of the triggers that keep the codes of an index fresh';
+
 -- Finds triggers by their function, since the table may have been renamed or dropped.
 CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index) RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- triggers that keep the codes of an index fresh, and their tables
 BEGIN
     RETURN QUERY
     SELECT t.* FROM pg_trigger t
@@ -185,10 +192,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._triggers_of IS 'triggers that keep the codes of an index fresh, and their tables';
+
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- creates the triggers that keep the codes of an index fresh, if they are missing
 DECLARE
     missing record;
     late record;
@@ -219,3 +228,5 @@ BEGIN
     END LOOP;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._create_triggers IS 'creates the triggers that keep the codes of an index fresh, if they are missing';

@@ -7,8 +7,8 @@ RETURNS TABLE (
     index_name text, relation text, create_statement text, attach_statement text, level integer
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- the indexes over codes of an access path: names, and the statements that make them
 DECLARE
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
 BEGIN
@@ -54,10 +54,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._code_indexes IS 'the indexes over codes of an access path: names, and the statements that make them';
+
 CREATE OR REPLACE FUNCTION hashindex._drop_code_indexes(i hashindex.index, access text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- drops the indexes over codes of an access path, also those half built
 DECLARE
     dropped text;
 BEGIN
@@ -75,3 +77,5 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._drop_code_indexes IS 'drops the indexes over codes of an access path, also those half built';

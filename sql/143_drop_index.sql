@@ -3,8 +3,8 @@
 -- A function of pg_hashindex may have the same name as one of an index's (search_..., for example); their arguments differ.
 CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- functions that were made for an index
 BEGIN
     RETURN QUERY
     SELECT p.oid::regprocedure FROM pg_proc p
@@ -18,10 +18,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._functions_of IS 'functions that were made for an index';
+
 CREATE OR REPLACE FUNCTION hashindex.drop_index(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- drops an index with its codes, triggers and search function; the table itself stays
 DECLARE
     i hashindex.index := hashindex.find_index(drop_index.name);
     trigger_row record;
@@ -57,3 +59,5 @@ BEGIN
     DELETE FROM hashindex.index x WHERE x.name = i.name;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';

@@ -14,8 +14,8 @@ COMMENT ON FUNCTION hashindex._administrator IS 'the role that owns schema hashi
 
 CREATE OR REPLACE FUNCTION hashindex._check_administrator() RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses a role that is neither the administrator nor a member of it
 DECLARE
     administrator oid := hashindex._administrator();
 BEGIN
@@ -26,6 +26,8 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._check_administrator IS 'refuses a role that is neither the administrator nor a member of it';
 
 CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass) RETURNS boolean
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
@@ -40,8 +42,8 @@ COMMENT ON FUNCTION hashindex._is_hidden IS 'whether row security of a table hid
 -- A table's owner can make everybody who reads it run his code, by policies, partial indexes and CHECK constraints.
 CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- refuses a table that the administrator may not index, or whose owner is not trusted
 DECLARE
     administrator regrole := hashindex._administrator();
     base regclass := format('%I.%I', i.schema_name, i.table_name);
@@ -71,11 +73,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._check_owner IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
+
 -- A member of the administrator, or a superuser, creates tables as itself.
 CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes the administrator the owner of the tables of an index
 DECLARE
     administrator regrole := hashindex._administrator();
     made regclass;
@@ -88,11 +92,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._take_over IS 'makes the administrator the owner of the tables of an index';
+
 -- Returns roles with SELECT on the codes. Without row security also those that may read key and vector: codes tell them nothing new.
 CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- roles that may read the codes of an index, or the keys and vectors themselves
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     secured boolean := bool_or(c.relrowsecurity) FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
@@ -114,10 +120,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._readers_of IS 'roles that may read the codes of an index, or the keys and vectors themselves';
+
 CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- grants a role the codes, landmarks and models that searches by an index read, or revokes them
 DECLARE
     verb text := CASE WHEN reads THEN 'GRANT' ELSE 'REVOKE' END;
     grantee text := CASE WHEN reads THEN ' TO ' ELSE ' FROM ' END || CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(nullif(role, '')) END;
@@ -134,11 +142,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._let_read IS 'grants a role the codes, landmarks and models that searches by an index read, or revokes them';
+
 CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- lets a role that may read the table search it by the codes of an index, which is faster than by exact distance
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base regclass := format('%I.%I', i.schema_name, i.table_name);
@@ -157,10 +167,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS
+    'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
+
 CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- takes the codes of an index from a role, and models where it reads no other index
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
@@ -168,3 +181,6 @@ BEGIN
     PERFORM hashindex._let_read(x, role, false) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.revoke_reader(text, text) IS
+    'takes the codes of an index from a role, and models where it reads no other index';

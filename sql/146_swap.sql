@@ -5,8 +5,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)
 DECLARE
     beside hashindex.index;
 BEGIN
@@ -16,13 +16,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._find_swap IS
+    'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
+
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
     name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged
--- with it; returns its name
 DECLARE
     i hashindex.index;
     before hashindex.model;
@@ -97,11 +99,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text) IS
+    'makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged with it; returns its name';
+
 -- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- marks the codes that an index is swapped to as encoded and built
 DECLARE
     beside hashindex.index;
     empty boolean;
@@ -126,10 +131,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
+
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- exchanges the codes of an index with those that are ready (a swap) or previous (a rollback); the former ones become the previous
 DECLARE
     beside text;
 BEGIN
@@ -164,3 +171,6 @@ BEGIN
     WHERE x.name IN (exchange.name, beside);
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.exchange(text, text) IS
+    'exchanges the codes of an index with those that are ready (a swap) or previous (a rollback); the former ones become the previous';

@@ -3,8 +3,8 @@
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -74,11 +74,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._table_faults IS
+    'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
+
 -- Makes them empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
@@ -113,12 +116,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._restore_codes IS
+    'makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was';
+
 -- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
 -- repair is cut off.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared
 DECLARE
     i hashindex.index := hashindex.find_index(_mark_triggers.name);
     marked record;
@@ -134,11 +140,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._mark_triggers IS
+    'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
+
 -- Enables disabled triggers too, since codes do not stay right without them.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
@@ -177,12 +186,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._restore_triggers IS
+    'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
+
 -- ALTER TABLE ... SET LOGGED and SET UNLOGGED change a table, and not its codes.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round
 DECLARE
     unlogged boolean := hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED';
 BEGIN
@@ -192,10 +204,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._logged_otherwise IS
+    'tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round';
+
 CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- what is wrong with the access path of an index; a repair has it built again
 DECLARE
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
@@ -228,11 +243,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._access_faults IS 'what is wrong with the access path of an index; a repair has it built again';
+
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done
 DECLARE
     i hashindex.index := hashindex._locked_index(_restore_access.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
@@ -288,11 +305,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._restore_access IS
+    'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
+
 -- Finds our objects by their names and comments.
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them
 BEGIN
     RETURN QUERY
     WITH dead_runs AS (
@@ -353,10 +373,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.orphans() IS
+    'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
+
 CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- drops objects of indexes that no longer exist; returns their names
 DECLARE
     orphan record;
 BEGIN
@@ -370,3 +393,5 @@ BEGIN
     END LOOP;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

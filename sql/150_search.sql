@@ -7,8 +7,8 @@ CREATE OR REPLACE FUNCTION hashindex._estimate(
     OUT matching double precision, OUT cost double precision
 )
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- number of rows that the planner expects from a query, and its cost
 DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
     plans refcursor;
@@ -27,17 +27,22 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._estimate IS 'number of rows that the planner expects from a query, and its cost';
+
 -- Measured in microseconds. A vector stored out of line costs several times as much to compare.
 CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- microseconds that it takes to compare a vector of an index with the query, without reading the row
 DECLARE
     width double precision := 4 * m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
     RETURN CASE WHEN width <= 2000 THEN 0.5 + width / 3000 ELSE 2.5 + width / 1500 END;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._row_cost IS
+    'microseconds that it takes to compare a vector of an index with the query, without reading the row';
 
 -- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
 -- in batches that grow until enough match. Filter columns beside the codes exclude rows before any is looked up.
@@ -47,9 +52,9 @@ CREATE OR REPLACE FUNCTION hashindex._filtered_search(
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- nearest rows among those that match a filter
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
@@ -132,10 +137,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._filtered_search IS 'nearest rows among those that match a filter';
+
 CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- a filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL
 DECLARE
     source text := format('%I.%I', i.schema_name, i.table_name);
     -- Remove the table's name before a column.
@@ -164,12 +171,15 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._kept_filter IS
+    'a filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL';
+
 -- Python encodes the query before this statement reads the index, which may have been swapped to another model in between.
 CREATE OR REPLACE FUNCTION hashindex._code_by_model(index_name text, model_id bigint, query_code bit varying)
 RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it
 BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND i.model_id = _code_by_model.model_id) THEN
         RAISE EXCEPTION 'the code of the query was made by a model that index "%" no longer has', index_name
@@ -178,6 +188,9 @@ BEGIN
     RETURN query_code;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._code_by_model IS
+    'the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
@@ -193,10 +206,9 @@ CREATE OR REPLACE FUNCTION hashindex.search(
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value};
--- query_code is the query's code, where Python evaluates the model
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     -- A line comment at the end of the filter must not hide what follows it.
@@ -218,10 +230,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.search(text, {ext}.vector, integer, integer, integer, jsonb, text, bit varying, text) IS
+    'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
+
 CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- filter that matches rows in which every named column equals its value
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     wrong record;
@@ -247,10 +262,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._filter_of IS 'filter that matches rows in which every named column equals its value';
+
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- code that an index has for the row of a key, or NULL
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     found bit varying;
@@ -262,3 +279,5 @@ BEGIN
     RETURN found;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.code_of(text, text) IS 'code that an index has for the row of a key, or NULL';

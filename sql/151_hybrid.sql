@@ -16,9 +16,9 @@ CREATE OR REPLACE FUNCTION hashindex.hybrid(
 )
 RETURNS TABLE (id text, score double precision, distance double precision, word_rank integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- rows near to a vector or holding words, by reciprocal rank fusion: score = weight / (60 + place) summed over both lists
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
@@ -78,3 +78,6 @@ BEGIN
     LIMIT k;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.hybrid(text, {ext}.vector, text, text, integer, text, double precision, integer, bit varying, regconfig, text) IS
+    'rows near to a vector or holding words, by reciprocal rank fusion: score = weight / (60 + place) summed over both lists';

@@ -3,8 +3,8 @@
 
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
@@ -66,10 +66,13 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.encode_rows(text) IS
+    'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
+
 CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
@@ -84,6 +87,9 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._warn_of_path IS
+    'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
     name text,
@@ -103,8 +109,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists
 BEGIN
     IF defer AND EXISTS (
         SELECT FROM hashindex.index x
@@ -137,12 +143,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[]) IS
+    'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
+
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
 CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already
 DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     used hashindex.model := hashindex.find_model(model);
@@ -178,3 +187,6 @@ BEGIN
     RETURN true;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.swap_model(text, text) IS
+    'gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already';

@@ -3,9 +3,9 @@
 CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- nearest rows by exact distance, compared with every row of an index's table
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
@@ -23,13 +23,16 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
+    'nearest rows by exact distance, compared with every row of an index''s table';
+
 CREATE OR REPLACE FUNCTION hashindex.recall(
     index_name text, k integer DEFAULT 10, sample integer DEFAULT 100, candidates integer DEFAULT NULL
 )
 RETURNS double precision
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- recall@k of an index for a sample of its own rows as queries, ties counted as correct
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     found double precision;
@@ -70,3 +73,6 @@ BEGIN
     RETURN found;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.recall(text, integer, integer, integer) IS
+    'recall@k of an index for a sample of its own rows as queries, ties counted as correct';

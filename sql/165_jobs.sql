@@ -15,8 +15,8 @@ COMMENT ON FUNCTION hashindex._holds IS 'whether the session of a process still 
 
 CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- whether a session is encoding, building, repairing or swapping an index, or tuning
 BEGIN
     RETURN EXISTS (
         SELECT FROM hashindex.claim c
@@ -25,10 +25,12 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._is_at_work IS 'whether a session is encoding, building, repairing or swapping an index, or tuning';
+
 CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- state of a job as it is now: dead where its session is gone
 DECLARE
     state text;
     alive boolean;
@@ -38,6 +40,8 @@ BEGIN
     RETURN CASE WHEN state = 'running' AND NOT coalesce(alive, false) THEN 'dead' ELSE state END;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._job_state IS 'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
 SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,

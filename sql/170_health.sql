@@ -16,8 +16,8 @@ CREATE OR REPLACE FUNCTION hashindex._sample_ids(
     relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
 )
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- keys of rows drawn at random, and about how many rows there are
 DECLARE
     pages double precision := wanted;
     share double precision;
@@ -37,12 +37,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
+
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
@@ -234,12 +236,15 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex._health_of_rows IS
+    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
+
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
+SET search_path FROM CURRENT
 SET jit = off
 AS $$
--- checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     named text := hashindex._shell_word(i.name);
@@ -367,3 +372,6 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.health(text, boolean) IS
+    'checks an index: one row for each check, with its status (ok, warning or broken), a number, and what to do; full reads all rows, not a sample';

@@ -4,8 +4,8 @@
 CREATE OR REPLACE FUNCTION hashindex.join_extension()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes an installation by pg-hashindex schema upgrade, or by its script, the extension pg_hashindex
 DECLARE
     grants text[];
     part record;
@@ -50,11 +50,14 @@ BEGIN
 END
 $$;
 
+COMMENT ON FUNCTION hashindex.join_extension() IS
+    'makes an installation by pg-hashindex schema upgrade, or by its script, the extension pg_hashindex';
+
 CREATE OR REPLACE FUNCTION hashindex.leave_extension()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes the extension pg_hashindex an installation without one, which pg-hashindex schema upgrade keeps up to date
 DECLARE
     part record;
 BEGIN
@@ -75,3 +78,6 @@ BEGIN
     DROP EXTENSION pg_hashindex;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.leave_extension() IS
+    'makes the extension pg_hashindex an installation without one, which pg-hashindex schema upgrade keeps up to date';

@@ -1,8 +1,8 @@
 CREATE OR REPLACE FUNCTION hashindex.rebuild_functions()
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
 AS $$
--- makes the functions of all indexes again, as each upgrade does, for those that an earlier release made
 DECLARE
     i hashindex.index;
 BEGIN
@@ -14,3 +14,6 @@ BEGIN
     END LOOP;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex.rebuild_functions() IS
+    'makes the functions of all indexes again, as each upgrade does, for those that an earlier release made';
