@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from ..errors import InvalidInputError, TrainingError
 from ..hashers._common.bipartite import BipartiteGraph
+from ..hashers._common.sequential_pairs import GivenPairs
 from ..hashers._common.supervision import Labels
 from ..metrics import mean_average_precision
 from ..models.codes import pack
@@ -80,7 +82,7 @@ class Trainer:
 
     The network is on its device. ``X`` float32 (n, d) may be in a file. ``held_back`` intp (h,) are
     labelled rows that decide when to stop; training does not use their labels. A network with
-    embeddings needs the graph. ``rng`` draws batches and contexts.
+    embeddings needs the graph. ``rng`` draws batches and contexts. Given ``pairs`` win over labels.
     """
 
     def __init__(
@@ -93,8 +95,14 @@ class Trainer:
         schedule: Schedule,
         pairwise_loss: PairwiseLoss,
         rng: np.random.Generator,
+        pairs: GivenPairs | None = None,
     ) -> None:
         self.network, self.X, self.labels, self.graph = network, X, labels, graph
+        if pairs is not None:
+            self.ends = np.column_stack([pairs.numbers[pairs.left], pairs.numbers[pairs.right]])
+            half = scipy.sparse.coo_array((pairs.signs, self.ends.T), shape=(len(X), len(X)))
+            self.signs = scipy.sparse.csr_array(half + half.T)
+        self.pairs = pairs
         self.schedule, self.pairwise_loss, self.rng = schedule, pairwise_loss, rng
         self.device = network.mean.device
         self.held_back = held_back
@@ -296,22 +304,34 @@ class Trainer:
         return loss.detach()
 
     def _supervised_step(self) -> torch.Tensor:
-        """Minimise L_s on one batch of labelled rows (Algorithm 2, lines 6 to 10).
+        """Minimise L_s on one batch (Algorithm 2, lines 6 to 10).
 
-        L_s is divided by the number of pairs, so that one learning rate suits batches of any size.
+        A batch has ``batch_rows`` labelled rows, and the rows of half as many given pairs; all
+        known pairs among them count. L_s is divided by their number, so that one learning rate
+        suits batches of any size.
         """
         size = min(self.schedule.batch_rows, len(self.labelled))
         drawn = np.sort(self.rng.choice(self.labelled, size, replace=False))
+        if self.pairs is not None:
+            size = min(self.schedule.batch_rows // 2, len(self.ends))
+            drawn = np.union1d(drawn, self.rng.choice(self.ends, size, replace=False))
         u = self.network(self._rows(drawn), torch.from_numpy(drawn).to(self.device))
         loss = self._supervised_loss(u, drawn)
         self._step(("supervised", "own"), loss)
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
-        similar = torch.from_numpy(self.labels.same(rows, rows)).to(self.device)
-        pairs = max(1, len(rows) * (len(rows) - 1))
-        total = self.pairwise_loss(u, similar) + self.schedule.eta * quantization(u)
-        return total / pairs
+        similar, known = self.labels.same(rows, rows), []
+        n_pairs = len(rows) * (len(rows) - 1)
+        if self.pairs is not None:
+            given = self.signs[rows][:, rows].toarray()
+            similar = np.where(given == 0, similar, given > 0)
+            labelled = np.isin(rows, self.labelled)
+            counting = np.outer(labelled, labelled) | (given != 0)
+            np.fill_diagonal(counting, False)
+            n_pairs, known = int(counting.sum()), [torch.from_numpy(counting).to(self.device)]
+        loss = self.pairwise_loss(u, torch.from_numpy(similar).to(self.device), *known)
+        return (loss + self.schedule.eta * quantization(u)) / max(1, n_pairs)
 
     def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
         used = [self.optimizers[name] for name in names if name in self.optimizers]
