@@ -241,6 +241,8 @@ class DPSH(Hasher):
         self._kept: Network | None = None
         if self.transductive:
             self.codes_ = pack(network.project(X, device) > 0)
+            assert graph is not None  # noqa: S101  (it is what makes a method transductive)
+            self._of_rows = network.cpu(), graph
             self._kept = known_rows(every.untransformed().blocks(), self.codes_, self.n_bits)
             return []
         if self.features == "cnn-f":

@@ -34,7 +34,7 @@ _LOOK_ROUNDS = 5
 # Most rows that a measurement ranks.
 _MOST_BESIDE = 5_000
 _MOMENTUM = 0.9
-# Free embeddings start near their final values, so their learning rate is smaller.
+# Once rows have vectors of their own, these and the contexts learn at a smaller rate.
 _FREE_RATE = 0.25
 _ADVICE = "train again with a lower learning_rate, and look for extreme values in the rows"
 
@@ -120,7 +120,7 @@ class Trainer:
         known = {id(p) for p in (*embedding, *own)}
         rest = [p for p in network.parameters() if id(p) not in known]
         groups: list[dict[str, Any]] = [{"params": rest}]
-        if embedding and not own:
+        if embedding:
             groups.append({"params": embedding, "lr": s.embedding_rate})
         result = {"supervised": self._optimizer(groups, s.learning_rate)}
         if own:
@@ -188,7 +188,7 @@ class Trainer:
 
     @property
     def _own(self) -> bool:
-        """Whether rows get their own embeddings during the training."""
+        """Whether rows get vectors of their own."""
         return bool(self.network.architecture.n_embedded)
 
     @property
@@ -217,13 +217,13 @@ class Trainer:
         s = self.schedule
         self.network.train()
         while self.pretrained < self._n_pretrain:
-            # Stop where embeddings become free, and at the end.
+            # Stop where rows get their own vectors, and at the end.
             end = s.pretrain if self.pretrained < s.pretrain else self._n_pretrain
             n_steps = min(s.graph_steps or 1, end - self.pretrained)
             self._batches("graph", self._graph_step, n_steps)
             self.pretrained += n_steps
             if self._own and self.pretrained == s.pretrain:
-                self._free_embeddings()
+                self._scale_rates(_FREE_RATE, "contexts")
             yield n_steps
         if not self.round:
             self._weigh_graph()
@@ -235,10 +235,6 @@ class Trainer:
                 self._look()
             yield s.supervised_steps + self._graph_steps
 
-    def _free_embeddings(self) -> None:
-        self.network.free_embeddings(self.X)
-        self._scale_rates(_FREE_RATE, "contexts")
-
     def _weigh_graph(self) -> None:
         """Scale steps on the graph by lambda.
 
@@ -248,7 +244,7 @@ class Trainer:
         if self.graph is None:
             return
         if self._own and not self.schedule.pretrain:
-            self._free_embeddings()
+            self._scale_rates(_FREE_RATE, "contexts")
         self.network.scale_embeddings(self.X)
         self._scale_rates(self.schedule.lam, "graph", "own graph", "contexts")
 
@@ -295,12 +291,12 @@ class Trainer:
         numbers, places = np.unique(drawn.rows, return_inverse=True)
         rows = torch.from_numpy(numbers).to(self.device)
         others = torch.from_numpy(drawn.contexts).to(self.device)
-        embedded = self.network.embed(self._rows(numbers), rows)
+        free = self.pretrained >= s.pretrain
+        embedded = self.network.embed(self._rows(numbers), rows if free else None)
         embedded = embedded[torch.from_numpy(places).to(self.device)]
         scores = (embedded * self.contexts(others)).sum(dim=1)
         loss = graph_loss(scores, torch.from_numpy(drawn.signs).to(self.device), s.graph_loss)
-        free = self._own and bool(self.network.freed)
-        self._step(("own graph" if free else "graph", "contexts"), loss)
+        self._step(("graph", "contexts", *(["own graph"] if free else [])), loss)
         return loss.detach()
 
     def _supervised_step(self) -> torch.Tensor:
