@@ -81,7 +81,7 @@ class BGDH(DPSH):
     Training holds the rows (float32, in a temporary file beyond 1 GiB), the edges, and for each row
     3 times ``embedding_size`` float32 numbers, 9 times in the transductive variant. A graph of
     landmarks computes n x n_landmarks distances, one of neighbours n^2. A graph by ``radius`` is
-    refused if it joins no two, more than half of all pairs, or more than 50 million.
+    refused if it joins no two, more than half of all pairs, or more than 20 million.
 
     Parameters
     ----------

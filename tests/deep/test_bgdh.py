@@ -358,5 +358,5 @@ def test_refuses_features_that_do_not_fit() -> None:
         bgdh().fit(task.X, task.y, graph_features=task.X[:3])
     with pytest.raises(InvalidInputError, match="either a graph, or features to make one from"):
         bgdh().fit(task.X, task.y, graph=np.ones((ROWS, 2)), graph_features=task.X)
-    with pytest.raises(InvalidInputError, match="radius=0.01 gives the graph no edge"):
+    with pytest.raises(InvalidInputError, match="radius=0.01 joins no object with two rows"):
         bgdh(radius=0.01, graph="neighbours").fit(task.X, task.y)

@@ -312,16 +312,16 @@ def test_a_row_among_many_equal_ones_is_not_its_own_neighbour():
 
 @pytest.mark.parametrize("weights", ["heat", "binary"])
 def test_a_radius_joins_what_is_nearer(weights):
-    """Points on a line: distances 1, 2 and 3 along it; 2 is not nearer than 2."""
-    X = np.array([[0.0], [1.0], [3.0], [3.5]], np.float32)
+    """Points on a line; a distance of 2 is not below 2."""
+    X = np.array([[0.0], [1.0], [2.5], [3.0]], np.float32)
     graph = radius_graph(RowSource(X), X, 2.0, weights, 4.0, own=True)
-    one, half = (np.exp(-1 / 4), np.exp(-0.25 / 4)) if weights == "heat" else (1, 1)
-    expected = [[0, one, 0, 0], [one, 0, 0, 0], [0, 0, 0, half], [0, 0, half, 0]]
+    one, more, half = np.exp(-np.array([1, 2.25, 0.25]) / 4) if weights == "heat" else (1, 1, 1)
+    expected = [[0, one, 0, 0], [one, 0, more, 0], [0, more, 0, half], [0, 0, half, 0]]
     np.testing.assert_allclose(graph.edges.toarray(), expected, rtol=1e-6)
-    objects = np.array([[0.4], [3.2]], np.float32)
+    objects = np.array([[0.4], [2.6]], np.float32)
     among = radius_graph(RowSource(X), objects, 0.5, "binary", None)
     assert among.edges.toarray().tolist() == [[1, 0], [0, 0], [0, 1], [0, 1]]
-    assert among.width == pytest.approx((0.16 + 0.04 + 0.09) / 3)
+    assert among.width == pytest.approx((0.16 + 0.01 + 0.16) / 3)
 
 
 def test_a_radius_by_brute_force_in_blocks(rows, monkeypatch):
@@ -335,8 +335,8 @@ def test_a_radius_by_brute_force_in_blocks(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("radius", "message"),
     [
-        (0.5, "radius=0.5 gives the graph no edge; half of the rows have an object within 1$"),
-        (9.0, "radius=9 gives the graph more than 8 edges, too many"),
+        (0.5, "radius=0.5 joins no object with two rows; half of the rows have an .* within 1$"),
+        (9.0, "radius=9 gives more than 8 edges, too many to tell rows apart"),
     ],
 )
 def test_refuses_a_radius_that_joins_none_or_most(radius, message):

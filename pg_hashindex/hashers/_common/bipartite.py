@@ -19,8 +19,8 @@ _MOST_DRAWS = 100
 _LEAST_EXPONENT = -700.0
 # Distances, and rows, in a block.
 _BLOCK_PAIRS, _BLOCK_ROWS = 1 << 23, 256
-# Edges by a radius, at most; they take 12 bytes each.
-_MOST_EDGES = 50_000_000
+# Edges by a radius, at most; they take 16 bytes each.
+_MOST_EDGES = 20_000_000
 
 
 class Contexts(NamedTuple):
@@ -233,14 +233,17 @@ def radius_graph(
             n_edges += len(lines)
             if n_edges > most:
                 break
+        if n_edges > most:
+            break
         first += len(block)
-    if not 0 < n_edges <= most:
-        what = f"more than {most} edges, too many to tell rows apart" if n_edges else "no edge"
-        raise InvalidInputError(
-            f"radius={radius:g} gives the graph {what}; half of the rows have an object within "
-            f"{usual:g}"
-        )
     lines, places, squares = map(np.concatenate, zip(*found, strict=True))
+    too_many = n_edges > most
+    if too_many or np.bincount(places, minlength=1).max() < 2:
+        what = f"gives more than {most} edges, too many to tell rows apart"
+        raise InvalidInputError(
+            f"radius={radius:g} {what if too_many else 'joins no object with two rows'}; half of "
+            f"the rows have an object within {usual:g}"
+        )
     return _joined(lines, places, squares, (rows.n_rows, len(objects)), weights, rho)
 
 
