@@ -197,7 +197,7 @@ class BGDH(DPSH):
 
     @property
     def transductive(self) -> bool:
-        """Whether embeddings are free parameters, which only the rows of the training have."""
+        """Whether rows have vectors of their own, which only those of the training have."""
         return self.variant == "transductive" and bool(self.lam)
 
     def _graph(
@@ -288,11 +288,9 @@ class BGDH(DPSH):
         return self.encode(rows)
 
     def _scaled(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
-        return (
-            normalize().apply(rows.astype(np.float32))
-            if self.normalize
-            else rows.astype(np.float32)
-        )
+        """Return rows as the network takes them."""
+        scaled = rows.astype(np.float32)
+        return normalize().apply(scaled) if self.normalize else scaled
 
     def _edges_by_distance(
         self, rows: NDArray[np.floating], graph_features: ArrayLike | None
