@@ -33,6 +33,8 @@ from ._shared import (
 
 #: Below this recall on held-back rows, training warns.
 _GOOD_RECALL = 0.9
+# Supervision besides labels.
+_TEACHERS = ("pairs", "triplets", "graph", "graph_features")
 _DIMENSION = """
     SELECT a.atttypmod FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = to_regclass(%s)::oid AND a.attname = %s AND a.atttypmod > 0
@@ -102,6 +104,12 @@ def model() -> None:
     "array of the file, of row and object numbers.",
 )
 @click.option(
+    "--graph-column",
+    "graph_features",
+    metavar="COLUMN",
+    help="Column of vectors to make the graph from, instead of --column; or array of the file.",
+)
+@click.option(
     "--id",
     "id_column",
     help="The key that pairs, triplets and the graph of a table name.  [default: primary key]",
@@ -169,18 +177,20 @@ def train_model(
     **others: Any,
 ) -> None:
     """Train model NAME and store it; a taken name gets the next version."""
-    known = {what: others.pop(what) for what in ("labels", "pairs", "triplets", "graph")}
+    known = {what: others.pop(what) for what in ("labels", *_TEACHERS)}
     taught = [what for what, given in known.items() if given is not None]
     if id_column is not None and (file is not None or not {*taught} - {"labels"}):
         raise click.UsageError(
-            "--id is the key for --pairs, --triplets and --graph-query of a table; give it only "
-            "with these"
+            "--id is the key for --pairs, --triplets, --graph-query and --graph-column of a table; "
+            "give it only with these"
         )
     if all_rows and (file is not None or taught):
         raise click.UsageError(
             "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
-            "--triplets and --graph-query"
+            "--triplets, --graph-query and --graph-column"
         )
+    if {"graph", "graph_features"} <= {*taught}:
+        raise click.UsageError("give either --graph-query or --graph-column, not both")
     if (table is None) != (column is None) or (table is None) == (file is None):
         raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
@@ -216,7 +226,7 @@ def train_model(
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
-        teachers = {what: getattr(drawn, what) for what in ("y", "pairs", "triplets", "graph")}
+        teachers = {what: getattr(drawn, what) for what in ("y", *_TEACHERS)}
         with progress(f"training {method} on {shape}") as bars:
             trained = train(drawn.X, name, method, **teachers, **options, progress=bars)
     with connected(database_url) as connection:

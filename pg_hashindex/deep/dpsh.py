@@ -27,13 +27,8 @@ from ..hashers._common.checks import (
 )
 from ..hashers._common.kernels import mean_squared_distance
 from ..hashers._common.rows import RowSource, gathered
-from ..hashers._common.supervision import (
-    Labels,
-    SparseRows,
-    Supervision,
-    check_classes,
-    labelled_rows,
-)
+from ..hashers._common.sequential_pairs import GivenPairs
+from ..hashers._common.supervision import UNLABELLED, Labels, SparseRows, Supervision, check_classes
 from ..models.codes import pack
 from ..models.layers import Layer
 from ..models.model import MAX_BITS
@@ -49,8 +44,9 @@ _MOST_UNITS = 16_000
 MOST_STEPS = 10**9
 _MOST_HELD_BACK = 1_000
 
-#: A name, or a function of two tensors: projections (n, n_bits) and which rows share a label,
-#: bool (n, n). It returns the sum of the losses of all ordered pairs of two rows.
+#: A name, or a function of tensors: projections (n, n_bits), which rows are similar, bool (n, n),
+#: and, if pairs are given, which pairs are known, bool (n, n). It returns the sum of the losses of
+#: all (known) ordered pairs of two rows.
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 
 
@@ -62,9 +58,10 @@ class DPSH(Hasher):
 
         L_s = sum log(1 + exp(Theta_ij)) - s_ij Theta_ij + eta sum ||b_i - u_i||^2
 
-    over pairs of labelled rows, Theta_ij = u_i'u_j / 2, b = sgn(u) and s_ij = 1 if two rows share a
-    label (equation 4 of the paper on BGDH). Unlabelled rows only count in the mean and scale of the
-    rows.
+    over known pairs, Theta_ij = u_i'u_j / 2, b = sgn(u) and s_ij = 1 if two rows are similar
+    (equation 4 of the paper on BGDH). Labelled rows are similar if they share a label; pairs that
+    are given one by one come on top, and win over labels. Other rows only count in the mean and
+    scale of the rows.
 
     phi is a perceptron by default, which SQL evaluates; with ``features="cnn-f"`` it is the
     convolutional network of the papers, and rows are encoded in Python.
@@ -85,9 +82,10 @@ class DPSH(Hasher):
     weights : path, optional
         A file of weights that CNN-F starts from; see `pg_hashindex.deep.cnn.CNNF.load_weights`.
     pairwise_loss : {"dpsh", "balanced"} or callable
-        "dpsh" is the first sum above; "balanced" gives half of its weight to pairs that share a
-        label. A function takes u, float32 tensor (n, n_bits), and which rows share a label, bool
-        tensor (n, n), and returns the sum of the losses of all ordered pairs of two rows.
+        "dpsh" is the first sum above; "balanced" gives half of its weight to similar pairs. A
+        function takes u, float32 tensor (n, n_bits), and which rows are similar, bool tensor (n,
+        n), and returns the sum of the losses of all ordered pairs of two rows. If pairs are given,
+        it also takes which pairs are known, bool (n, n), and leaves out the others.
     theta_scale : float
         Factor of Theta in the named losses. With many bits, Theta of a similar pair is large long
         before all bits agree; a factor below 1 keeps the loss at work until they do.
@@ -96,7 +94,8 @@ class DPSH(Hasher):
     rounds : int
         Most rounds of ten batches.
     batch_rows : int
-        Labelled rows in a batch; all pairs among them count.
+        Labelled rows in a batch, beside the rows of half as many given pairs; all known pairs
+        among them count.
     optimizer : {"adam", "sgd"}
         sgd has a momentum of 0.9.
     learning_rate : float
@@ -105,7 +104,8 @@ class DPSH(Hasher):
         & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.
     validation : float
         Share of the labelled rows, up to 0.5 and 1,000 rows, that are held back to decide when to
-        stop; 0 for none.
+        stop; 0 for none. Given pairs are not held back, so with pairs alone training never stops
+        early.
     patience : int
         Every five rounds the MAP of the held-back rows is measured. Training ends after this many
         measurements below the best, and keeps the network that had the best.
@@ -122,7 +122,7 @@ class DPSH(Hasher):
     """
 
     method = "dpsh"
-    learns_from = ("labels",)
+    learns_from = ("labels", "pairs")
     runtime_parameters = ("device", "checkpoint", "progress")
 
     n_bits: Annotated[int, integer(1, MAX_BITS)] = 64
@@ -204,8 +204,7 @@ class DPSH(Hasher):
         )
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        assert given.labels is not None  # noqa: S101  (learns_from asks for them)
-        check_classes(given.labels)
+        _check_kinds(given)
         _import_torch()
         from .checkpoints import Checkpoint
         from .export import to_layers
@@ -215,22 +214,31 @@ class DPSH(Hasher):
         if self.checkpoint is not None:
             # Refuse a folder that cannot be written to before any work.
             Checkpoint(Path(self.checkpoint), {})
-        every, labels = rows, given.labels
+        every = rows
         mean = every.mean()
         # The root mean square of the centred values.
         scale = math.sqrt(mean_squared_distance(every, mean[None]) / every.dimension)
         graph = self._graph(rows, given, rng)
         if graph is None:
-            rows, labels = labelled_rows(rows, labels)
+            known = given.related_rows()
+            if given.labels is not None:
+                known = np.union1d(known, given.labels.labelled)
+            rows, given = rows.restricted_to(known), given.restricted_to(known)
+        labels = given.labels or Labels.read(np.full(rows.n_rows, UNLABELLED), rows.n_rows)
+        pairs = None if given.pairs is None else GivenPairs.read(given.pairs, None)
         X = gathered(rows.blocks(), (rows.n_rows, rows.dimension))
         network = self._network_for(X, mean, scale, device, rng)
         held_back = self._held_back(labels, rng)
-        trainer = Trainer(network, X, labels, held_back, graph, self._schedule(), self._loss(), rng)
-        trainer.run(self._checkpoint(X, labels, graph, rng), progress=self.progress)
+        trainer = Trainer(
+            network, X, labels, held_back, graph, self._schedule(), self._loss(), rng, pairs
+        )
+        trainer.run(self._checkpoint(X, labels, given.pairs, graph), progress=self.progress)
         self._keep_summary(trainer, graph)
         self._kept: Network | None = None
         if self.transductive:
             self.codes_ = pack(network.project(X, device) > 0)
+            assert graph is not None  # noqa: S101  (it is what makes a method transductive)
+            self._of_rows = network.cpu(), graph
             self._kept = known_rows(every.untransformed().blocks(), self.codes_, self.n_bits)
             return []
         if self.features == "cnn-f":
@@ -287,8 +295,8 @@ class DPSH(Hasher):
         self,
         X: NDArray[np.float32],
         labels: Labels,
+        pairs: NDArray[np.intp] | None,
         graph: BipartiteGraph | None,
-        rng: np.random.Generator,
     ) -> Any:
         if self.checkpoint is None:
             return None
@@ -303,6 +311,7 @@ class DPSH(Hasher):
             "method": self.method,
             "rows": _digest(X),
             "labels": _digest_of_sparse(labels.indicator),
+            "pairs": "none" if pairs is None else _digest(pairs),
             "graph": "none" if graph is None else _digest_of_sparse(graph.edges),
         }
         return Checkpoint(Path(self.checkpoint), training)
@@ -345,6 +354,18 @@ def check_sizes(name: str, sizes: Any, least: int) -> None:
         )
     for size in sizes:
         check_integer(f"each size in {name}", size, 1, _MOST_UNITS)
+
+
+def _check_kinds(given: Supervision) -> None:
+    """Refuse labels and pairs that tell of neighbours only: all rows would get the same code."""
+    if given.pairs is None:
+        assert given.labels is not None  # noqa: S101  (learns_from asks for one of the two)
+        check_classes(given.labels)
+    elif (given.pairs[:, 2] == 1).all() and (given.labels is None or given.labels.n_classes < 2):
+        raise InvalidInputError(
+            f"all {len(given.pairs)} pairs are of neighbours, and no labels tell other rows apart; "
+            "give pairs of others too, or labels"
+        )
 
 
 def _check_image_shape(shape: Any) -> None:

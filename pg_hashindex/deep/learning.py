@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from ..errors import InvalidInputError, TrainingError
 from ..hashers._common.bipartite import BipartiteGraph
+from ..hashers._common.sequential_pairs import GivenPairs
 from ..hashers._common.supervision import Labels
 from ..metrics import mean_average_precision
 from ..models.codes import pack
@@ -30,7 +32,7 @@ _LOOK_ROUNDS = 5
 # Most rows that a measurement ranks.
 _MOST_BESIDE = 5_000
 _MOMENTUM = 0.9
-# Free embeddings start near their final values, so their learning rate is smaller.
+# Once rows have vectors of their own, these and the contexts learn at a smaller rate.
 _FREE_RATE = 0.25
 _ADVICE = "train again with a lower learning_rate, and look for extreme values in the rows"
 
@@ -78,7 +80,7 @@ class Trainer:
 
     The network is on its device. ``X`` float32 (n, d) may be in a file. ``held_back`` intp (h,) are
     labelled rows that decide when to stop; training does not use their labels. A network with
-    embeddings needs the graph. ``rng`` draws batches and contexts.
+    embeddings needs the graph. ``rng`` draws batches and contexts. Given ``pairs`` win over labels.
     """
 
     def __init__(
@@ -91,8 +93,14 @@ class Trainer:
         schedule: Schedule,
         pairwise_loss: PairwiseLoss,
         rng: np.random.Generator,
+        pairs: GivenPairs | None = None,
     ) -> None:
         self.network, self.X, self.labels, self.graph = network, X, labels, graph
+        if pairs is not None:
+            self.ends = np.column_stack([pairs.numbers[pairs.left], pairs.numbers[pairs.right]])
+            half = scipy.sparse.coo_array((pairs.signs, self.ends.T), shape=(len(X), len(X)))
+            self.signs = scipy.sparse.csr_array(half + half.T)
+        self.pairs = pairs
         self.schedule, self.pairwise_loss, self.rng = schedule, pairwise_loss, rng
         self.device = network.mean.device
         self.held_back = held_back
@@ -110,7 +118,7 @@ class Trainer:
         known = {id(p) for p in (*embedding, *own)}
         rest = [p for p in network.parameters() if id(p) not in known]
         groups: list[dict[str, Any]] = [{"params": rest}]
-        if embedding and not own:
+        if embedding:
             groups.append({"params": embedding, "lr": s.embedding_rate})
         result = {"supervised": self._optimizer(groups, s.learning_rate)}
         if own:
@@ -178,7 +186,7 @@ class Trainer:
 
     @property
     def _own(self) -> bool:
-        """Whether rows get their own embeddings during the training."""
+        """Whether rows get vectors of their own."""
         return bool(self.network.architecture.n_embedded)
 
     @property
@@ -207,13 +215,13 @@ class Trainer:
         s = self.schedule
         self.network.train()
         while self.pretrained < self._n_pretrain:
-            # Stop where embeddings become free, and at the end.
+            # Stop where rows get their own vectors, and at the end.
             end = s.pretrain if self.pretrained < s.pretrain else self._n_pretrain
             n_steps = min(s.graph_steps or 1, end - self.pretrained)
             self._batches("graph", self._graph_step, n_steps)
             self.pretrained += n_steps
             if self._own and self.pretrained == s.pretrain:
-                self._free_embeddings()
+                self._scale_rates(_FREE_RATE, "contexts")
             yield n_steps
         if not self.round:
             self._weigh_graph()
@@ -225,10 +233,6 @@ class Trainer:
                 self._look()
             yield s.supervised_steps + self._graph_steps
 
-    def _free_embeddings(self) -> None:
-        self.network.free_embeddings(self.X)
-        self._scale_rates(_FREE_RATE, "contexts")
-
     def _weigh_graph(self) -> None:
         """Scale steps on the graph by lambda.
 
@@ -238,7 +242,7 @@ class Trainer:
         if self.graph is None:
             return
         if self._own and not self.schedule.pretrain:
-            self._free_embeddings()
+            self._scale_rates(_FREE_RATE, "contexts")
         self.network.scale_embeddings(self.X)
         self._scale_rates(self.schedule.lam, "graph", "own graph", "contexts")
 
@@ -285,31 +289,43 @@ class Trainer:
         numbers, places = np.unique(drawn.rows, return_inverse=True)
         rows = torch.from_numpy(numbers).to(self.device)
         others = torch.from_numpy(drawn.contexts).to(self.device)
-        embedded = self.network.embed(self._rows(numbers), rows)
+        free = self.pretrained >= s.pretrain
+        embedded = self.network.embed(self._rows(numbers), rows if free else None)
         embedded = embedded[torch.from_numpy(places).to(self.device)]
         scores = (embedded * self.contexts(others)).sum(dim=1)
         loss = graph_loss(scores, torch.from_numpy(drawn.signs).to(self.device), s.graph_loss)
-        free = self._own and bool(self.network.freed)
-        self._step(("own graph" if free else "graph", "contexts"), loss)
+        self._step(("graph", "contexts", *(["own graph"] if free else [])), loss)
         return loss.detach()
 
     def _supervised_step(self) -> torch.Tensor:
-        """Minimise L_s on one batch of labelled rows (Algorithm 2, lines 6 to 10).
+        """Minimise L_s on one batch (Algorithm 2, lines 6 to 10).
 
-        L_s is divided by the number of pairs, so that one learning rate suits batches of any size.
+        A batch has ``batch_rows`` labelled rows, and the rows of half as many given pairs; all
+        known pairs among them count. L_s is divided by their number, so that one learning rate
+        suits batches of any size.
         """
         size = min(self.schedule.batch_rows, len(self.labelled))
         drawn = np.sort(self.rng.choice(self.labelled, size, replace=False))
+        if self.pairs is not None:
+            size = min(self.schedule.batch_rows // 2, len(self.ends))
+            drawn = np.union1d(drawn, self.rng.choice(self.ends, size, replace=False))
         u = self.network(self._rows(drawn), torch.from_numpy(drawn).to(self.device))
         loss = self._supervised_loss(u, drawn)
         self._step(("supervised", "own"), loss)
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
-        similar = torch.from_numpy(self.labels.same(rows, rows)).to(self.device)
-        pairs = max(1, len(rows) * (len(rows) - 1))
-        total = self.pairwise_loss(u, similar) + self.schedule.eta * quantization(u)
-        return total / pairs
+        similar, known = self.labels.same(rows, rows), []
+        n_pairs = len(rows) * (len(rows) - 1)
+        if self.pairs is not None:
+            given = self.signs[rows][:, rows].toarray()
+            similar = np.where(given == 0, similar, given > 0)
+            labelled = np.isin(rows, self.labelled)
+            counting = np.outer(labelled, labelled) | (given != 0)
+            np.fill_diagonal(counting, False)
+            n_pairs, known = int(counting.sum()), [torch.from_numpy(counting).to(self.device)]
+        loss = self.pairwise_loss(u, torch.from_numpy(similar).to(self.device), *known)
+        return (loss + self.schedule.eta * quantization(u)) / max(1, n_pairs)
 
     def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
         used = [self.optimizers[name] for name in names if name in self.optimizers]

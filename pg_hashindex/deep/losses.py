@@ -8,33 +8,40 @@ from torch.nn import functional as F  # noqa: N812
 
 __all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
 
-#: Takes projections u (n, n_bits) and which rows share a label, bool (n, n). Returns the loss of
-#: all pairs of two rows, a float32 scalar with a gradient.
-PairwiseLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+#: Takes projections u (n, n_bits) and which rows are similar, bool (n, n). Returns the loss of all
+#: pairs of two rows, a float32 scalar with a gradient. If pairs are given one by one, it is also
+#: told which pairs are known, bool (n, n), and leaves out the others.
+PairwiseLoss: TypeAlias = Callable[..., torch.Tensor]
 
 GraphLoss: TypeAlias = Literal["logistic", "square"]
 
 
-def dpsh_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+def dpsh_loss(
+    u: torch.Tensor, similar: torch.Tensor, known: torch.Tensor | None = None, scale: float = 1.0
+) -> torch.Tensor:
     """Compute the negative log-likelihood of which pairs are similar (equation 4, first term).
 
     With Theta = u_i'u_j / 2, the sum of log(1 + exp(Theta)) - s Theta over all ordered pairs of two
     rows. log(1 + exp(x)) is computed as softplus, which neither overflows nor cancels.
 
-    ``u`` is float32 (n, n_bits), ``similar`` bool (n, n). ``scale`` is a factor of Theta; below 1,
-    pairs that are right keep counting.
+    ``u`` is float32 (n, n_bits), ``similar`` bool (n, n). Only pairs in ``known``, bool (n, n),
+    count, all of them by default. ``scale`` is a factor of Theta; below 1, pairs that are right
+    keep counting.
     """
-    return _of_pairs(u, similar, scale).sum()
+    known = _pairs(similar, known)
+    return (_losses(u, similar, scale) * known).sum()
 
 
-def balanced_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+def balanced_loss(
+    u: torch.Tensor, similar: torch.Tensor, known: torch.Tensor | None = None, scale: float = 1.0
+) -> torch.Tensor:
     """Compute `dpsh_loss` with half of the weight on similar pairs and half on others.
 
     With c classes of equal size one pair in c is similar, so the other pairs would outweigh them.
     """
-    losses = _of_pairs(u, similar, scale)
-    pairs = losses.numel() - len(losses)
-    n_similar = int(similar.sum()) - int(similar.diagonal().sum())
+    known = _pairs(similar, known)
+    losses = _losses(u, similar, scale) * known
+    pairs, n_similar = int(known.sum()), int((similar & known).sum())
     if not 0 < n_similar < pairs:
         return losses.sum()
     of_similar = losses[similar].sum()
@@ -44,10 +51,15 @@ def balanced_loss(u: torch.Tensor, similar: torch.Tensor, scale: float = 1.0) ->
     return result
 
 
-def _of_pairs(u: torch.Tensor, similar: torch.Tensor, scale: float) -> torch.Tensor:
+def _losses(u: torch.Tensor, similar: torch.Tensor, scale: float) -> torch.Tensor:
     theta = u @ u.T * (scale / 2)
-    losses = F.softplus(theta) - similar * theta
-    return losses - torch.diag(losses.diagonal())
+    return F.softplus(theta) - similar * theta
+
+
+def _pairs(similar: torch.Tensor, known: torch.Tensor | None) -> torch.Tensor:
+    """Return which pairs count, bool (n, n): known ones of two rows."""
+    others = ~torch.eye(len(similar), dtype=torch.bool, device=similar.device)
+    return others if known is None else others & known
 
 
 def quantization(u: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,8 @@
 
     u = M' [phi(x); psi(e)] + v                                     (equation 3)
 
-phi is a perceptron, or CNN-F for images; e is xi(x), a perceptron, in the inductive variant, and a
-free parameter of each row in the transductive variant. Without embeddings it is the network of
-DPSH.
+phi is a perceptron, or CNN-F for images; e is xi(x), a perceptron, to which the transductive
+variant adds a free vector of each row. Without embeddings it is the network of DPSH.
 """
 
 import math
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..errors import InvalidInputError
+from ..hashers._common.relations import SparseRows
 from ..models.network import Network
 from .cnn import CNNF
 
@@ -41,7 +41,7 @@ class Architecture:
     ``hidden`` are the hidden layers of phi if it is a perceptron; the last gives the features.
     ``image_shape`` and ``input_size`` are those of `CNNF`. ``embedding_size`` is the size of e and
     of psi(e), 0 for none, and ``embedding_hidden`` are the hidden layers of xi. ``n_embedded`` rows
-    have their own embedding; 0 if xi makes them.
+    have a vector of their own in their embedding.
     """
 
     dimension: int
@@ -99,7 +99,6 @@ class HashNetwork(nn.Module):
                     nn.Embedding, a.n_embedded, size, sparse=True
                 )
                 nn.init.zeros_(self.embeddings.weight)
-                self.register_buffer("freed", torch.zeros(1, dtype=torch.bool))
             self.psi = _linear(size, size, math.sqrt(2 / size), generator)
             width += size
         self.head = _linear(width, a.n_bits, _HEAD_DEVIATION, generator)
@@ -107,7 +106,6 @@ class HashNetwork(nn.Module):
 
     mean: torch.Tensor
     scale: torch.Tensor
-    freed: torch.Tensor
 
     def set_statistics(self, mean: NDArray[np.floating], scale: float) -> None:
         """Set the mean that perceptrons subtract from rows, and the scale that they divide by."""
@@ -122,23 +120,12 @@ class HashNetwork(nn.Module):
     def embed(self, X: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
         """Return embeddings, float32 (n, embedding_size), of rows (n, d).
 
-        Row numbers, int64 (n,), are needed if rows have their own embeddings.
+        Row numbers, int64 (n,), are needed if rows have vectors of their own.
         """
-        result: torch.Tensor
-        if self.architecture.n_embedded and self.freed:
-            result = self.embeddings(rows)
-        else:
-            result = self.xi(self.standardized(X))
+        result: torch.Tensor = self.xi(self.standardized(X))
+        if self.architecture.n_embedded and rows is not None:
+            result = result + self.embeddings(rows)
         return result
-
-    @torch.no_grad()
-    def free_embeddings(self, X: NDArray[np.float32]) -> None:
-        """Give each row (n, d) its own embedding from now on, starting from xi of the row."""
-        device = self.mean.device
-        for start in range(0, len(X), _ROWS):
-            block = torch.tensor(X[start : start + _ROWS], device=device)
-            self.embeddings.weight[start : start + _ROWS] = self.xi(self.standardized(block))
-        self.freed.fill_(True)
 
     @torch.no_grad()
     def scale_embeddings(self, X: NDArray[np.float32]) -> None:
@@ -175,7 +162,7 @@ class HashNetwork(nn.Module):
     ) -> NDArray[np.float32]:
         """Compute the projections of rows (n, d), in blocks, float32 (n, n_bits).
 
-        Row numbers matter if rows have their own embeddings; by default they are 0, 1, 2, ...
+        Row numbers matter if rows have vectors of their own; by default they are 0, 1, 2, ...
         """
         was_training, _ = self.training, self.eval()
         size = _ROWS if self.architecture.image_shape is None else _IMAGES
@@ -187,6 +174,16 @@ class HashNetwork(nn.Module):
             result[start : start + size] = self(block, rows).cpu().numpy()
         self.train(was_training)
         return result
+
+    @torch.no_grad()
+    def place(self, X: NDArray[np.float32], shares: SparseRows) -> NDArray[np.float32]:
+        """Compute the projections of new rows (q, d), which have shares (q, n) in known rows."""
+        own = self.embeddings.weight.numpy()
+        self.embeddings.weight = nn.Parameter(torch.from_numpy((shares @ own).astype(np.float32)))
+        try:
+            return self.project(X, torch.device("cpu"))
+        finally:
+            self.embeddings.weight = nn.Parameter(torch.from_numpy(own))
 
     def to_network(self) -> Network:
         """Return the network as a model keeps it."""

@@ -24,6 +24,7 @@ def load_sample(
     pairs: str | None = None,
     triplets: str | None = None,
     graph: str | None = None,
+    graph_features: str | None = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
 ) -> Sample:
@@ -38,6 +39,8 @@ def load_sample(
     graph : str, optional
         Name of an array of edges: a row number and an object's number, integers (e, 2), or these
         and a weight above 0, (e, 3). The weights of repeated edges add up.
+    graph_features : str, optional
+        Name of an array of vectors, (n, k), to make the graph from.
     rows : int
         Most rows to take: first those that pairs and triplets name, then labelled ones, then
         others, drawn without replacement.
@@ -50,6 +53,7 @@ def load_sample(
         array is not usable.
     """
     named = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
+    named["graph_features"] = graph_features
     wanted = {what: name for what, name in named.items() if name is not None}
     try:
         # Open here, since NumPy leaves a damaged archive open.
@@ -80,6 +84,7 @@ def load_sample(
         known.get("pairs"),
         known.get("triplets"),
         None if edges is None else graph_of_edges(edges, len(X)),
+        known.get("graph_features"),
     )
     chosen = _chosen(len(X), supervision, rows, random_state)
     kept = supervision.restricted_to(chosen)
@@ -90,6 +95,7 @@ def load_sample(
         kept.pairs,
         kept.triplets,
         kept.graph,
+        kept.graph_features,
     )
 
 

@@ -43,6 +43,7 @@ def train(
     pairs: ArrayLike | None = None,
     triplets: ArrayLike | None = None,
     graph: ArrayLike | SparseRows | None = None,
+    graph_features: ArrayLike | None = None,
     n_bits: int | None = None,
     levels: Levels = 2,
     codes: RowCodes = "hashed",
@@ -64,7 +65,7 @@ def train(
         Name of the model.
     method : str
         A key of ``HASHERS``.
-    y, pairs, triplets, graph : array-like, optional
+    y, pairs, triplets, graph, graph_features : array-like, optional
         Supervision, for methods that learn from it; see `Hasher.fit`.
     n_bits : int, optional
         Projections to learn. Each takes a bit of a code, or two with 4 levels. Every method but
@@ -104,6 +105,7 @@ def train(
         If a parameter or the rows cannot be used, or the rows are too few.
     """
     known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    known["graph_features"] = graph_features
     hasher = hasher_for(
         method,
         [what for what, value in known.items() if value is not None],
@@ -153,7 +155,7 @@ def hasher_for(
     ----------
     method, n_bits, levels, codes, metric, random_state, preset, parameters, progress
         As for `train`.
-    known : collection of {"labels", "pairs", "triplets", "graph"}
+    known : collection of {"labels", "pairs", "triplets", "graph", "graph_features"}
         The supervision that there will be.
 
     Returns
@@ -216,7 +218,14 @@ def _fit(
     else:
         rows, kept = X[seen], supervision.restricted_to(seen)
     y = None if kept.labels is None else kept.labels.indicator
-    hasher.fit(rows, y, pairs=kept.pairs, triplets=kept.triplets, graph=kept.graph)
+    hasher.fit(
+        rows,
+        y,
+        pairs=kept.pairs,
+        triplets=kept.triplets,
+        graph=kept.graph,
+        graph_features=kept.graph_features,
+    )
     return X, seen, hidden, supervision.labels
 
 
@@ -256,15 +265,11 @@ def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> N
 def check_method_takes(method: str, known: Collection[str]) -> None:
     """Refuse supervision that a method does not learn from, or the lack of what it needs."""
     for what in known:
-        taking = [
-            name
-            for name, kind in HASHERS.items()
-            if (kind.takes_graph if what == "graph" else what in kind.learns_from)
-        ]
+        taking = [name for name, kind in HASHERS.items() if kind.takes(what)]
         if method not in taking:
+            what = "a graph" if what.startswith("graph") else what
             raise InvalidInputError(
-                f"{method} does not learn from {'a graph' if what == 'graph' else what}; those "
-                f"that do: {', '.join(taking) or 'none'}"
+                f"{method} does not learn from {what}; those that do: {', '.join(taking) or 'none'}"
             )
     needed = HASHERS[method].learns_from if method in HASHERS else ()
     if needed and not set(needed) & set(known):

@@ -57,6 +57,8 @@ class Sample:
         Three row numbers: the first row is nearer to the second than to the third.
     graph : scipy.sparse.csr_array, float32 (n, m), optional
         Weights of the edges between rows and objects, as ``fit`` takes them.
+    graph_features : floating (n, k), optional
+        Vectors to make a graph from.
     """
 
     X: NDArray[Any]
@@ -65,6 +67,7 @@ class Sample:
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
     graph: SparseRows | None = None
+    graph_features: NDArray[Any] | None = None
 
 
 def sample_table(
@@ -76,6 +79,7 @@ def sample_table(
     pairs: str | None = None,
     triplets: str | None = None,
     graph: str | None = None,
+    graph_features: str | None = None,
     id_column: str | None = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
@@ -108,6 +112,9 @@ def sample_table(
         one object), or three, with a weight above 0. Weights of repeated edges add up; edges of
         rows that are not drawn are left out. Queries of all three kinds may only read. Keys may
         have any type that casts to the type of the key.
+    graph_features : str, optional
+        A column of type ``vector`` or ``halfvec`` to make the graph from, instead of ``column``; no
+        drawn row may be without.
     id_column : str, optional
         The key that pairs, triplets and the graph name; the primary key by default.
     rows : int
@@ -137,7 +144,7 @@ def sample_table(
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)
-            if pairs is not None or triplets is not None or graph is not None:
+            if any(what is not None for what in (pairs, triplets, graph, graph_features)):
                 source = source.with_key(id_column)
             relations = []
             if pairs is not None:
@@ -145,12 +152,30 @@ def sample_table(
             if triplets is not None:
                 relations.append(Relations.read(source, "triplets", triplets))
             edges = None if graph is None else Edges.find(source, graph)
+            beside = None
+            if graph_features is not None:
+                beside = TableSource.find(connection, table, graph_features).with_key(id_column)
             with progress_bar("reading", min(rows, source.estimate), progress) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             sample = _as_sample(drawn, relations, source)
-            if edges is None:
-                return sample
-            return replace(sample, graph=edges.read([row.key or "" for row in drawn]))
+            keys = [row.key or "" for row in drawn]
+            if edges is not None:
+                sample = replace(sample, graph=edges.read(keys))
+            if beside is not None:
+                sample = replace(sample, graph_features=_features(beside, keys))
+            return sample
+
+
+def _features(source: TableSource, keys: list[str]) -> NDArray[np.float32]:
+    """Read the vectors of the rows of some keys, in their order."""
+    found = {row.key: row for row in source.read(source.has_key(keys))}
+    if missing := [key for key in keys if key not in found]:
+        raise InvalidInputError(
+            f"{len(missing)} of {len(keys)} rows have no vector in column {source.vector!r}, which "
+            f"the graph is made from, the first is that with {source.key} = {missing[0]}; give "
+            "each row one"
+        )
+    return source.vectors_of([found[key] for key in keys])
 
 
 def _draw(

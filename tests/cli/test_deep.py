@@ -212,9 +212,40 @@ def test_a_training_goes_on_from_its_checkpoint(
     assert "remove this one to start over" in other.stderr
 
 
+PAIRS = """
+SELECT a.id, b.id, a.topic = b.topic FROM things a, things b
+WHERE a.id < 100 AND b.id < 100 AND a.id % 10 = 0 AND b.id > a.id
+"""
+
+
+@pytest.mark.usefixtures("things")
+def test_pairs_and_a_graph_of_another_column(on: Run, connection: Connection) -> None:
+    """Pairs in place of labels; a vector of two dimensions says which rows are joined."""
+    connection.execute("ALTER TABLE things ADD side halfvec(2)")
+    connection.execute("UPDATE things SET side = format('[%s, 1]', id % 2)::halfvec")
+    rows = ("--table", "things", "--column", "v")
+    beside = ("--graph-column", "side")
+    # Rows of one side are equal; the others are at a distance of 1.
+    shape = {"radius": 0.5, "graph": "neighbours", "edge_weights": "binary"}
+    trained = on(*training("bgdh", *rows, "--pairs", PAIRS, *beside, "--json", **shape))
+    graph = json.loads(trained.stdout)["training"]["graph"]
+    assert graph["objects"] == graph["rows"] >= 360
+    assert graph["isolated_rows"] == 0
+    # Of a rows of one side and b of the other there are a (a - 1) + b (b - 1) edges.
+    assert graph["edges"] in {
+        a * (a - 1) + b * (b - 1) for a in range(160, 201) for b in [graph["rows"] - a]
+    }
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--graph-column", "topic"), "column 'topic' of things is of type text, not vector"),
+        (("--graph-column", "none"), "has no column 'none'"),
+        (("--graph-column", "w"), "399 of 400 rows have no vector in column 'w'"),
+        (("--param", "radius=0.001"), "radius=0.001 joins no object with two rows"),
+        (("--param", "radius=1000"), "edges, too many to tell rows apart"),
+        (("--pairs", "SELECT 1, 5000, 1"), "name a row with id = 5000, but things has none"),
         (("--param", "hidden=64"), "hidden must be the sizes of 1 hidden layer or more, as a list"),
         (("--param", "hidden=64,32"), "as a list, got '64,32'"),
         (("--param", "validation=0.9"), "a number from 0 to 0.5, got 0.9"),
@@ -227,7 +258,11 @@ def test_a_training_goes_on_from_its_checkpoint(
     ],
 )
 @pytest.mark.usefixtures("things")
-def test_refused_in_a_line(on: Run, options: tuple[str, ...], message: str) -> None:
+def test_refused_in_a_line(
+    on: Run, connection: Connection, options: tuple[str, ...], message: str
+) -> None:
+    connection.execute("ALTER TABLE things ADD w vector(3)")
+    connection.execute("UPDATE things SET w = '[1, 2, 3]' WHERE id = 3")
     refused = on(*training("bgdh", *TABLE), *options, code=3)
     assert message in refused.stderr
     assert refused.stderr.splitlines()[-1].startswith("Error: ")

@@ -165,6 +165,7 @@ def test_losses_fall(variant: str) -> None:
         {"graph": "neighbours"},
         {"edge_weights": "binary"},
         {"rho": 0.5},
+        {"radius": 5.0},
         {"graph_loss": "square"},
         {"positive": 0.2},
         {"walk_length": 1},
@@ -249,6 +250,7 @@ def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.M
         ({"supervised_steps": 0}, "supervised_steps must be .* 0"),
         ({"batch_contexts": 0}, "batch_contexts must be .* 0"),
         ({"rho": 0}, "rho must be .* 0"),
+        ({"radius": 0}, "radius must be .* 0"),
         ({"context_rate": -1.0}, "context_rate must be .* -1"),
         ({"embedding_rate": float("nan")}, "embedding_rate must be .* nan"),
         ({"lam": -0.5}, "lam must be .* -0.5"),
@@ -267,3 +269,94 @@ def test_refuses_what_float32_cannot_hold() -> None:
         bgdh().fit(task.X.astype(np.float64) * 1e30, task.y)
     with pytest.raises(InvalidInputError, match="have 17000 units side by side"):
         bgdh(hidden=(9000,), embedding_hidden=(8000,)).check_parameters()
+
+
+def test_the_graph_may_come_from_other_vectors() -> None:
+    """Rows say nothing here, and features beside them do; the network sees the rows."""
+    task, clear = Task.draw(0, spread=0.0, labelled=2), Task.draw(0, spread=3.0, labelled=2)
+    hasher = bgdh(**TRANSDUCTIVE).fit(task.X, task.y, graph_features=clear.X)
+    assert task.of_unlabelled(hasher) > task.of_unlabelled(bgdh(**TRANSDUCTIVE).fit(task.X, task.y))
+    landmarks = bgdh(rounds=1, pretrain=1, normalize="l2").fit(task.X, task.y)
+    assert landmarks.training_["graph"]["edges"] == 3 * ROWS
+
+
+SHORT = TRANSDUCTIVE | {"rounds": 2, "pretrain": 5}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"graph": "neighbours"}, {"graph": "neighbours", "radius": 4.5}, {"normalize": "l2"}],
+    ids=str,
+)
+def test_a_training_row_is_placed_by_its_edges(params: dict[str, Any]) -> None:
+    """Written out: shares in objects, from there in rows, and equation 3 with their mean vector."""
+    task = Task.draw(0, spread=1.0, labelled=10)
+    hasher = bgdh(**SHORT, **params).fit(task.X, task.y)
+    rows = task.X / np.linalg.norm(task.X, axis=1)[:, None] if "normalize" in params else task.X
+    new = task.queries[:30]
+    seen = new / np.linalg.norm(new, axis=1)[:, None] if "normalize" in params else new
+    network, graph = hasher._of_rows
+    objects = hasher._objects
+    assert objects is not None
+    squares = ((seen[:, None].astype(float) - objects) ** 2).sum(axis=2)
+    limit = params.get("radius", 0) ** 2 or np.sort(squares, axis=1)[:, 2:3] + 1e-9
+    weights = np.where(squares < limit, np.exp(-squares / graph.width), 0)
+    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+    if "graph" not in params:
+        back = graph.edges.toarray().T
+        weights = weights @ (back / np.maximum(back.sum(axis=1, keepdims=True), 1e-300))
+        weights /= weights.sum(axis=1, keepdims=True)
+    else:
+        assert np.array_equal(objects, rows)
+    placed = weights.any(axis=1)
+    u = network.place(seen[placed].astype(np.float32), scipy.sparse.csr_array(weights[placed]))
+    before = hasher.codes_.copy()
+    found = hasher.place(new[placed])
+    assert np.array_equal(np.unpackbits(found, axis=1)[:, :BITS], u > 0)
+    # The model knows them from now on, and the rows of the training as before.
+    assert np.array_equal(hasher.to_model("m").encode(new[placed]), found)
+    assert np.array_equal(hasher.encode(task.X), before)
+    assert np.array_equal(hasher.place(task.X[:9]), before[:9])
+
+
+def test_rows_are_placed_by_given_edges() -> None:
+    """By an edge to one row, a row with the same vector gets the code of that row."""
+    task = Task.draw(0, spread=1.0, labelled=10)
+    tags = task.tags(0)
+    hasher = bgdh(**SHORT).fit(task.X, task.y, graph=tags)
+    shifted = task.X[:5] + np.float32(1e-6)
+    found = hasher.place(shifted, graph=np.eye(ROWS)[:5])
+    assert np.array_equal(found, hasher.codes_[:5])
+    assert len(hasher.place(task.queries[:4], graph=tags[:4] @ tags.T)) == 4
+    for graph, message in (
+        (None, "the training had a given graph; give the edges of new rows to its 500 rows"),
+        (np.ones((2, ROWS - 1)), "the graph has 499 columns, but there are 500 training rows"),
+        (np.ones((1, ROWS)), "the graph has 1 rows, but there are 2 vectors"),
+        (np.eye(ROWS)[:2] * [[1], [0]], "1 of 2 rows have no edge .* the first is row 1"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            hasher.place(task.queries[:2], graph=graph)
+    with pytest.raises(InvalidInputError, match="placed in the transductive variant; use encode"):
+        bgdh(rounds=1, pretrain=1).fit(task.X, task.y).place(task.queries)
+
+
+def test_rows_are_placed_by_features() -> None:
+    task, clear = Task.draw(0, spread=0.0, labelled=2), Task.draw(0, spread=3.0, labelled=2)
+    hasher = bgdh(**SHORT).fit(task.X, task.y, graph_features=clear.X)
+    assert len(hasher.place(task.queries, graph_features=clear.queries)) == 200
+    with pytest.raises(InvalidInputError, match="graph_features are needed here"):
+        hasher.place(task.queries)
+    with pytest.raises(InvalidInputError, match="there are 3 graph_features for 200 rows"):
+        hasher.place(task.queries, graph_features=clear.queries[:3])
+    with pytest.raises(InvalidInputError, match="so graph_features have no use"):
+        bgdh(**SHORT).fit(task.X, task.y).place(task.queries, graph_features=clear.queries)
+
+
+def test_refuses_features_that_do_not_fit() -> None:
+    task = Task.draw(0, spread=1.0, labelled=2)
+    with pytest.raises(InvalidInputError, match="3 rows of features for the graph of 500 rows"):
+        bgdh().fit(task.X, task.y, graph_features=task.X[:3])
+    with pytest.raises(InvalidInputError, match="either a graph, or features to make one from"):
+        bgdh().fit(task.X, task.y, graph=np.ones((ROWS, 2)), graph_features=task.X)
+    with pytest.raises(InvalidInputError, match="radius=0.01 joins no object with two rows"):
+        bgdh(radius=0.01, graph="neighbours").fit(task.X, task.y)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.models.model import Model
@@ -36,8 +37,6 @@ def build(architecture):
     network = fresh(architecture, 0)
     network.set_statistics(np.linspace(-1, 2, architecture.dimension), 2.5)
     generator = torch.Generator().manual_seed(1)
-    if architecture.n_embedded:
-        network.freed.fill_(True)
     with torch.no_grad():
         if architecture.n_embedded:
             network.embeddings.weight.normal_(0, 0.3, generator=generator)
@@ -72,11 +71,9 @@ def literal(network, X):
         e = x
         for level in range(len(a.embedding_hidden)):
             e = np.maximum(linear(e, f"xi.{2 * level}"), 0)
-        e = (
-            arrays["embeddings.weight"]
-            if a.n_embedded
-            else linear(e, f"xi.{2 * len(a.embedding_hidden)}")
-        )
+        e = linear(e, f"xi.{2 * len(a.embedding_hidden)}")
+        if a.n_embedded:
+            e = e + arrays["embeddings.weight"]
         features = np.hstack([features, np.maximum(linear(e, "psi"), 0)])
     return linear(features, "head")
 
@@ -107,10 +104,6 @@ def test_rows_with_embeddings_of_their_own_may_come_in_any_order():
     order = np.random.default_rng(0).permutation(ROWS)[:9]
     found = network(torch.from_numpy(X[order]), torch.from_numpy(order)).detach().numpy()
     np.testing.assert_allclose(found, literal(network, X)[order], rtol=0, atol=1e-5)
-    assert torch.equal(
-        network.embed(torch.from_numpy(X[order]), torch.from_numpy(order)),
-        network.embeddings.weight[torch.from_numpy(order)],
-    )
 
 
 @every_architecture
@@ -165,23 +158,26 @@ def test_psi_begins_from_embeddings_of_unit_variance(name, monkeypatch):
     np.testing.assert_allclose(network.psi.weight.detach(), expected, rtol=1e-5)
 
 
-def test_embeddings_become_free_where_xi_put_them(monkeypatch):
-    monkeypatch.setattr(networks, "_ROWS", 7)
+def test_new_rows_get_the_mean_of_vectors_of_rows():
+    """Row 0 those of rows 2 and 3 by weights of 1/4 and 3/4; row 1 that of row 7."""
     architecture = ARCHITECTURES["transductive"]
-    network, X = build(architecture), torch.from_numpy(rows_of(architecture))
-    network.freed.fill_(False)
-    before = network.embed(X, torch.arange(ROWS)).detach().clone()
-    network.free_embeddings(X.numpy())
-    torch.testing.assert_close(network.embeddings.weight.detach(), before)
+    network, X = build(architecture), rows_of(architecture)
+    shares = np.zeros((2, ROWS))
+    shares[0, [2, 3]], shares[1, 7] = (0.25, 0.75), 1
+    found = network.place(X[:2], scipy.sparse.csr_array(shares))
+    one, same = build(architecture), build(architecture)
     with torch.no_grad():
-        network.xi[-1].weight.zero_()
-    torch.testing.assert_close(network.embed(X, torch.arange(ROWS)).detach(), before)
+        own = one.embeddings.weight
+        own[:2] = torch.stack([own[2] / 4 + 3 * own[3] / 4, own[7]])
+    np.testing.assert_allclose(found, literal(one, X)[:2], rtol=0, atol=1e-5)
+    assert torch.equal(network.embeddings.weight, same.embeddings.weight)
 
 
 def test_equal_embeddings_have_no_size():
     network = build(ARCHITECTURES["transductive"])
     with torch.no_grad():
         network.embeddings.weight.fill_(0.5)
+        network.xi[-1].weight.zero_()
     before = network.psi.weight.clone()
     network.scale_embeddings(rows_of(ARCHITECTURES["transductive"]))
     assert torch.equal(network.psi.weight, before)

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers._common.bipartite import BipartiteGraph, anchor_graph, neighbour_graph
+from pg_hashindex.hashers._common.bipartite import (
+    BipartiteGraph,
+    anchor_graph,
+    edges_of_new_rows,
+    neighbour_graph,
+    radius_graph,
+    shares,
+)
 from pg_hashindex.hashers._common.rows import RowSource
 
 DRAWS = 200_000
@@ -301,3 +308,56 @@ def test_a_row_among_many_equal_ones_is_not_its_own_neighbour():
     assert (edges.sum(axis=1) == 2).all()
     assert not edges[:6, 6:].any()
     assert not edges[6:, :6].any()
+
+
+@pytest.mark.parametrize("weights", ["heat", "binary"])
+def test_a_radius_joins_what_is_nearer(weights):
+    """Points on a line; a distance of 2 is not below 2."""
+    X = np.array([[0.0], [1.0], [2.5], [3.0]], np.float32)
+    graph = radius_graph(RowSource(X), X, 2.0, weights, 4.0, own=True)
+    one, more, half = np.exp(-np.array([1, 2.25, 0.25]) / 4) if weights == "heat" else (1, 1, 1)
+    expected = [[0, one, 0, 0], [one, 0, more, 0], [0, more, 0, half], [0, 0, half, 0]]
+    np.testing.assert_allclose(graph.edges.toarray(), expected, rtol=1e-6)
+    objects = np.array([[0.4], [2.6]], np.float32)
+    among = radius_graph(RowSource(X), objects, 0.5, "binary", None)
+    assert among.edges.toarray().tolist() == [[1, 0], [0, 0], [0, 1], [0, 1]]
+    assert among.width == pytest.approx((0.16 + 0.01 + 0.16) / 3)
+
+
+def test_a_radius_by_brute_force_in_blocks(rows, monkeypatch):
+    monkeypatch.setattr("pg_hashindex.hashers._common.bipartite._BLOCK_PAIRS", 9 * 7)
+    squares = squared(rows[:200], rows[:9])
+    expected = literal_edges(squares, 9, "heat", 15.0) * (squares < 20)
+    graph = radius_graph(in_blocks(rows[:200]), rows[:9], 20**0.5, "heat", 15.0)
+    np.testing.assert_allclose(graph.edges.toarray(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("radius", "message"),
+    [
+        (0.5, "radius=0.5 joins no object with two rows; half of the rows have an .* within 1$"),
+        (9.0, "radius=9 gives more than 8 edges, too many to tell rows apart"),
+    ],
+)
+def test_refuses_a_radius_that_joins_none_or_most(radius, message):
+    X = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+    with pytest.raises(InvalidInputError, match=message):
+        radius_graph(RowSource(X), X, radius, "heat", None, own=True)
+
+
+def test_new_rows_are_joined_as_rows_were(rows):
+    objects = rows[:30]
+    for k, radius in ((3, None), (1, 20**0.5)):
+        source = RowSource(rows[:200])
+        graph = (
+            anchor_graph(source, objects, k, "heat", None)
+            if radius is None
+            else radius_graph(source, objects, radius, "heat", None)
+        )
+        found = edges_of_new_rows(rows[:50], objects, k, radius, "heat", graph.width)
+        np.testing.assert_allclose(found.toarray(), graph.edges[:50].toarray(), rtol=1e-4)
+
+
+def test_shares_of_a_row_sum_to_1():
+    found = shares(scipy.sparse.csr_array(np.array([[1.0, 3, 0], [0, 0, 0], [0, 0, 2]])))
+    assert found.toarray().tolist() == [[0.25, 0.75, 0], [0, 0, 0], [0, 0, 1]]

@@ -114,6 +114,8 @@ def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
     assert {(*place, graph[place]) for place in zip(*graph.nonzero(), strict=True)} == {
         (0, 1, 2.0), (5, 0, 1.0), (299, 0, 1.0),
     }  # fmt: skip
+    beside = load_sample(archive, graph_features="X", rows=100, random_state=1)
+    np.testing.assert_array_equal(beside.graph_features, beside.X)
     part = load_sample(archive, graph="clicks", rows=100, random_state=1)
     np.testing.assert_array_equal(part.X, load_sample(archive, rows=100, random_state=1).X)
     assert part.graph is not None
@@ -135,6 +137,9 @@ def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
         ({"graph": "nothing"}, "no array 'nothing'"),
         ({"graph": "tags"}, r"\(e, 3\); got int64 \(300, 4\)"),
         ({"graph": "named"}, "got <U1"),
+        ({"graph_features": "names"}, "vectors must be numbers"),
+        ({"graph_features": "pairs"}, "there are 1 rows of features for the graph of 300 rows"),
+        ({"graph": "clicks", "graph_features": "X"}, "either a graph, or features to make one"),
         ({"graph": "none"}, "no edges"),
         ({"graph": "outside"}, r"by number, 0 to 299; number 1 of them has \[300, 0\]"),
         ({"graph": "below"}, r"by number, 0 to 299; number 0 of them has \[-1, 1\]"),

@@ -215,3 +215,17 @@ def test_graphs_only_read(
         sample_table(connection, items, "embedding", graph="SELECT 1, 2")
         connection.execute("INSERT INTO items (id) VALUES (1000)")
     assert other.execute("SELECT count(*) FROM items").fetchone() == (301,)
+
+
+def test_vectors_for_a_graph_come_in_the_order_of_the_rows(
+    connection: Connection, items: str, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("ALTER TABLE items ADD side halfvec(2)")
+    connection.execute("UPDATE items SET side = format('[%s, 1]', id)::halfvec")
+    sample = sample_table(connection, items, "embedding", graph_features="side", rows=50)
+    expected = [[key, 1] for key in ids_of(sample.X, vectors)]
+    assert sample.graph_features is not None
+    assert sample.graph_features.tolist() == expected
+    connection.execute("UPDATE items SET side = NULL WHERE id IN (3, 8)")
+    with pytest.raises(InvalidInputError, match="2 of 300 rows have no vector in column 'side'"):
+        sample_table(connection, items, "embedding", graph_features="side")

@@ -118,6 +118,11 @@ class Hasher(_Parameters, ABC):
         return cls(**{**cls.paper_parameters, **parameters})
 
     @classmethod
+    def takes(cls, what: str) -> bool:
+        """Whether it learns from labels, pairs, triplets, a graph or graph_features."""
+        return cls.takes_graph if what.startswith("graph") else what in cls.learns_from
+
+    @classmethod
     def parameter_names(cls) -> list[str]:
         """Return the names of the parameters that the class takes."""
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
@@ -165,6 +170,7 @@ class Hasher(_Parameters, ABC):
         pairs: ArrayLike | None = None,
         triplets: ArrayLike | None = None,
         graph: ArrayLike | SparseRows | None = None,
+        graph_features: ArrayLike | None = None,
     ) -> Self:
         """Learn from rows.
 
@@ -185,6 +191,9 @@ class Hasher(_Parameters, ABC):
         graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
             Weights of edges between the n rows and m objects (tags, owners, words), for methods
             with ``takes_graph``; 0 means no edge.
+        graph_features : array-like (n, k), optional
+            Vectors of the rows from which these methods make their graph, instead of ``X``; they
+            are taken as they are, whatever ``normalize`` says.
 
         Raises
         ------
@@ -195,7 +204,8 @@ class Hasher(_Parameters, ABC):
         """
         before = vars(self).copy()
         try:
-            self._fit(X, {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph})
+            known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+            self._fit(X, {**known, "graph_features": graph_features})
         except BaseException:
             # A fit that fails leaves the hasher as it was before.
             vars(self).clear()
@@ -229,18 +239,18 @@ class Hasher(_Parameters, ABC):
         self.profile_ = _profile(model, rows.untransformed(), seed)
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
-        taken = {*self.learns_from, *(["graph"] if self.takes_graph else [])}
+        taken = self.learns_from
         for what, value in known.items():
             # Labels are ignored, so that one call serves methods with and without them.
-            if value is not None and what not in {*taken, "labels"}:
-                what = "a graph" if what == "graph" else what
+            if value is not None and not self.takes(what) and what != "labels":
+                what = "a graph" if what.startswith("graph") else what
                 raise InvalidInputError(f"{self.method} does not learn from {what}")
         if self.learns_from and all(known[what] is None for what in self.learns_from):
             raise InvalidInputError(
                 f"{self.method} learns from {' or '.join(self.learns_from)}; give some"
             )
         labels = known["labels"] if "labels" in taken else None
-        return Supervision.read(n_rows, labels, known["pairs"], known["triplets"], known["graph"])
+        return Supervision.read(n_rows, labels, *list(known.values())[1:])
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:

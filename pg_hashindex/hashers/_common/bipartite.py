@@ -1,14 +1,15 @@
 """Bipartite graphs between rows and objects, and contexts of rows from random walks."""
 
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
-from .kmeans import nearest_to_rows
+from ...models.layers import squared_distances
+from .kmeans import nearest_centres, nearest_to_rows
 from .rows import RowSource, row_slices
 from .supervision import SparseRows
 
@@ -18,6 +19,8 @@ _MOST_DRAWS = 100
 _LEAST_EXPONENT = -700.0
 # Distances, and rows, in a block.
 _BLOCK_PAIRS, _BLOCK_ROWS = 1 << 23, 256
+# Edges by a radius, at most; they take 16 bytes each.
+_MOST_EDGES = 20_000_000
 
 
 class Contexts(NamedTuple):
@@ -35,11 +38,12 @@ class BipartiteGraph:
     2017.
 
     Edges are a sparse matrix (n, m) of weights above 0, each edge once. A graph in which no object
-    joins two rows is refused, since no walk leaves a row.
+    joins two rows is refused, since no walk leaves a row. ``width`` is the rho of weights by
+    distance.
     """
 
-    def __init__(self, edges: SparseRows) -> None:
-        self.edges = edges
+    def __init__(self, edges: SparseRows, width: float = 0.0) -> None:
+        self.edges, self.width = edges, width
         self.n_rows, self.n_objects = edges.shape
         if not edges.nnz:
             raise InvalidInputError(
@@ -168,7 +172,7 @@ def anchor_graph(
     """
     n_nearest = min(n_nearest, len(landmarks))
     places, squares = nearest_to_rows(rows, landmarks, n_nearest)
-    return BipartiteGraph(_edges(places, squares, len(landmarks), weights, rho))
+    return _joined(_lines(places), places, squares, (rows.n_rows, len(landmarks)), weights, rho)
 
 
 def neighbour_graph(
@@ -196,21 +200,108 @@ def neighbour_graph(
         order = np.argsort(exact, axis=1, kind="stable")[:, :k]
         places[part] = np.take_along_axis(likely, order, axis=1)
         squares[part] = np.take_along_axis(exact, order, axis=1)
-    return BipartiteGraph(_edges(places, squares, n, weights, rho))
+    return _joined(_lines(places), places, squares, (n, n), weights, rho)
+
+
+def radius_graph(
+    rows: RowSource,
+    objects: NDArray[np.float32],
+    radius: float,
+    weights: Literal["heat", "binary"],
+    rho: float | None,
+    *,
+    own: bool = False,
+) -> BipartiteGraph:
+    """Join each row to all objects that are nearer than a radius.
+
+    If the objects are the rows (``own``), a row is not joined to itself. A radius that joins no
+    two, or more than half of all pairs, is refused. Other parameters are as for `anchor_graph`.
+    """
+    found: list[tuple[NDArray[Any], ...]] = []
+    n_edges = first = 0
+    most = min(_MOST_EDGES, rows.n_rows * len(objects) // 2)
+    for block in rows.blocks():
+        for part in row_slices(len(block), max(1, _BLOCK_PAIRS // len(objects))):
+            distances = squared_distances(block[part], objects)
+            numbers = first + np.arange(part.start, part.stop)
+            if own:
+                distances[np.arange(len(numbers)), numbers] = np.inf
+            if not found:
+                usual = np.sqrt(np.median(distances.min(axis=1)))
+            lines, places = np.nonzero(distances < radius**2)
+            found.append((numbers[lines], places, distances[lines, places]))
+            n_edges += len(lines)
+            if n_edges > most:
+                break
+        if n_edges > most:
+            break
+        first += len(block)
+    lines, places, squares = map(np.concatenate, zip(*found, strict=True))
+    too_many = n_edges > most
+    if too_many or np.bincount(places, minlength=1).max() < 2:
+        what = f"gives more than {most} edges, too many to tell rows apart"
+        raise InvalidInputError(
+            f"radius={radius:g} {what if too_many else 'joins no object with two rows'}; half of "
+            f"the rows have an object within {usual:g}"
+        )
+    return _joined(lines, places, squares, (rows.n_rows, len(objects)), weights, rho)
+
+
+def edges_of_new_rows(
+    X: NDArray[np.float32],
+    objects: NDArray[np.float32],
+    n_nearest: int,
+    radius: float | None,
+    weights: Literal["heat", "binary"],
+    width: float,
+) -> SparseRows:
+    """Join new rows (q, d) to the objects of a graph as its rows were; ``width`` is its own."""
+    squares: NDArray[np.floating]
+    if radius is None:
+        mean = objects.mean(axis=0, dtype=np.float64).astype(np.float32)
+        places, squares = nearest_centres(X - mean, objects - mean, min(n_nearest, len(objects)))
+        lines = _lines(places)
+    else:
+        distances = squared_distances(X, objects)
+        lines, places = np.nonzero(distances < radius**2)
+        squares = distances[lines, places]
+    return _edges(lines, places, squares, (len(X), len(objects)), weights, width)
+
+
+def shares(edges: SparseRows) -> SparseRows:
+    """Scale the edges of each row to a sum of 1; rows without edges stay so."""
+    totals = np.asarray(edges.sum(axis=1), dtype=np.float64)
+    return scipy.sparse.diags_array(1 / np.where(totals > 0, totals, 1)) @ edges
+
+
+def _lines(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    return np.repeat(np.arange(len(places)), places.shape[1])
+
+
+def _joined(
+    lines: NDArray[np.intp],
+    places: NDArray[np.intp],
+    squares: NDArray[np.floating],
+    shape: tuple[int, int],
+    weights: Literal["heat", "binary"],
+    rho: float | None,
+) -> BipartiteGraph:
+    width = float(squares.mean(dtype=np.float64)) if rho is None else rho
+    return BipartiteGraph(_edges(lines, places, squares, shape, weights, width), width)
 
 
 def _edges(
+    lines: NDArray[np.intp],
     places: NDArray[np.intp],
-    squares: NDArray[np.float32],
-    n_objects: int,
+    squares: NDArray[np.floating],
+    shape: tuple[int, int],
     weights: Literal["heat", "binary"],
-    rho: float | None,
+    width: float,
 ) -> SparseRows:
-    n, k = places.shape
-    values = np.ones(n * k)
-    width = float(squares.mean(dtype=np.float64)) if rho is None else rho
+    """Return edges from rows, rising, to places, which are this far apart."""
+    values = np.ones(squares.size)
     if weights == "heat" and width:
-        exponents = -squares.astype(np.float64) / width
-        values = np.exp(np.maximum(exponents, _LEAST_EXPONENT)).ravel()
-    starts = np.arange(0, n * k + 1, k)
-    return scipy.sparse.csr_array((values, places.ravel(), starts), shape=(n, n_objects))
+        exponents = -squares.astype(np.float64).ravel() / width
+        values = np.exp(np.maximum(exponents, _LEAST_EXPONENT))
+    starts = np.searchsorted(lines, np.arange(shape[0] + 1))
+    return scipy.sparse.csr_array((values, places.ravel(), starts), shape=shape)

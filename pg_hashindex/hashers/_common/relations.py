@@ -59,18 +59,24 @@ def _check_row_numbers(what: str, numbers: NDArray[np.intp], n_rows: int) -> Non
         )
 
 
-def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
+def read_graph(
+    graph: ArrayLike | SparseRows, n_rows: int, n_objects: int | None = None
+) -> SparseRows:
     """Check a bipartite graph, (n, m) weights of edges between rows and objects, dense or sparse.
 
     Weights of an edge that is given more than once add up. Returns a sparse float32 matrix with
-    rising columns, without zeros, and without the objects that have no edge. The given matrix is
-    not changed.
+    rising columns, without zeros, and without the objects that have no edge, unless ``n_objects``
+    says how many there must be. The given matrix is not changed.
     """
     given = _as_matrix(graph)
     if given.shape[0] != n_rows:
         raise InvalidInputError(
             f"the graph has {given.shape[0]} rows, but there are {n_rows} vectors; it needs a row "
             "for each, if without an edge"
+        )
+    if n_objects not in (None, given.shape[1]):
+        raise InvalidInputError(
+            f"the graph has {given.shape[1]} columns, but there are {n_objects} training rows"
         )
     # Convert before summing: bytes would overflow, and booleans would not add up.
     entries = scipy.sparse.coo_array(given).astype(np.float64)
@@ -88,6 +94,8 @@ def read_graph(graph: ArrayLike | SparseRows, n_rows: int) -> SparseRows:
     # A weight that became 0 was an edge, so it is refused like one that became infinite.
     beyond = np.where(weights > 0, weights, np.float32(np.nan))
     _check_weights(beyond, summed.tocoo(), "must be within the range of float32")
+    if n_objects is not None:
+        return scipy.sparse.csr_array((weights, summed.indices, summed.indptr), summed.shape)
     objects, columns = np.unique(summed.indices, return_inverse=True)
     shape = (n_rows, len(objects))
     return scipy.sparse.csr_array((weights, columns, summed.indptr), shape=shape)

@@ -1,4 +1,4 @@
-"""Supervision of training rows: labels, pairs, triplets and a graph, in one checked form."""
+"""Supervision of training rows: labels, pairs, triplets and graphs, in one checked form."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...models.vectors import as_array
+from ...models.vectors import as_array, as_rows
 from .relations import SparseRows as SparseRows
 from .relations import read_graph, read_pairs, read_triplets
 from .rows import RowSource
@@ -139,12 +139,14 @@ class Supervision:
 
     Pairs are intp (p, 3), triplets (t, 3). The graph is sparse float32 (n, m) with weights above 0;
     after `read` each object has an edge, after `restricted_to` some objects may have none.
+    ``graph_features`` (n, k) are vectors to make a graph from, instead of the rows.
     """
 
     labels: Labels | None = None
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
     graph: SparseRows | None = None
+    graph_features: NDArray[np.floating] | None = None
 
     def related_rows(self) -> NDArray[np.intp]:
         """Return the numbers of the rows that pairs or triplets name, rising."""
@@ -161,7 +163,8 @@ class Supervision:
         )
         labels = None if self.labels is None else self.labels.take(rows)
         graph = None if self.graph is None else self.graph[rows]
-        return Supervision(labels, pairs, triplets, graph)
+        features = None if self.graph_features is None else self.graph_features[rows]
+        return Supervision(labels, pairs, triplets, graph, features)
 
     def _relations(self) -> tuple[tuple[NDArray[np.intp] | None, int], ...]:
         return (self.pairs, 2), (self.triplets, 3)
@@ -174,13 +177,24 @@ class Supervision:
         pairs: ArrayLike | None = None,
         triplets: ArrayLike | None = None,
         graph: ArrayLike | SparseRows | None = None,
+        graph_features: ArrayLike | None = None,
     ) -> "Supervision":
         """Check what ``fit`` takes."""
+        if graph is not None and graph_features is not None:
+            raise InvalidInputError("give either a graph, or features to make one from, not both")
+        features = None
+        if graph_features is not None:
+            features = as_rows(graph_features)
+            if len(features) != n_rows:
+                raise InvalidInputError(
+                    f"there are {len(features)} rows of features for the graph of {n_rows} rows"
+                )
         return cls(
             None if y is None else Labels.read(y, n_rows),
             None if pairs is None else read_pairs(pairs, n_rows),
             None if triplets is None else read_triplets(triplets, n_rows),
             None if graph is None else read_graph(graph, n_rows),
+            features,
         )
 
 
