@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from .learning import Schedule
     from .networks import Architecture
 
-__all__ = ["BGDH"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BGDH(DPSH):

@@ -6,8 +6,6 @@ from typing import Literal, TypeAlias
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["GraphLoss", "PairwiseLoss", "balanced_loss", "dpsh_loss", "graph_loss", "quantization"]
-
 #: Takes projections u (n, n_bits) and which rows are similar, bool (n, n). Returns the loss of all
 #: pairs of two rows, a float32 scalar with a gradient. If pairs are given one by one, it is also
 #: told which pairs are known, bool (n, n), and leaves out the others.

@@ -36,14 +36,6 @@ from .table_blocks import (
     read_block,
 )
 
-__all__ = [
-    "WHY_OUTSIDE",
-    "Rebalanced",
-    "drop_unused",
-    "only_builder",
-    "rebalance",
-]
-
 #: For `outside_transactions`.
 WHY_OUTSIDE = "an access path is built in many transactions"
 

@@ -25,8 +25,6 @@ from .encoding import encoding_job
 from .landmarks import landmark_count
 from .verifying import Verifier
 
-__all__ = ["ShardBuild", "ShardVerifier", "distribute", "encode_shards"]
-
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
 _FIRST_PAGES = 32
 _BATCH_SECONDS = 1.0

@@ -27,8 +27,6 @@ from ..index.verifying import as_bits, differing, draw_codes, percent_of_codes
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
 
-__all__ = ["CodeChecks", "Finding", "Health", "Status", "check"]
-
 #: From the best to the worst. A check that could not be made is "unknown", and stands for no fault.
 Status = Literal["ok", "unknown", "warning", "broken"]
 

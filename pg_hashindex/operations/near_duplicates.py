@@ -15,8 +15,6 @@ from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
 from ..quality.query_sets import draw
 
-__all__ = ["NearDuplicates", "near_duplicates", "radius_of"]
-
 # Lists of a statement, each of about 30 rows, which are compared with 16 times as many.
 _BLOCK_LISTS = 200
 # Rows turned to find the radius, and the share of copies whose codes are to be within it.

@@ -21,8 +21,6 @@ from ..index.catalog import HasRow, IndexRow, read_row
 from . import swap as swapping
 from .health import CodeChecks
 
-__all__ = ["Orphan", "Repaired", "drop_orphans", "list_orphans", "rebind", "repair"]
-
 #: A table, the column of its vectors and its key; None leaves one as it is.
 Names: TypeAlias = tuple[str | None, str | None, str | None]
 

@@ -18,10 +18,9 @@ from ..db.locks import only_one
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.access import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
-from ..quality.evaluate import Measured, measure_defaults
+from ..quality.evaluate import measure_defaults
+from ..quality.measuring import Measured
 from ..quality.query_sets import QuerySet, draw
-
-__all__ = ["Swapped", "beside", "prune", "resume", "rollback", "swap", "undo"]
 
 _QUERIES = 200
 

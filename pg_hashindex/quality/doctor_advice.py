@@ -5,16 +5,6 @@ from collections.abc import Iterator
 
 from .doctor_findings import Diagnosis, Point, Scope, Suggestion, VectorIndex
 
-__all__ = [
-    "HNSW_DIMENSIONS",
-    "advise",
-    "as_setting",
-    "expected_bytes",
-    "hnsw_bytes",
-    "hnsw_seconds",
-    "megabytes",
-]
-
 #: What pgvector indexes at most.
 HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000}
 _PAGE = 8168

@@ -10,16 +10,6 @@ from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
 from .doctor_findings import Memory, TableFacts, VectorIndex
 
-__all__ = [
-    "METRICS",
-    "CatalogIndex",
-    "check_table",
-    "locked",
-    "read_facts",
-    "read_indexes",
-    "read_memory",
-]
-
 #: Distances by pgvector's operators.
 METRICS = {"<->": "l2", "<=>": "cosine", "<#>": "ip", "<+>": "l1"}
 

@@ -14,15 +14,6 @@ from . import recall_history
 from .measuring import Measured, Measuring, OperatingPoint
 from .query_sets import QuerySet, draw, load, of_vectors
 
-__all__ = [
-    "Evaluation",
-    "Measured",
-    "OperatingPoint",
-    "default_candidates",
-    "evaluate",
-    "measure_defaults",
-]
-
 #: Numbers of candidates to try by default.
 CANDIDATES = (50, 100, 200, 400, 800)
 

@@ -17,8 +17,6 @@ from ..index.catalog import Access, IndexRow, Ranking
 from ..index.search import Hit, Search
 from .query_sets import QuerySet
 
-__all__ = ["Answers", "Measured", "Measuring", "OperatingPoint", "ask"]
-
 Query = TypeVar("Query")
 
 # The least number of queries to time, however long they take.

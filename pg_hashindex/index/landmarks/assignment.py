@@ -9,8 +9,6 @@ from ...models.vectors import as_rows
 from .groups import LandmarkGroups, place_means
 from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
 
-__all__ = ["CANCELLED", "LEAST_ROWS", "MAX_FLAT", "Landmarks", "ListMeans"]
-
 #: Up to this number, each row is compared with all landmarks: groups would save nothing.
 MAX_FLAT = 1024
 #: A centre is the mean of at least this many rows, so that it reveals none of them.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from ...hashers._common.kmeans import nearest_centres
 from ...hashers._common.rows import row_slices
 
-__all__ = ["LandmarkGroups", "place_means"]
-
 # Rounds of k-means among the landmarks, which forms the groups; more find no more neighbours.
 _ROUNDS = 4
 # The largest size of a group, in multiples of the mean: larger groups take longer to visit.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ...hashers._common.rows import row_slices
 from ...hashers._common.threads import count_blas_threads, one_blas_thread
 
-__all__ = ["Space", "in_threads", "reduced", "reducing_basis", "row_lengths", "unit_rows"]
-
 # Rows of a slice, which one thread works on: half of a batch of 10,000.
 _SLICE_ROWS = 5120
 # A basis pays if it keeps this part of the variance, with at most this part of the dimensions.

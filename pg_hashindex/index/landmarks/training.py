@@ -13,8 +13,6 @@ from .assignment import CANCELLED, LEAST_ROWS, MAX_FLAT
 from .groups import LandmarkGroups, place_means
 from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
 
-__all__ = ["landmark_count", "train_landmarks", "training_rows"]
-
 # Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
 # than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
 # embeddings twice as many visits cover no more of the true ten.

@@ -27,8 +27,6 @@ from .gathering import Bits, Lists
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["Chart", "of_advice", "of_bits", "of_history", "of_lists", "of_measurement"]
-
 # Pairs of bits in the table; there are thousands.
 _PAIRS = 20
 

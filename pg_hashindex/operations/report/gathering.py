@@ -21,8 +21,6 @@ from ...quality.recall_history import HistoryPoint, history
 from ...quality.tuning import Advice
 from ..health import Health, check
 
-__all__ = ["Bits", "Lists", "Missing", "Report", "gather"]
-
 T = TypeVar("T")
 
 _LENGTHS: LiteralString = """

@@ -12,8 +12,6 @@ from . import charts
 from .charts import Chart
 from .gathering import Missing, Report
 
-__all__ = ["check_page", "page", "save_page"]
-
 # Control characters, halves of surrogate pairs, and code points without a character.
 _NOT_IN_HTML = ("Cc", "Cs", "Cn")
 

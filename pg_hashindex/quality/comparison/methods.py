@@ -17,8 +17,6 @@ from ...hashers._common.supervision import SparseRows
 from ...models.quantization import Levels
 from .splits import Split
 
-__all__ = ["Method", "default_methods"]
-
 
 @dataclass(frozen=True)
 class Method:

@@ -20,8 +20,6 @@ from .scores import Measures, Scores, score
 from .splits import Split, Truth
 from .validation import HeldBack
 
-__all__ = ["Outcome", "Protocol", "average", "compare"]
-
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
 

@@ -23,8 +23,6 @@ from ...metrics.ranking import (
 from ...models.model import Model
 from .splits import Split, Truth
 
-__all__ = ["Measures", "Scores", "score"]
-
 
 @dataclass(frozen=True)
 class Measures:

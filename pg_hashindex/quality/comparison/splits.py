@@ -22,19 +22,6 @@ from ...models.vectors import as_rows
 from ...training.files import graph_of_edges
 from ...training.sampling import number_labels
 
-__all__ = [
-    "QUERIES",
-    "ROW_NUMBERS",
-    "TRAIN_ROWS",
-    "Split",
-    "Truth",
-    "TruthKind",
-    "draw_labelled",
-    "draw_split",
-    "load_split",
-    "scaled_rows",
-]
-
 TruthKind = Literal["label", "nearest-fraction", "nearest-k"]
 
 

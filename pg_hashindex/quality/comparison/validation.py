@@ -13,8 +13,6 @@ from .methods import Method
 from .scores import Measures, score
 from .splits import Split, Truth
 
-__all__ = ["HeldBack"]
-
 # Rows held back: a fifth, at most this many.
 _MOST_ROWS = 1_000
 

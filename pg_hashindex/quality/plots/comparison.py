@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 _PANEL_INCHES = (3.6, 3.0)
 _LEGEND_COLUMNS = 6
 _LEAST_COLUMNS = 4

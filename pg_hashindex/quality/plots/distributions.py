@@ -13,8 +13,6 @@ from .figures import COLOURS, drawing, name_panel, new_figure, number_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["bins_of", "draw_correlation", "draw_list_lengths", "draw_ones", "draw_query_times"]
-
 # Correlations below this look neutral, since chance makes them among a few hundred codes.
 _LEAST_SCALE = 0.1
 # An odd number of colours, so that one stands for 0. More would only enlarge the file.

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "check_file",
-    "check_plot",
-    "drawing",
-    "name_panel",
-    "new_figure",
-    "number_whole",
-    "plain",
-    "save_figure",
-    "scale_recall",
-    "styles",
-    "write_whole",
-]
-
 _INSTALL = "pip install 'pg_hashindex[plot]'"
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is too

@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from ..evaluate import Evaluation
     from ..recall_history import HistoryPoint
 
-__all__ = [
-    "draw_evaluation",
-    "draw_frontier",
-    "draw_history",
-    "draw_recall",
-    "draw_times",
-]
-
 _INCHES = (5.4, 3.4)
 # Labels of numbers of candidates that are closer than this would overlap.
 _APART = 1.2

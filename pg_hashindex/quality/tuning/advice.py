@@ -13,18 +13,6 @@ from ...index.search import as_count
 from ...models.model import Metric, Model
 from ...models.quantization import Levels, bits_of
 
-__all__ = [
-    "SYSTEMS",
-    "Advice",
-    "Goal",
-    "Kind",
-    "Trial",
-    "frontier",
-    "name_codes",
-    "read_advice",
-    "recommend",
-]
-
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 

@@ -12,9 +12,6 @@ from ...models import store
 from ...models.model import check_model_name
 from .advice import Advice, Trial, name_codes
 
-__all__ = ["apply", "check_free"]
-
-
 _MOST_NAME_BYTES = 40
 
 _MAY_INDEX = (

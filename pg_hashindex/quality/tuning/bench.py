@@ -35,8 +35,6 @@ from ..measuring import Answers, ask
 from .advice import Goal, Trial
 from .sample import Drawn
 
-__all__ = ["OPERATORS", "Bench", "Scratch", "scratch"]
-
 #: pgvector's operator for a metric, by its bare name.
 OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 

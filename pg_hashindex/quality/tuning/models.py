@@ -26,17 +26,6 @@ from .advice import name_codes
 from .bench import Bench
 from .sample import Effort, blocks
 
-__all__ = [
-    "BINARY",
-    "CANDIDATES",
-    "Candidate",
-    "CodeRanks",
-    "Coded",
-    "code_all",
-    "of_index",
-    "of_table",
-]
-
 #: The name of the signs of vectors, as pgvector's ``binary_quantize`` makes them.
 BINARY = "binary_quantize"
 

@@ -38,8 +38,6 @@ from .bench import Bench, scratch
 from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
 from .sample import Effort, draw
 
-__all__ = ["Step", "tune_index", "tune_table"]
-
 #: Ranking, candidates and probes of a search.
 Setting = tuple[Ranking, int, int | None]
 

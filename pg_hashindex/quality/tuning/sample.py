@@ -15,8 +15,6 @@ from ...index.search import as_count
 from ...models.model import Metric
 from ..query_sets import read_log
 
-__all__ = ["Drawn", "Effort", "blocks", "draw"]
-
 # The least number of rows: fewer do not represent the full table.
 _LEAST_ROWS = 1000
 _ROWS_PER_ANSWER = 20
