@@ -7,6 +7,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,6 +51,7 @@ _MOST_HELD_BACK = 1_000
 PairLoss = Literal["dpsh", "balanced"] | Callable[[Any, Any], Any]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPSH(Hasher):
     """A network whose codes tell which rows share a label.
 

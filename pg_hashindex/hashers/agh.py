@@ -1,5 +1,6 @@
 """AGH: anchor graph hashing, of one and two layers (Liu, Wang, Kumar & Chang, ICML 2011)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ _APART = 0.999
 _FLAT = 1e-8
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 

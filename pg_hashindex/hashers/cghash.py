@@ -1,6 +1,7 @@
 """CGHash: hash functions by column generation (Li, Lin, Shen, van den Hengel & Dick, ICML 2013)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ _RANDOM_TRIES = 100
 _MAX_BITS = 4096
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CGHash(Hasher):
     """Weighted bits from comparisons: row x is nearer to x+ than to x-.
 

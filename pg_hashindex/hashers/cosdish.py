@@ -1,5 +1,6 @@
 """COSDISH: column sampling based discrete supervised hashing (Kang, Li & Zhou, AAAI 2016)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ._common.supervision import Supervision, labelled_rows
 _ROUNDING = 1e-9
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class COSDISH(FeatureHasher):
     """Codes whose products approximate which rows share a label, learned without relaxation.
 

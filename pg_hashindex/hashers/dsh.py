@@ -1,6 +1,7 @@
 """DSH: density sensitive hashing (Jin, Li, Lin & Cai, IEEE Transactions on Cybernetics 2014)."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DSH(Hasher):
     """Planes midway between neighbouring groups of rows, those that split the rows most evenly.
 

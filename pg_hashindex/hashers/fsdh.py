@@ -1,12 +1,14 @@
 """FSDH: fast supervised discrete hashing (Gui, Liu, Sun, Tao & Tan, TPAMI 2018)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ._common.code_steps import LabelsToCodes
 from .sdh import SDH
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FSDH(SDH):
     """SDH with the regression reversed, from labels to codes, which gives all bits at once.
 

@@ -1,5 +1,6 @@
 """IsoHash: isotropic hashing (Kong & Li, NIPS 2012)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from .itq import random_rotation
 from .pcah import principal_directions
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class IsoHash(Hasher):
     """The principal directions, rotated so that the rows have the same variance along each.
 

@@ -1,6 +1,7 @@
 """ITQ: iterative quantization (Gong & Lazebnik, CVPR 2011)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .pcah import principal_directions
 _BLOCK_ROWS = 2048
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQ(Hasher):
     """The principal directions, rotated so that taking signs loses as little as possible.
 

@@ -1,5 +1,6 @@
 """ITQ-CCA: iterative quantization of directions correlated with labels (Gong & Lazebnik 2011)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _LEAST_RIDGE = 1e-10
 _MAX_LABELS = 5000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ITQCCA(Hasher):
     """The directions most correlated with labels, rotated as ITQ rotates principal directions.
 

@@ -1,5 +1,6 @@
 """KSH: supervised hashing with kernels (Liu, Wang, Ji, Jiang & Chang, CVPR 2012)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ._common.supervision import Labels, Supervision, check_classes
 _NO_SPREAD = 3e-3
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KSH(Hasher):
     """Bits, one after another, whose products rebuild which labelled rows share a label.
 

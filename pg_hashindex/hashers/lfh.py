@@ -1,5 +1,6 @@
 """LFH: supervised hashing with latent factor models (Zhang, Zhang, Li & Guo, SIGIR 2014)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ._common.rows import RowSource, row_slices, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFH(FeatureHasher):
     """Signs of latent factors that tell which rows share a label.
 

@@ -1,5 +1,7 @@
 """LSH: random hyperplanes through the mean of the rows."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..models.layers import Layer
@@ -8,6 +10,7 @@ from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LSH(Hasher):
     """Random Gaussian directions after centring: it learns nothing but the mean.
 

@@ -1,5 +1,6 @@
 """PCAH: the signs of the leading principal components."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ _FEW_DIMENSIONS = 64
 _FLOAT32_SEES = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCAH(Hasher):
     """The leading principal directions, one bit each.
 

@@ -1,6 +1,7 @@
 """S3PLH: semi-supervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class S3PLH(Hasher):
     """Bits that each put more weight on the known pairs that earlier bits got wrong.
 

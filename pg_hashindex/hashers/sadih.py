@@ -40,6 +40,7 @@ given:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -69,6 +70,7 @@ _NO_EIGENVALUE = 1e-10
 _LEAST_PENALTY = 1e-12
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SADIH(FeatureHasher):
     """Codes whose products with a label embedding rebuild the similarity of all training rows.
 

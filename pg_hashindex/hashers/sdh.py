@@ -1,6 +1,7 @@
 """SDH: supervised discrete hashing (Shen, Shen, Liu & Shen, CVPR 2015)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from ._common.rows import RowSource, scratch_array
 from ._common.supervision import Labels, Supervision, labelled_rows
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SDH(FeatureHasher):
     """Codes from which a linear classifier predicts labels, and a kernel hash function.
 

@@ -1,6 +1,7 @@
 """SGH: scalable graph hashing with feature transformation (Jiang & Li, IJCAI 2015)."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ _NO_SPREAD = 1e-4
 _ROUNDING = 1e-5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SGH(Hasher):
     """Bits that together rebuild the similarity of every pair of training rows.
 

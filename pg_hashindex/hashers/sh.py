@@ -1,5 +1,6 @@
 """SH: spectral hashing (Weiss, Torralba & Fergus, NIPS 2008)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from .pcah import principal_directions
 _NO_SPREAD = 1e-6
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SH(Hasher):
     """Waves along the principal directions, the slowest first.
 

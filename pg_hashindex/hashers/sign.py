@@ -1,5 +1,6 @@
 """Sign: the sign of each dimension, the baseline for all methods that learn."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from ._common.supervision import Supervision
 _MEDIAN_VALUES = 1 << 28
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Sign(Hasher):
     """One bit for each dimension: whether it is above its centre.
 

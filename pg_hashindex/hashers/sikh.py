@@ -1,6 +1,7 @@
 """SIKH: binary codes of shift-invariant kernels (Raginsky & Lazebnik, NIPS 2009)."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _MOST_DRAWS = 30
 _LEAST_WIDTH = 1e-4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SIKH(Hasher):
     """Signs of random waves, whose Hamming distance estimates a Gaussian kernel.
 

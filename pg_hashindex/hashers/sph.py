@@ -1,6 +1,7 @@
 """SpH: spherical hashing (Heo, Lee, He, Chang & Yoon, CVPR 2012)."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ _FAR = 1e6
 _ROWS_PER_PIVOT = 5
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SpH(Hasher):
     """Balls that each hold half of the rows, and each two of which share a quarter.
 

@@ -1,5 +1,6 @@
 """SSH: semi-supervised hashing in a single shot (Wang, Kumar & Chang, CVPR 2010)."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ._common.sequential_pairs import count_pairs, known_pairs
 from ._common.supervision import Supervision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SSH(Hasher):
     """PCAH with a covariance that known pairs adjust: all directions at once, orthogonal.
 

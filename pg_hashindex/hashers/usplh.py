@@ -1,6 +1,7 @@
 """USPLH: unsupervised sequential projection learning (Wang, Kumar & Chang, ICML 2010)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from ._common.sequential import DirectionSequence, VaryingSpace
 from ._common.supervision import Supervision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
     """Bits that each correct the splits of rows near the boundaries of earlier bits.
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
 import scipy.linalg
@@ -36,20 +36,13 @@ _PROFILE_VALUES = 10_000_000
 _NETWORK_PROFILE_ROWS = 2_000
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False)
-class _Parameters:
-    """Makes each subclass a dataclass, whose fields are its parameters."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(kw_only=True, eq=False, repr=False)(cls)
-
-
-class Hasher(_Parameters, ABC):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Hasher(ABC):
     """A method that learns binary codes from rows.
 
-    The annotated names of a subclass are its parameters, which ``__init__`` takes by keyword and
-    keeps as they come; the annotations say what they may be. `_learn` learns layers. `fit` puts
-    them into a `Model` at once, so that a hasher and its stored model cannot disagree.
+    A subclass is a dataclass too. Its fields are its parameters, which ``__init__`` takes by
+    keyword and keeps as they come; their annotations say what they may be. `_learn` learns layers.
+    `fit` puts them into a `Model` at once, so that a hasher and its stored model cannot disagree.
 
     Parameters
     ----------

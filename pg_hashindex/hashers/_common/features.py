@@ -1,6 +1,7 @@
 """Features of training rows that codes are regressed on: kernel values, or the rows themselves."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import numpy as np
@@ -181,6 +182,7 @@ class Features:
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FeatureHasher(Hasher):
     """A method that learns codes of labelled rows, and regresses them on features of the rows.
 
