@@ -223,14 +223,14 @@ BEGIN
     ELSIF i.access = 'landmarks' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
     ELSIF i.access = 'landmarks' THEN
-        -- By a crash, if they are unlogged. An empty table has no landmarks.
+        -- By a crash, if they are unlogged. An empty table has no landmarks. Citus takes no empty list of columns.
         EXECUTE format(
-            'SELECT NOT EXISTS (SELECT FROM %s) AND (EXISTS (SELECT FROM %s) OR EXISTS (SELECT FROM %I.%I b WHERE b.%I IS NOT NULL))',
+            'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))',
             landmarks, codes, i.schema_name, i.table_name, i.column_name
         ) INTO emptied;
         RETURN QUERY SELECT f.fault FROM hashindex.model m CROSS JOIN LATERAL (SELECT CASE
             WHEN emptied THEN 'there are no landmarks: searches read all codes'
-            WHEN m.dimension <= 4000 AND NOT EXISTS (
+            WHEN coalesce(hashindex._list_projections(m, i.metric), m.dimension) <= 4000 AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
                 WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
             ) THEN 'the HNSW over landmarks is gone: searches compare all of them'

@@ -53,6 +53,8 @@ def test_ctrl_c_while_a_command_works(url: str, connection: Connection) -> None:
             [sys.executable, "-m", "pg_hashindex", "model", "list", "--database-url", url],
             stderr=subprocess.PIPE,
             text=True,
+            # A shell has its background jobs ignore SIGINT, and what they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         until = time.monotonic() + 30
         while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
