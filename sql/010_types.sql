@@ -1,9 +1,9 @@
 -- The schema and the types that the tables need. Runs before the migrations; every file of this
 -- folder may be run again.
 
--- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (195_paths.sql sees to it) and qualify
--- every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by objects in
--- pgvector's schema.
+-- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and
+-- qualify every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by
+-- objects in pgvector's schema.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 DO $$
