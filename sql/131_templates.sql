@@ -176,7 +176,7 @@ BEGIN
             named.base, named.key, named.code,
             hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), key_type
         ) END),
-        'landmarks', coalesce(landmarks, ''), 'any_point', point,
+        'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,
         -- Finding one more landmark by the graph takes as long as comparing 18 to 32 landmarks (measured on 10,361); ef_search is
         -- at most 1000.

@@ -235,9 +235,7 @@ BEGIN
         'plans', 'auto',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
-        'row_point', format(
-            parts ->> 'any_point', CASE WHEN hashindex._list_projections(used, i.metric) > 0 THEN project || '(r.vector)' ELSE 'r.vector' END
-        ),
+        'row_point', replace(parts ->> 'row_point', 'r.projection', project || '(r.vector)'),
         'set_code', format(
             E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
         ),

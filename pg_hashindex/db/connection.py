@@ -332,10 +332,11 @@ def _index_of(index: "IndexRow | None", context: str) -> str | None:
     return None if found is None else found[2].replace('""', '"')
 
 
-def _is_of_schema(state: str, message: str) -> bool:
+def _is_of_schema(state: str, message: str, context: str) -> bool:
     """Return whether the missing object is a part of schema hashindex."""
     if state == "42703":
-        return _OUR_COLUMN.search(message) is not None
+        # Functions run the filters of callers, whose tables may have our aliases as names.
+        return not context and _OUR_COLUMN.search(message) is not None
     words = message.replace('"', " ").split()
     missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
     return missing and state in {"42P01", "42704", "42883", "3F000"}
@@ -378,7 +379,7 @@ def _translate(
                 f"{message}; a part of index {name!r} was renamed or dropped: run "
                 f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
-    if _is_of_schema(state, diagnosis.message_primary or ""):
+    if _is_of_schema(state, diagnosis.message_primary or "", diagnosis.context or ""):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )

@@ -423,3 +423,15 @@ def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
                 assert sorted(hit.id for hit in hits) == list(range(3, 71, 7)), condition
     connection.execute(f'UPDATE "sh""op %s" SET {quoted[0]} = 9 WHERE id < 3'.encode())
     assert {hit.id for hit in index.search(QUERY, filter=f"{quoted[0]} = 9")} == {1, 2}
+
+
+@pytest.mark.newest
+def test_a_table_that_is_named_as_our_aliases(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """Its missing column is the caller's fault, not an old schema's."""
+    connection.execute("ALTER TABLE items RENAME TO i")
+    index = HashIndex.create(connection, "i_idx", table="i", column="embedding", model=model.name)
+    index.encode()
+    with pytest.raises(InvalidInputError, match=r"column i\.absent does not exist"):
+        index.search(np.ones(8), filter="i.absent = 1")
