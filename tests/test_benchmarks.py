@@ -250,7 +250,7 @@ def test_the_truth_is_that_of_brute_force(retrieval: Any, monkeypatch: pytest.Mo
             far = 1 - X @ query / (np.linalg.norm(X, axis=1) * np.linalg.norm(query))
             order = passing[np.argsort(far, kind="stable")]
             assert np.sort(far)[truth.wanted[share] - 1] == pytest.approx(limit, abs=1e-12)
-            # Of rows at the limit any may be the last.
+            # Any row at the limit may be the last.
             tied = passing[np.isclose(far, limit, atol=1e-9)]
             answers.append([*order[: truth.wanted[share] - 1], tied[-1]])
             short.append(

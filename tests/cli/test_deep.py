@@ -231,7 +231,7 @@ def test_pairs_and_a_graph_of_another_column(on: Run, connection: Connection) ->
     graph = json.loads(trained.stdout)["training"]["graph"]
     assert graph["objects"] == graph["rows"] >= 360
     assert graph["isolated_rows"] == 0
-    # Of a rows of one side and b of the other there are a (a - 1) + b (b - 1) edges.
+    # With a rows on one side and b on the other there are a (a - 1) + b (b - 1) edges.
     assert graph["edges"] in {
         a * (a - 1) + b * (b - 1) for a in range(160, 201) for b in [graph["rows"] - a]
     }

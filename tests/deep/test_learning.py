@@ -152,7 +152,7 @@ def test_a_supervised_step_goes_down_equation_4(variant, held_back):
 @each_variant
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_decay_takes_its_part_of_each_weight(variant, optimizer):
-    """Of the network's: what each row has of its own moves by the losses alone."""
+    """The weights of the network decay; what each row has of its own moves by the losses alone."""
     decay = 0.2
     (plain,) = run(trainer(variant, supervised_steps=1, optimizer=optimizer))
     (decayed,) = run(trainer(variant, supervised_steps=1, optimizer=optimizer, weight_decay=decay))
@@ -233,7 +233,7 @@ def test_batches_alternate_as_the_schedule_says(variant):
 
 
 def test_batches_are_of_labelled_rows_alone():
-    """Of the size that is asked for, each time others, and none that is held back."""
+    """A batch has the size asked for, other rows each time, and none that is held back."""
     shown = []
 
     def noted(u, similar):

@@ -120,7 +120,7 @@ def check_decay(index: HashIndex, queries: NDArray[np.float32]) -> None:
     }.items():
         worn, new = (recall(each, queries, truth, **asked) for each in (index, rebuilt))
         if worn < new - BEHIND:
-            behind[name] = f"{worn:.3f}, made anew {new:.3f}"
+            behind[name] = f"{worn:.3f}, rebuilt {new:.3f}"
     assert not behind, behind
 
 

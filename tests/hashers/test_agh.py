@@ -200,7 +200,7 @@ def test_codes_tell_apart_clusters_that_no_row_joins(spread, n_layers):
 
 
 def test_splits_what_is_far_apart_first():
-    """Of clusters that no row joins, all splits have eigenvalue 1, but they are not as good."""
+    """If no row joins the clusters, all splits have eigenvalue 1, but they are not as good."""
     rng = np.random.default_rng(1)
     groups = np.repeat([[-1.0], [1]], 4, axis=0) * np.full(10, 100)
     clusters = groups + 20 * rng.standard_normal((8, 10))

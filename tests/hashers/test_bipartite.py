@@ -301,7 +301,7 @@ def test_rows_are_joined_to_their_nearest_other_rows(rows, k, weights, rho, offs
 
 
 def test_a_row_among_many_equal_ones_is_not_its_own_neighbour():
-    """Of six equal rows the three that are found first may not hold the row itself."""
+    """The three found first among six equal rows may not hold the row itself."""
     X = np.repeat([[1.0, 2.0], [7.0, 2.0]], 6, axis=0)
     edges = neighbour_graph(RowSource(X), 2, "heat", None).edges.toarray()
     assert (edges.diagonal() == 0).all()

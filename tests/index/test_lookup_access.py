@@ -260,7 +260,7 @@ def test_the_pool_is_filled_from_look_ups(connection: Connection, layout: Layout
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_the_plan_is_of_the_b_trees(connection: Connection, layout: Layout) -> None:
-    """Of a large table, whatever the radius that pays, in plans for one call and in those kept."""
+    """A large table, at any radius that pays, in plans for one call and in those kept."""
     rng = np.random.default_rng(0)
     bits = rng.random((20_000, 48)) < 0.5
     model = save_signs(connection, 48)

@@ -105,7 +105,7 @@ def test_without_a_limit_nobody_sleeps(bare: HashIndex, clock: Clock) -> None:
 def test_listing_by_landmarks_is_slowed_too(
     listed: HashIndex, other: Connection, clock: Clock
 ) -> None:
-    """Of 3,000 rows 1,200 a second: 600 at a time."""
+    """3,000 rows at 1,200 a second: 600 at a time."""
     listed.configure(access="scan")
     listed.configure(access="landmarks")
     read: list[int] = []

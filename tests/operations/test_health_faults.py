@@ -219,7 +219,7 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection: Connection) -
     for index in (by_table, by_column):
         found = findings(index)["rows_without_code"]
         assert found.status == "warning"
-        # Of 2,000 and more that are drawn, 5 %: five standard deviations are half of it.
+        # 5 % of the 2,000 or more that are drawn: five standard deviations are half of it.
         assert found.value == pytest.approx(900, rel=0.5)
         assert found.detail.startswith("about ")
     assert findings(by_table)["codes_without_row"].value == pytest.approx(900, rel=0.5)

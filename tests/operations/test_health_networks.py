@@ -79,7 +79,7 @@ def test_drift(index: HashIndex) -> None:
     assert profile is not None
     wanted = []
     for bit in range(12):
-        # Of +1 and -1 two of the ten parts hold all.
+        # Two of the ten parts hold all of +1 and -1.
         was = np.array([290 - profile.ones[bit], profile.ones[bit]])
         now = np.array([145 * (2 - signs[:, bit].sum()), 145 * signs[:, bit].sum()])
         a, b = (np.append(counts, [0] * 8) + 0.5 for counts in (was, now))

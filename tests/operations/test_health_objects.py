@@ -249,7 +249,7 @@ def test_a_table_that_grew_or_shrank_tenfold(listed: HashIndex) -> None:
         assert (found.status, found.value) == (status, pytest.approx(3000 / trained))
         advised = "index rebalance items_idx" in (found.advice or "")
         assert advised == (status == "warning")
-    # Of an empty table no search is slow.
+    # No search of an empty table is slow.
     listed.connection.execute("TRUNCATE items")
     assert troubles(listed) == {}
 
@@ -312,7 +312,7 @@ def test_a_reader_checks(
 def test_rows_that_the_caller_does_not_see(
     connection: Connection, as_role: As, index: HashIndex
 ) -> None:
-    """Of a tenant's rows all is told, and codes of others are not taken for left over."""
+    """All is reported of a tenant's rows, and codes of others are not taken for left over."""
     tenant = as_role("tenant")
     connection.execute("GRANT SELECT ON items TO tenant")
     connection.execute("SELECT hashindex.grant_reader('items_idx', 'tenant')")

@@ -89,7 +89,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(
         return waiting(row, codes=codes, percent=percent)
 
     monkeypatch.setattr(IndexRow, "waiting", counted)
-    # Of some 200 pages; the deviation of the estimate is about a tenth.
+    # The table has some 200 pages; the deviation of the estimate is about a tenth.
     monkeypatch.setattr(encoding, "_COUNTED_PAGES", 60)
     assert index.encode() == 15_000
     assert 7_500 < expected[0] < 30_000

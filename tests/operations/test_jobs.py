@@ -187,7 +187,7 @@ def test_a_thousand_are_kept(connection: Connection) -> None:
     with Job(connection, "encode", "other") as job:
         job.phase("encoding")
     found = every_job(connection)
-    # Of 1,200 the last thousand, a dead one, and the new one.
+    # The last thousand of 1,200, a dead one, and the new one.
     assert [found[0].id, found[1].id, found[-1].id, len(found)] == [3, 201, 1201, 1002]
 
 

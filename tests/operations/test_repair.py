@@ -347,7 +347,7 @@ def test_what_runs_have_left(index: HashIndex) -> None:
         f"CREATE INDEX hashindex_items_idx_hnsw ON {table} USING hnsw "
         f"({index.code_column} bit_hamming_ops);"
         f"CREATE INDEX hashindex_items_idx_chunk_3 ON {table} (length({index.code_column}));"
-        # Of another index, and of the user.
+        # An index of another index of ours, and a table of the user.
         f"CREATE INDEX hashindex_items_idx_too_hnsw ON {table} (length({index.code_column}));"
         "CREATE TABLE hashindex.items_idx_staged (id int)".encode()
     )

@@ -16,7 +16,7 @@ from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
-# Of hashindex.model, what everybody reads is not among them.
+# The columns of hashindex.model that everybody reads are not among them.
 SECRET = ("parameters", "training", "layers", "checksum", "bit_weights", "profile")
 TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 

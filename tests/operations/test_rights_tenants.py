@@ -50,7 +50,7 @@ def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As
     for search in (index.search_like, index.within_like):
         with pytest.raises(InvalidInputError, match=f"no row with id = {other} and a vector"):
             search(other, 5)
-    # Of eight rows each of the others is found: nothing is counted that he does not see.
+    # Each of the eight rows finds the others: nothing is counted that he does not see.
     assert app.execute("SELECT hashindex.recall('notes_idx', 7, 100)").fetchone() == (1.0,)
     # Here the planner expects filters to match much of the table, and many codes.
     look_codes_up(connection)

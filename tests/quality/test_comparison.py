@@ -474,7 +474,7 @@ def test_refuses_files(tmp_path, rows):
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32])
 def test_sparse_labels_are_as_dense_ones(rows, kind):
-    """Of any type: one of 8 bits would lose count of 256 labels that two rows share."""
+    """Labels of any type: one of 8 bits would lose count of 256 labels that two rows share."""
     y = np.zeros((400, 300), kind)
     y[::2, :256] = 1
     y[np.arange(400), 256 + np.arange(400) % 40] = 1

@@ -109,7 +109,7 @@ def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
     assert recall_history.history(index, limit=2) == points[1:]
     with pytest.raises(InvalidInputError, match="limit is 0; it must be 1 or more"):
         recall_history.history(index, limit=0)
-    # Of a set that is dropped it stays, of an index it goes.
+    # The history of a dropped set stays, that of a dropped index goes.
     query_sets.drop(index, "fixed")
     assert recall_history.history(index) == points
     index.drop()

@@ -88,7 +88,7 @@ def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 @pytest.mark.parametrize("order", ["nearest first", "nearest last", "mixed"])
 def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
-    """Of a hundred equal rows any ten are right, so ten candidates by code suffice."""
+    """Any ten of a hundred equal rows are right, so ten candidates by code suffice."""
     rng = np.random.default_rng(0)
     distinct = rng.standard_normal((40, 8)).astype(np.float32)
     distinct /= np.linalg.norm(distinct, axis=1, keepdims=True)

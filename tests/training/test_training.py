@@ -85,7 +85,7 @@ def test_two_classes_make_copies(embeddings: NDArray[np.float32]) -> None:
 def test_small_classes_are_not_held_back(
     embeddings: NDArray[np.float32], several: bool, seed: int
 ) -> None:
-    """Of each class at most a tenth, so none of those of fewer than ten rows."""
+    """At most a tenth of each class, so none of those of fewer than ten rows."""
     y = np.full(2000, -1)
     y[:1400] = 0
     y[1400:1430] = 1
