@@ -27,9 +27,9 @@ RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code
 
 COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
 
--- The projection in 8 levels, 4 s1 + 2 s2 + s3 with signs s, split at quantiles of the normal distribution. A projection of
--- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 t1 + t2, and
--- 2 hamming(v1, u) + hamming(v2, u) = (3 hamming(v1 v2, u u) + hamming(v1 v2, u ~u) - projections) / 2.
+-- The projection in 8 levels, 4 u1 + 2 u2 + u3 with signs u, cut where the normal distribution asks for it. A projection of
+-- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 s1 + s2, and s2 counts
+-- half as much as s1: for it the projection has the 4 levels 2 u1 + u2 = 4 u1 + 2 (-u1) + u2.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -48,13 +48,12 @@ DECLARE
     u2 bit varying := ~(u1 # b2);
     u3 bit varying := ~(u2 # (b3 | ~b1));
 BEGIN
-    RETURN CASE levels WHEN 2 THEN ARRAY[u1, u2, u3]
-        ELSE ARRAY[u1 || u1, u2 || u2, u3 || u3, u1 || ~u1, u2 || ~u2, u3 || ~u3] END;
+    RETURN CASE levels WHEN 2 THEN ARRAY[u1, u2, u3] ELSE ARRAY[u1 || u1, u2 || ~u1, u3 || u2] END;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._asymmetric_codes IS
-    'codes of a query for the ranking asymmetric; their weights are 4, 2, 1 with 2 levels and 12, 6, 3, 4, 2, 1 with 4';
+    'codes of a query for the ranking asymmetric; their weights are 4, 2 and 1';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text
@@ -64,10 +63,9 @@ AS $$
 DECLARE
     weights integer[] := CASE
         WHEN ranking = 'hamming' OR (roughly AND (ranking = 'weighted' OR levels = 2)) THEN '{1}'
-        WHEN roughly THEN '{3,0,0,1}'
+        WHEN roughly THEN '{2,1}'
         WHEN ranking = 'weighted' THEN '{15,1,2,4,8}'
-        WHEN levels = 2 THEN '{4,2,1}'
-        ELSE '{12,6,3,4,2,1}'
+        ELSE '{4,2,1}'
     END;
 BEGIN
     -- "0 +" keeps the planner from an HNSW index on the codes, whose answers are approximate. This takes half the time of
@@ -76,9 +74,9 @@ BEGIN
         format('%s(%s OPERATOR({ext}.<~>) %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
         ' + ' ORDER BY w.place
     )
-    FROM unnest(weights) WITH ORDINALITY w(weight, place) WHERE w.weight > 0;
+    FROM unnest(weights) WITH ORDINALITY w(weight, place);
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._code_distance IS
-    'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows';
+    'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, or two, which already excludes most rows';

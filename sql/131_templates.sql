@@ -82,8 +82,8 @@ DECLARE
     code_table text := format('%I.%I', i.code_schema, i.code_table);
     in_table boolean := i.layout = 'table';
     lists boolean := i.landmark_table IS NOT NULL;
-    u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 6) n);
-    given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 6) n);
+    u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 5) n);
+    given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
     codes text := CASE WHEN in_table THEN code_table ELSE format(
         '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, key_type, i.code_column, base
     ) END;
@@ -167,12 +167,12 @@ BEGIN
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
-            '\n) ORDER BY %1$s.hashindex_distance LIMIT $7',
+            '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.key, replace(filters.shown, '%', '%%'),
             hashindex._code_distance(i.ranking, used.levels, 'c.code', given, false), replace(codes, '%', '%%')
         ) ELSE format(
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
-            '\n) ORDER BY %4$s LIMIT $7',
+            '\n) ORDER BY %4$s LIMIT $6',
             named.base, named.key, named.code,
             hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), key_type
         ) END),

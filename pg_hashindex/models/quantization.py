@@ -13,20 +13,20 @@ signs, <u, s> = n - 2 H(u, s). So with 2 levels
 
     <p, s> = constant - 2 sum_k a_k H(s, u_k),
 
-and with 4 levels
+With 4 levels <p, 2 s1 + s2> = 2 (<p, s1> + <p / 2, s2>). In the same units half of p has the levels
+2 u1 + u2, which are 4 u1 + 2 (-u1) + u2. So
 
-    <p, 2 s1 + s2> = constant - 2 sum_k a_k (2 H(v1, u_k) + H(v2, u_k)),
-    2 H(v1, u) + H(v2, u) = (3 H(code, u || u) + H(code, u || ~u) - n) / 2,
+    <p, 2 s1 + s2> = constant - 4 (4 H(code, u1 || u1) + 2 H(code, u2 || ~u1) + H(code, u3 || u2)).
 
-since H(code, u || u) = H(v1, u) + H(v2, u) and H(code, u || ~u) = H(v1, u) + n - H(v2, u). A query
-is therefore a few codes of the row's own length with whole weights, and the distance of a row is
+A query is therefore a few codes of the row's own length with whole weights, and the distance of a
+row is
 
     sum_k weight_k H(code, query_code_k).
 
 The rankings are:
 
 - ``hamming``: the query's own code, weight 1.
-- ``asymmetric``: 3 codes of weights 4, 2 and 1; with 4 levels 6, of weights 12, 6, 3, 4, 2 and 1.
+- ``asymmetric``: 3 codes of weights 4, 2 and 1.
 - ``weighted``: bits have learned weights, rounded to 0 to 15. With m_b the mask of bits whose
   weight holds 2^b, and q the query's code, popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
   constant) / 2: that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.
@@ -95,8 +95,8 @@ def query_codes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Compute the weighted codes of queries, for the asymmetric ranking of codes of these levels.
 
-    Projections are (m, n), codes uint8 (m, k, width) and weights (k,); k is 3 for 2 levels and 6
-    for 4. A row of zeros counts as level -1 throughout.
+    Projections are (m, n), codes uint8 (m, 3, width) and weights (3,). A row of zeros counts as
+    level -1 throughout.
     """
     p = _normalized(projections)
     n = p.shape[1]
@@ -104,13 +104,10 @@ def query_codes(
     u1 = p > 0
     u2 = ~(u1 ^ b2)
     u3 = ~(u2 ^ (b3 | ~b1))
-    signs = (u1, u2, u3)
-    if levels == 2:
-        found, weights = list(signs), list(_SIGN_WEIGHTS)
-    else:
-        found = [np.hstack([u, u]) for u in signs] + [np.hstack([u, ~u]) for u in signs]
-        weights = [3 * a for a in _SIGN_WEIGHTS] + list(_SIGN_WEIGHTS)
-    return np.stack([pack(bits) for bits in found], axis=1), np.array(weights)
+    found = [u1, u2, u3]
+    if levels == 4:
+        found = [np.hstack(halves) for halves in ((u1, u1), (u2, ~u1), (u3, u2))]
+    return np.stack([pack(bits) for bits in found], axis=1), np.array(_SIGN_WEIGHTS)
 
 
 def weighted_query_codes(

@@ -30,7 +30,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
@@ -39,7 +38,7 @@ BEGIN
     BEGIN
         IF $4 IS NOT NULL THEN
             RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
             RETURN;
         END IF;
         -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.

@@ -31,7 +31,6 @@ BEGIN
         hashindex_u3 "bit" := codes[3];
         hashindex_u4 "bit" := codes[4];
         hashindex_u5 "bit" := codes[5];
-        hashindex_u6 "bit" := codes[6];
         point {ext}.halfvec := {point};
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
@@ -59,8 +58,8 @@ BEGIN
                 );
             ELSE
                 -- The subquery hides values whose statistics the planner would look up.
-                EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, lists;
+                EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
             IF cardinality(ids) = hashindex_n THEN
                 RETURN QUERY SELECT unnest(ids);
@@ -70,7 +69,7 @@ BEGIN
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
         RETURN QUERY EXECUTE format({filtered}, 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
     END;
 END
 $body$

@@ -31,7 +31,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
         -- Constants, which PostgreSQL computes once a session.
         hashindex_masks integer[] := hashindex._hamming_masks({chunk_width}, {chunk_radius});
@@ -46,7 +45,7 @@ BEGIN
     BEGIN
         IF $4 IS NOT NULL THEN
             RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
             RETURN;
         END IF;
         FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP

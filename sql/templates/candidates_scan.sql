@@ -29,7 +29,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := {pool};
         hashindex_ids {key_type}[];
     BEGIN
@@ -38,7 +37,7 @@ BEGIN
             RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
     END;
 END

@@ -26,7 +26,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
         hashindex_ids pg_catalog.int8[];
     BEGIN
@@ -35,8 +34,8 @@ BEGIN
             RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
-) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $7', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $6', 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
     END;
 END

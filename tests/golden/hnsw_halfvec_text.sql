@@ -27,7 +27,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
         hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
@@ -36,8 +35,8 @@ BEGIN
     BEGIN
         IF $4 IS NOT NULL THEN
             RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
-) ORDER BY notes.hashindex_distance LIMIT $7', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+) ORDER BY notes.hashindex_distance LIMIT $6', 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
             RETURN;
         END IF;
         -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.

@@ -28,7 +28,6 @@ BEGIN
         hashindex_u3 "bit" := codes[3];
         hashindex_u4 "bit" := codes[4];
         hashindex_u5 "bit" := codes[5];
-        hashindex_u6 "bit" := codes[6];
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
@@ -52,13 +51,13 @@ BEGIN
             END IF;
             IF $4 IS NULL THEN
                 ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 12 * (c.code OPERATOR(public.<~>) hashindex_u1) + 6 * (c.code OPERATOR(public.<~>) hashindex_u2) + 3 * (c.code OPERATOR(public.<~>) hashindex_u3) + 4 * (c.code OPERATOR(public.<~>) hashindex_u4) + 2 * (c.code OPERATOR(public.<~>) hashindex_u5) + (c.code OPERATOR(public.<~>) hashindex_u6) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
                 );
             ELSE
                 -- The subquery hides values whose statistics the planner would look up.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $7' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n, lists;
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
             IF cardinality(ids) = hashindex_n THEN
                 RETURN QUERY SELECT unnest(ids);
@@ -67,9 +66,9 @@ BEGIN
             n_probes := 8 * n_probes;
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 12 * (c.code OPERATOR(public.<~>) $1) + 6 * (c.code OPERATOR(public.<~>) $2) + 3 * (c.code OPERATOR(public.<~>) $3) + 4 * (c.code OPERATOR(public.<~>) $4) + 2 * (c.code OPERATOR(public.<~>) $5) + (c.code OPERATOR(public.<~>) $6) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $7', 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
     END;
 END
 $function$;

@@ -27,7 +27,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
         -- Constants, which PostgreSQL computes once a session.
         hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
@@ -42,8 +41,8 @@ BEGIN
     BEGIN
         IF $4 IS NOT NULL THEN
             RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.lookup_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
             RETURN;
         END IF;
         FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP

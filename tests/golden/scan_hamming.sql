@@ -26,7 +26,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_u6 "bit" := hashindex_codes[6];
         hashindex_pool bigint := hashindex_n;
         hashindex_ids pg_catalog.int8[];
     BEGIN
@@ -35,8 +34,8 @@ BEGIN
             RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
             RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 0 + (c.code OPERATOR(public.<~>) $1) AS hashindex_distance FROM hashindex.scan_hamming_codes c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $7', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_u6, hashindex_n;
+) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
     END;
 END

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as npst
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, CGHash, make_hasher
-from pg_hashindex.models.codes import hamming_distances, pack, weighted_distances
+from pg_hashindex.models.codes import pack, weighted_distances
 from pg_hashindex.models.layers import affine
 from pg_hashindex.models.model import MAX_BITS, Model
 from pg_hashindex.models.network import known_rows
@@ -67,21 +67,6 @@ def test_distances_to_edges():
     assert distances_to_edges(row, 4).tolist() == [[8, 4, 4, 2, 3, 1, 1, 2]]
 
 
-def bit_arrays(n):
-    return npst.arrays(bool, (1, n))
-
-
-@given(st.integers(1, 70).flatmap(lambda n: st.tuples(*[bit_arrays(n)] * 3)))
-def test_two_bits_are_compared_by_two_codes(drawn):
-    """2 H(v1, u) + H(v2, u) = (3 H(code, u || u) + H(code, u || ~u) - n) / 2."""
-    v1, v2, u = drawn
-    code = pack(np.hstack([v1, v2]))
-    first = hamming_distances(pack(np.hstack([u, u])), code)[0, 0]
-    second = hamming_distances(pack(np.hstack([u, ~u])), code)[0, 0]
-    expected = 2 * (v1 != u).sum() + (v2 != u).sum()
-    assert expected == (3 * int(first) + int(second) - u.size) / 2
-
-
 @settings(max_examples=60)
 @given(
     st.integers(1, 40).flatmap(
@@ -96,14 +81,18 @@ def test_distances_order_as_products_of_levels(rows, levels):
     p = rows[:1].astype(np.float64)
     p = p / (np.linalg.norm(p) or 1)
     edges = np.float32(np.array([0.586, 1.172, 1.758]) / np.sqrt(n))
-    size = 2 * (np.abs(np.float32(p))[:, :, None] > edges).sum(axis=2) + 1
-    eighths = size * signs(np.float32(p) > 0)
+    beyond = np.abs(np.float32(p))[0, :, None] > edges
+    sign = signs(np.float32(p[0]) > 0)
+    eighths, quarters = (2 * beyond.sum(axis=1) + 1) * sign, (2 * beyond[:, 1] + 1) * sign
     codes, weights = query_codes(rows[:1], levels)
-    assert (weights[-3:] @ signs(unpacked(codes[0, :3], n)) == eighths[0]).all()
+    assert (weights @ signs(unpacked(codes[0], bits.shape[1])))[:n].tolist() == eighths.tolist()
     distances = code_distances(codes, weights, pack(bits)).astype(np.int64)
-    products = kept @ eighths[0]
-    # With 2 levels <p, s> = 7 n - 2 distance; with 4 it is 28 n - distance.
-    assert (products == (7 * n - 2 * distances if levels == 2 else 28 * n - distances)).all()
+    if levels == 2:
+        assert (kept @ eighths == 7 * n - 2 * distances).all()
+    else:
+        # The second bit counts half as much as the first: for it the query has half as many levels.
+        s = signs(bits)
+        assert (s[:, :n] @ eighths + s[:, n:] @ quarters == 14 * n - 2 * distances).all()
 
 
 @given(
