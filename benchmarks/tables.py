@@ -28,7 +28,7 @@ SHOWN = {
     "p50 at .95 in memory, ms": "everything in memory: ms",
     "p50, filter of 10 %, columns, ms": "a filter that keeps 10 %, recall .98: ms",
     "build, s": "build, s",
-    "bytes": "bytes beside the table",
+    "bytes": "MB beside the table",
     "single inserts a second": "inserts a second, single",
     "rows by 100 a second": "inserts a second, by 100",
 }
@@ -414,7 +414,9 @@ def against_hnsw() -> str:
             [
                 shown,
                 *(
-                    retrieval_report.figure(bars[what][who]) if what in bars else ""
+                    retrieval_report.figure(bars[what][who] / (1e6 if what == "bytes" else 1))
+                    if what in bars
+                    else ""
                     for bars in found.values()
                     for who in ("hnsw", "ours")
                 ),
