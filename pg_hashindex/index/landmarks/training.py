@@ -78,7 +78,7 @@ def train_landmarks(
         training.step(last=done + 1 == rounds)
         if on_round is not None:
             on_round(done + 1, rounds)
-    return training.centres if len(training.centres) else _nobody(X)
+    return training.in_groups() if len(training.centres) else _nobody(X)
 
 
 def _nobody(X: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -126,6 +126,11 @@ class _Training:
         self.centres = self._directed(means[full])
         if len(self.centres) < self._n_landmarks and not last:
             self._add(points, places)
+
+    def in_groups(self) -> NDArray[np.float32]:
+        """Return the landmarks group after group: their numbers give the order of lists on disk."""
+        points = reduced(self._space(self.centres), self._basis)
+        return self.centres[LandmarkGroups(points, *_GROUPS).members]
 
     def _add(self, points: NDArray[np.float32], places: NDArray[np.intp]) -> None:
         """Add rows far from their landmark until there are n_landmarks."""
