@@ -9,6 +9,7 @@ SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = {plans}
 SET enable_seqscan = off
+SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -52,6 +53,8 @@ BEGIN
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
+            -- A bitmap scan asks the disk for many pages of codes at a time.
+            done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(
                     SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
@@ -66,6 +69,7 @@ BEGIN
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;
+            done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
         RETURN QUERY EXECUTE format({filtered}, 'true', coalesce($4, 'true'))

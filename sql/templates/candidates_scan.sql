@@ -8,6 +8,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = {plans}
+SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE

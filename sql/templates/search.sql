@@ -1,4 +1,5 @@
--- Orders the candidates by exact distance. Locks the table first, then codes, in the order that all other functions use.
+-- Orders the candidates by exact distance. Locks the table first, then codes, in the order that all other functions use. Without
+-- index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
 CREATE OR REPLACE FUNCTION {search}(
     query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -8,6 +9,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = force_generic_plan
+SET enable_indexscan = off
 AS $body$
 #variable_conflict use_column
 DECLARE

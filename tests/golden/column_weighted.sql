@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_column_weighted(query vector, n 
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -48,6 +49,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_column_weighted(query vector, k inte
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE

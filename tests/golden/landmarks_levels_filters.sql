@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks_levels_filters(query v
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -49,6 +50,8 @@ BEGIN
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
+            -- A bitmap scan asks the disk for many pages of codes at a time.
+            done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(
                     SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
@@ -64,6 +67,7 @@ BEGIN
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;
+            done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
         RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
@@ -111,6 +115,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks_levels_filters(query vecto
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE

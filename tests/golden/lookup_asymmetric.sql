@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query vector, 
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -104,6 +105,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_lookup_asymmetric(query vector, k in
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE

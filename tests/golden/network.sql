@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_network(query vector, n integer 
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -60,6 +61,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_network(query vector, k integer DEFA
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_indexscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
