@@ -4,8 +4,9 @@
 
 The splits and the reference are those of `reference_scores.csv`: 1,000 balanced queries, the rest
 as database, 10,000 balanced training rows; rows divided by 255; MAP over the whole ranking, ties in
-database order. The 100 queries of sift10k are rows of its base: the other 9,900 are the database and
-the training rows. Methods that draw random numbers are run with several seeds: the table gives means, the JSON the spread too.
+database order. The 100 queries of sift10k are rows of its base: the other 9,900 are the database
+and the training rows. Methods that draw random numbers are run with several seeds: the table gives
+means, the JSON the spread too.
 """
 
 import argparse
